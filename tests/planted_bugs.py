@@ -166,8 +166,8 @@ BUGS = (
     Bug(
         "secure noise falls back to the seed",
         "randomness/sources.py",
-        'return SecureNoise(device) if origin == "secure" else SeededNoise(',
-        "return SeededNoise(",
+        '        SecureNoise(device)\n        if origin == "secure"\n        else SeededNoise(',
+        "        SeededNoise(",
         "tests/training/test_secure_training.py::test_equal_requests_start_alike_and_end_apart[natural]",
     ),
     Bug(
@@ -260,7 +260,9 @@ BUGS = (
     Bug(
         "shuffled batches with the ε of Poisson sampling",
         "training/dp/per_sample.py",
-        'self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))',
+        "self._batches = PoissonBatches(\n"
+        '            len(members.labels), self._rate, request.noise(replica, "batches", "cpu")\n'
+        "        )",
         "from leakbound.training.batches import ShuffledBatches\n"
         "        self._batches = ShuffledBatches(\n"
         '            len(members.labels), request.batch_size, request.generator(replica, "batches")\n'

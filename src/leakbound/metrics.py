@@ -1,9 +1,9 @@
 """Closeness of reconstructions, and separation of members from others.
 
-Metrics of images take ``truth`` and ``candidate`` of one shape (..., colors, height, width) on the networks' scale
-[−1, 1] and return a float64 number for each image, of shape (...); other shapes raise a ``ValueError``. Errors are
-stated on the pixel scale [0, 1], as the papers print them. Everything that is estimated from a sample of records or
-replicas comes with a 95 % interval.
+Metrics of images take ``truth`` and ``candidate`` of one shape (..., colors, height, width) on the networks'
+scale [−1, 1] and return a float64 number for each image, of shape (...); other shapes raise a ``ValueError``.
+Errors are stated on the pixel scale [0, 1], as the papers print them. Everything that is estimated from a
+sample of records or replicas comes with a 95 % interval.
 """
 
 import math
@@ -48,8 +48,8 @@ def psnr(truth: Images, candidate: Images) -> PerImage:
 def ssim(truth: Images, candidate: Images) -> PerImage:
     """Structural similarity with the Gaussian window (σ = 1.5 pixels) of its authors, the mean over colors.
 
-    It is at most 1, which identical images reach. The window has 11 × 11 pixels; on smaller images, which have at least
-    7 × 7, it has 7 × 7 and σ = 0.9.
+    It is at most 1, which identical images reach. The window has 11 × 11 pixels; on smaller images, which
+    have at least 7 × 7, it has 7 × 7 and σ = 0.9.
 
     Source:
         Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
@@ -68,14 +68,16 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
     """Structural similarity around each pixel, of which :func:`ssim` is the mean over the pixels with a whole window.
 
     Returns:
-        Similarities of the images' shape. Within 5 pixels of the border, 3 on small images, the window sees the image
-        mirrored.
+        Similarities of the images' shape. Within 5 pixels of the border, 3 on small images, the window sees
+        the image mirrored.
     """
     from skimage.metrics import structural_similarity
 
     truth, candidate = _pixels(truth, candidate)
     if min(truth.shape[-2:]) < _SMALL_WINDOW:
-        raise ValueError(f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7")
+        raise ValueError(
+            f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7"
+        )
     planes = (-1, *truth.shape[-3:])
     maps = [
         structural_similarity(
@@ -96,7 +98,8 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
 def cosine(truth: Images, candidate: Images) -> PerImage:
     """Cosine of the angle between each two images as vectors on [−1, 1]; 0 where an image is zero everywhere.
 
-    It is taken on the networks' scale because on [0, 1], where no pixel is negative, any two images look alike.
+    It is taken on the networks' scale because on [0, 1], where no pixel is negative, any two images look
+    alike.
     """
     _check_images(truth, candidate)
     axes = (-3, -2, -1)
@@ -119,9 +122,9 @@ def bounded_mse(error: Values, prior: Values) -> Values:
 def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"]) -> Interval:
     """Area under the ROC curve with DeLong's interval, cut at 0 and 1: P(member > non-member) + ½ P(equal).
 
-    The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where the scores
-    separate perfectly, or all tie, that variance is 0 and says nothing; the exact binomial interval of min(m, n)
-    disjoint pairs, of which the area is the share in the right order, takes its place.
+    The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where
+    the scores separate perfectly, or all tie, that variance is 0 and says nothing; the exact binomial
+    interval of min(m, n) disjoint pairs, of which the area is the share in the right order, takes its place.
 
     Args:
         members: Scores of the members, higher means member.
@@ -150,8 +153,9 @@ def score_parts(
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
     """Part of each score in the AUC, or in the true-positive rate at ``fpr``; the members' mean is the value.
 
-    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a non-member there
-    moves it along the curve, by its slope, which is measured from half to twice the false-positive rate.
+    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a
+    non-member there moves it along the curve, by its slope, which is measured from half to twice the
+    false-positive rate.
     """
     if fpr is None:
         ranks, m = stats.rankdata(np.concatenate([members, nonmembers])), len(members)
@@ -190,15 +194,18 @@ def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, "
 
     Args:
         members: Scores of the members, higher means member.
-        nonmembers: Scores of the non-members. With fewer than 1/``fpr`` of them, no false positive is allowed at all.
+        nonmembers: Scores of the non-members. With fewer than 1/``fpr`` of them, no false positive is allowed
+            at all.
         fpr: Highest false-positive rate, in [0, 1).
 
     Returns:
-        Rate in [0, 1] with the exact (Clopper-Pearson) interval of the members above the threshold. The threshold is
-        taken as given, so the interval does not cover the luck in where the non-members' tail ends.
+        Rate in [0, 1] with the exact (Clopper-Pearson) interval of the members above the threshold. The
+        threshold is taken as given, so the interval does not cover the luck in where the non-members' tail
+        ends.
 
     Raises:
-        ValueError: If ``fpr`` is out of range, there are fewer than two scores of a kind, or one is not finite.
+        ValueError: If ``fpr`` is out of range, there are fewer than two scores of a kind, or one is not
+            finite.
     """
     if not 0 <= fpr < 1:
         raise ValueError(f"fpr = {fpr}: a false-positive rate must be in [0, 1)")
@@ -230,7 +237,9 @@ def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:
             f"truth of shape {truth.shape}, candidate of shape {candidate.shape}: the shapes must be equal"
         )
     if truth.ndim < 3 or truth.shape[-3] not in (1, 3):
-        raise ValueError(f"images of shape {truth.shape}: expected (..., colors, height, width) with 1 or 3 colors")
+        raise ValueError(
+            f"images of shape {truth.shape}: expected (..., colors, height, width) with 1 or 3 colors"
+        )
 
 
 def _pixels(truth: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

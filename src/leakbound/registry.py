@@ -35,7 +35,8 @@ class Registry:
     """Names of one kind of thing, each bound to ``"module:attribute"`` or to an object.
 
     Args:
-        kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group ``leakbound.<kind>``.
+        kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group
+            ``leakbound.<kind>``.
         builtin: Name to ``"module:attribute"`` path, imported on first use.
 
     Example:
@@ -264,6 +265,7 @@ CLAIM_TESTS = Registry(
 )
 
 KINDS: Mapping[str, Registry] = {
-    f"{one.kind}s": one for one in (DATASETS, MODELS, SHAPES, MECHANISMS, ATTACKS, PLOTS, ILLUSTRATIONS, CLAIM_TESTS)
+    f"{one.kind}s": one
+    for one in (DATASETS, MODELS, SHAPES, MECHANISMS, ATTACKS, PLOTS, ILLUSTRATIONS, CLAIM_TESTS)
 }
 """Kinds of things that a configuration may bring along, by their key under ``plugins``."""

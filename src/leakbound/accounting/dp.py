@@ -61,15 +61,19 @@ def dp_noise_multiplier(
         return math.sqrt(0.5 * batch_size / capacity)
     exponent = 2.0 * capacity / parameters
     if exponent > 700.0:
-        raise ValueError(f"capacity = {capacity:g} nats over {parameters} parameters needs no measurable noise")
+        raise ValueError(
+            f"capacity = {capacity:g} nats over {parameters} parameters needs no measurable noise"
+        )
     return math.sqrt(batch_size / (parameters * math.expm1(exponent)))
 
 
-def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, as_printed: bool = False) -> float:
+def dp_capacity_from_epsilon(
+    epsilon: float, delta: float, batch_size: int, *, as_printed: bool = False
+) -> float:
     """Most that one step of the classical Gaussian mechanism at (ε, δ) tells of its batch: B ε² / (4 ln(1.25/δ)).
 
-    For noise of standard deviation √(2 ln(1.25/δ))/ε times the clipping bound. That suffices for (ε, δ)-DP; mechanisms
-    that reach (ε, δ)-DP with less noise may tell more, also more than the published formula.
+    For noise of standard deviation √(2 ln(1.25/δ))/ε times the clipping bound. That suffices for (ε, δ)-DP;
+    mechanisms that reach (ε, δ)-DP with less noise may tell more, also more than the published formula.
 
     Args:
         epsilon: ε of a single step, in (0, 1]. The formula says nothing of composed or larger ε.
@@ -99,8 +103,8 @@ def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, a
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
     """ε of a whole DP training at δ; ∞ for one that clipped without noise.
 
-    Of two sets of members of which one has one record more. Where a record is replaced by another, ε is up to twice
-    that, at (1 + e^ε) δ.
+    Of two sets of members of which one has one record more. Where a record is replaced by another, ε is up to
+    twice that, at (1 + e^ε) δ.
 
     Args:
         event: Use of the records.
@@ -108,7 +112,8 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 
     Raises:
-        ValueError: If the event is not that of DP-SGD or DP-PSAC with Poisson sampling, which the accountants assume.
+        ValueError: If the event is not that of DP-SGD or DP-PSAC with Poisson sampling, which the accountants
+            assume.
     """
     return composed_epsilon([event], delta, accountant)
 
@@ -116,8 +121,8 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
 def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant = "rdp") -> float:
     """ε at δ of several DP trainings on the same records together, e.g. of all replicas of a run.
 
-    The accountant composes their steps: R equal trainings have the ε of one with R times the steps. Arguments and
-    errors are those of :func:`epsilon`.
+    The accountant composes their steps: R equal trainings have the ε of one with R times the steps. Arguments
+    and errors are those of :func:`epsilon`.
     """
     for event in events:
         _check_event(event)
@@ -128,9 +133,10 @@ def record_information(event: PrivacyEvent) -> float:
     """Most that a DP training tells of one record, in nats: n KL((1−q) N(0, m²) + q N(1, m²) ‖ N(0, m²)).
 
     For every law of a record X_i that is independent of the noise, I(X_i; M | X_−i) is at most the mean of
-    KL(M(X) ‖ M(X without i)), because the law of M given X_−i is the one that is nearest to all M(X) on average. That
-    divergence is the Rényi one at order → 1, which the analysis of the Poisson-sampled Gaussian bounds by the law of
-    one coordinate, and it adds over steps. It covers labels too, and adds to the nats of channels.
+    KL(M(X) ‖ M(X without i)), because the law of M given X_−i is the one that is nearest to all M(X) on
+    average. That divergence is the Rényi one at order → 1, which the analysis of the Poisson-sampled Gaussian
+    bounds by the law of one coordinate, and it adds over steps. It covers labels too, and adds to the nats of
+    channels.
 
     Returns:
         Nats, rounded up beyond the error of the integral; ∞ without noise.
@@ -179,7 +185,9 @@ def _check_event(event: PrivacyEvent) -> None:
             "private than they would say; train with Poisson sampling"
         )
     if event.noise_multiplier is None:
-        raise ValueError("the event states no noise_multiplier; the file is incomplete, run the training again")
+        raise ValueError(
+            "the event states no noise_multiplier; the file is incomplete, run the training again"
+        )
 
 
 def poisson_epsilon(
@@ -230,7 +238,9 @@ def _history_epsilon(
         raise ValueError("orders belong to the 'rdp' accountant; leave them out")
     done: Counter[tuple[float, float]] = Counter()
     for noise_multiplier, sample_rate, steps in history:
-        done[noise_multiplier, sample_rate] += steps  # equal steps of several trainings cost what those of one do
+        done[noise_multiplier, sample_rate] += (
+            steps  # equal steps of several trainings cost what those of one do
+        )
     done = +done
     if not done:
         return 0.0

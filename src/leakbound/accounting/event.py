@@ -13,14 +13,14 @@ class PrivacyEvent:
     """Use of private records by a training; all that an accountant may read.
 
     Attributes:
-        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``, ``gradient_compression``,
-            ``large_batch``, ``compression``, or the name of an outside trainer.
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``,
+            ``gradient_compression``, ``large_batch``, ``compression``, or the name of an outside trainer.
         sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
         population: Records that could be drawn.
         batch_size: Records in a step; the expected number under Poisson sampling.
         steps: Optimisation steps done.
-        uses: Most often that any one record was used: counted for shuffled batches; under Poisson sampling, whose
-            draws are secret, the number of steps, which bounds it.
+        uses: Most often that any one record was used: counted for shuffled batches; under Poisson sampling,
+            whose draws are secret, the number of steps, which bounds it.
         shape: Channel shape, if a channel.
         capacity: κ in nats per use, if a channel.
         noise: ``fresh`` or ``frozen``, if a channel.

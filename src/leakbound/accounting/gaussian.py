@@ -1,8 +1,9 @@
 """Information in Gaussian vectors, in nats and float64: capacity, mutual information, conditional covariance.
 
-``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape); noise is given by
-its variances along the same axes, a number standing for the same variance along all. Zero signal carries nothing
-whatever the noise, an infinite noise variance passes nothing, and zero noise on a positive signal passes everything.
+``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape); noise
+is given by its variances along the same axes, a number standing for the same variance along all. Zero signal
+carries nothing whatever the noise, an infinite noise variance passes nothing, and zero noise on a positive
+signal passes everything.
 """
 
 import math
@@ -48,7 +49,9 @@ def check_covariance(covariance: Float[np.ndarray, "d d"], name: str = "covarian
         raise ValueError(f"{name}: an entry is NaN or infinite")
     scale = float(np.abs(covariance).max(initial=0.0))
     if float(np.abs(covariance - covariance.T).max(initial=0.0)) > _ROUNDING * scale:
-        raise ValueError(f"{name}: the matrix is not symmetric; pass (C + C.T) / 2 if the difference means nothing")
+        raise ValueError(
+            f"{name}: the matrix is not symmetric; pass (C + C.T) / 2 if the difference means nothing"
+        )
 
 
 def check_uses(uses: float) -> None:
@@ -74,8 +77,8 @@ def gaussian_capacity(
 ) -> float:
     """Most that k independent noisy looks tell of one signal, ½ Σ_i ln(1 + k λ_i / σ_i).
 
-    An upper bound on the mutual information for every law of the signal with these eigenvalues, attained by the
-    Gaussian one. Independent looks add precisions, hence the k inside the logarithm.
+    An upper bound on the mutual information for every law of the signal with these eigenvalues, attained by
+    the Gaussian one. Independent looks add precisions, hence the k inside the logarithm.
 
     Args:
         eigenvalues: λ, signal variance along each axis, float64, each >= 0.
@@ -112,8 +115,8 @@ def linear_mmse(
     Arguments and errors are those of :func:`gaussian_capacity`.
 
     Returns:
-        Total over the axes, in squared signal units: reached by a linear estimator for every law of the signal, and
-        the least of all estimators for a Gaussian one.
+        Total over the axes, in squared signal units: reached by a linear estimator for every law of the
+        signal, and the least of all estimators for a Gaussian one.
     """
     check_uses(uses)
     signal, noise = _spread(eigenvalues, noise_variances)
@@ -157,7 +160,9 @@ def log_determinant(covariance: Float[np.ndarray, "d d"]) -> float:
     try:
         factor = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError as error:
-        raise ValueError("the covariance is not positive definite; add noise or drop constant coordinates") from error
+        raise ValueError(
+            "the covariance is not positive definite; add noise or drop constant coordinates"
+        ) from error
     return 2.0 * float(np.log(np.diag(factor)).sum())
 
 
@@ -178,7 +183,9 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
     return 0.5 * (sum(map(log_determinant, blocks)) - log_determinant(covariance))
 
 
-def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence[int]) -> Float[np.ndarray, "r r"]:
+def conditional_covariance(
+    covariance: Float[np.ndarray, "d d"], given: Sequence[int]
+) -> Float[np.ndarray, "r r"]:
     """Covariance of a Gaussian vector's other coordinates once the ``given`` ones are known, Σ_aa − Σ_ab Σ_bb⁻¹ Σ_ba.
 
     Args:
@@ -189,8 +196,8 @@ def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence
         Covariance of the rest, in increasing order of index.
 
     Raises:
-        ValueError: If Σ is no covariance, the known block is singular, or the indices are none, all, out of range, or
-            given twice.
+        ValueError: If Σ is no covariance, the known block is singular, or the indices are none, all, out of
+            range, or given twice.
     """
     check_covariance(covariance)
     rest = _complement(len(covariance), given)
@@ -199,7 +206,9 @@ def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence
     try:
         factor = linalg.cho_factor(covariance[np.ix_(known, known)])
     except linalg.LinAlgError as error:
-        raise ValueError("the known coordinates have a singular covariance; drop the redundant ones") from error
+        raise ValueError(
+            "the known coordinates have a singular covariance; drop the redundant ones"
+        ) from error
     result = covariance[np.ix_(rest, rest)] - cross @ linalg.cho_solve(factor, cross.T)
     return 0.5 * (result + result.T)
 

@@ -1,8 +1,8 @@
 """Leakage of all uses of a channel together, about one record and about all records, in nats.
 
 Inputs are the privacy event that a training wrote and the variance ratios of its channel
-(:func:`leakbound.channels.signal_to_noise`). The bounds cover the pixels. Labels, which a channel leaves untouched, may
-tell up to ln(classes) nats per record on top.
+(:func:`leakbound.channels.signal_to_noise`). The bounds cover the pixels. Labels, which a channel leaves
+untouched, may tell up to ln(classes) nats per record on top.
 """
 
 import math
@@ -21,7 +21,8 @@ class ChannelLeakage:
     """Leakage of one training, or of several through the same channel, in nats, as published and as bounded correctly.
 
     Attributes:
-        uses: k, looks with independent noise that the attacker gets at the most used record; 1 per training if frozen.
+        uses: k, looks with independent noise that the attacker gets at the most used record; 1 per training
+            if frozen.
         printed: n·κ for n steps, as published: loose for one record, and no bound for all of them.
         linear: k·κ, a valid and loose bound for one record that adds leakages instead of precisions.
         record: ½ Σ ln(1 + k μ_i/σ), what everything an attacker ever sees tells of one record, at most.
@@ -38,9 +39,9 @@ class ChannelLeakage:
 def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
     """All leakage figures of one training, from its event and the variance ratios of one use of its channel.
 
-    An attacker's view is computed from k noisy copies of the record. Their mean holds all they tell, and its noise has
-    a k-th of the variance. Frozen noise gives one copy however often it is used. The published total adds one capacity
-    per step although a step uses a whole batch and a record takes part in few steps.
+    An attacker's view is computed from k noisy copies of the record. Their mean holds all they tell, and its
+    noise has a k-th of the variance. Frozen noise gives one copy however often it is used. The published
+    total adds one capacity per step although a step uses a whole batch and a record takes part in few steps.
 
     Args:
         event: Use of the records; its ``uses`` is the count of the most used one.
@@ -61,9 +62,10 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeak
 def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
     """Leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
 
-    Their noise is independent, so looks add as they do within a training: R equal trainings leak what one with R times
-    the uses leaks. Frozen noise is drawn once for each training. Arguments and errors are those of :func:`leakage`;
-    trainings through channels that differ compose by :func:`leakbound.channels.composition.composed_capacity`.
+    Their noise is independent, so looks add as they do within a training: R equal trainings leak what one
+    with R times the uses leaks. Frozen noise is drawn once for each training. Arguments and errors are those
+    of :func:`leakage`; trainings through channels that differ compose by
+    :func:`leakbound.channels.composition.composed_capacity`.
 
     Raises:
         ValueError: If there are no events, or they are not of one channel and one set of records.
@@ -74,7 +76,9 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
         _check(event, ratios)
     first = events[0]
     if any(_law(event) != _law(first) for event in events):
-        raise ValueError("the events are of other channels or records; compose them by `channels.composed_capacity`")
+        raise ValueError(
+            "the events are of other channels or records; compose them by `channels.composed_capacity`"
+        )
     uses, printed, linear = added_up(events)
     record = joint_information(ratios, uses)
     return ChannelLeakage(uses, printed, linear, record, times(first.population, record))

@@ -10,7 +10,11 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import special, stats
 
-from leakbound.accounting.naming import demonstrated_information, gained_information, identification_information
+from leakbound.accounting.naming import (
+    demonstrated_information,
+    gained_information,
+    identification_information,
+)
 from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
 
 CANDIDATES = (2, 10, 100)
@@ -25,10 +29,11 @@ class Evidence:
     """One lower limit with the bound that it is held against.
 
     Attributes:
-        release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads``, ``weights``, or weights
-            that were trained on mislabelled ``canaries``.
+        release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads``, ``weights``, or
+            weights that were trained on mislabelled ``canaries``.
         uses: Number of uses of the record; -1 where it is that of the training or of the audit.
-        quantity: ``nats`` about one record, ``epsilon`` by any mechanism, ``gaussian_epsilon`` by a Gaussian one.
+        quantity: ``nats`` about one record, ``epsilon`` by any mechanism, ``gaussian_epsilon`` by a Gaussian
+            one.
         demonstrated: Lower confidence limit.
         allowed: What the accountant states; NaN where no bound was derived.
         trials: Independent trials behind the limit: namings, canaries, pairs, or networks.
@@ -62,9 +67,9 @@ def evidence(
 ) -> list[Evidence]:
     """All that the attacks of one run demonstrate.
 
-    Each limit holds with the confidence on its own; limits are corrected for what they were chosen among. Replicas are
-    pooled: trials of naming and canaries are independent given the networks, so that limits hold for their mean; for
-    trained networks see :func:`weights_information`.
+    Each limit holds with the confidence on its own; limits are corrected for what they were chosen among.
+    Replicas are pooled: trials of naming and canaries are independent given the networks, so that limits hold
+    for their mean; for trained networks see :func:`weights_information`.
 
     Args:
         rows: Rows of attacks by name: of ``naming`` and of ``audit``, others are left alone.
@@ -83,7 +88,8 @@ def evidence(
 def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
     """Evidence as rows of an attack, for tables: replica -1 stands for all, the unit is the number of uses.
 
-    Metrics are ``<release>_<quantity>``; variants are ``demonstrated`` and, where there is a bound, ``allowed``.
+    Metrics are ``<release>_<quantity>``; variants are ``demonstrated`` and, where there is a bound,
+    ``allowed``.
     """
     table = [
         {"variant": variant, "metric": f"{one.release}_{one.quantity}", "unit": one.uses, "value": value}
@@ -95,7 +101,9 @@ def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
     return frame.assign(replica=-1, learning_rate=np.nan, chosen=True, low=np.nan, high=np.nan, status="")
 
 
-def naming_rate(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], candidates: int) -> float:
+def naming_rate(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], candidates: int
+) -> float:
     """Probability that a member has a higher score than M − 1 distinct non-members, over all such groups of records.
 
     Ties count as failures. For a member above L of N non-members it is C(L, M−1) / C(N, M−1).
@@ -128,9 +136,10 @@ def weights_information(
 ) -> float:
     """Lower confidence limit of the nats that trained weights tell of one member, by naming it among non-members.
 
-    Records of one network share it, so networks are the trials: for each M the mean of their naming rates has Student's
-    one-sided limit, corrected for the choice of M. The divergence is convex in the rate, so that of the mean rate is
-    at most the mean of what networks tell. The limit is approximate, as Student's is, for rates that are not normal.
+    Records of one network share it, so networks are the trials: for each M the mean of their naming rates has
+    Student's one-sided limit, corrected for the choice of M. The divergence is convex in the rate, so that of
+    the mean rate is at most the mean of what networks tell. The limit is approximate, as Student's is, for
+    rates that are not normal.
 
     Args:
         members: Scores of members, higher means member; networks whose scores are not finite are left out.
@@ -154,12 +163,14 @@ def weights_information(
 
 
 def pairs_information(
-    scores: Float[np.ndarray, "networks pairs 2"], inserted: Int[np.ndarray, "networks pairs"], confidence: float = 0.95
+    scores: Float[np.ndarray, "networks pairs 2"],
+    inserted: Int[np.ndarray, "networks pairs"],
+    confidence: float = 0.95,
 ) -> float:
     """Lower confidence limit of the nats that trained weights tell of a mislabelled member, at most ln 2.
 
-    As :func:`weights_information`, of records that stand out: the member of each pair of canaries is named. Arguments
-    are those of :func:`weights_epsilon`.
+    As :func:`weights_information`, of records that stand out: the member of each pair of canaries is named.
+    Arguments are those of :func:`weights_epsilon`.
     """
     sound = np.isfinite(scores).all(axis=(1, 2))
     if sound.sum() < 2:
@@ -183,8 +194,8 @@ def weights_epsilon(
 ) -> tuple[float, int]:
     """Lower confidence limit of ε from pairs of canaries, one of each pair a member by a fair coin; and the pairs.
 
-    The coins of the half with the clearest differences are guessed. Networks are independent mechanisms on coins of
-    their own, so that their pairs count together. The limit is one for adding or removing a record
+    The coins of the half with the clearest differences are guessed. Networks are independent mechanisms on
+    coins of their own, so that their pairs count together. The limit is one for adding or removing a record
     (:func:`leakbound.accounting.one_run_p_value`, ``pairs``).
 
     Args:
@@ -218,7 +229,9 @@ def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
             )
             each = 1.0 - (1.0 - confidence) / (len(rates) + len(means))
             # Replicas have equally many trials.
-            limits = [demonstrated_information(round(one.mean() * total), total, int(m), each) for m, one in rates]
+            limits = [
+                demonstrated_information(round(one.mean() * total), total, int(m), each) for m, one in rates
+            ]
             for count, one in means:
                 within = (trials.iloc[0] - 1) * variances.get_group(count).sum()
                 between = trials.iloc[0] * ((one - one.mean()) ** 2).sum()
@@ -231,7 +244,9 @@ def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
 
 def _audited(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
     """Evidence of the attack ``audit``, the coins of all replicas together."""
-    counts = {name: int(rows[rows["metric"] == name]["value"].sum()) for name in ("canaries", "guesses", "correct")}
+    counts = {
+        name: int(rows[rows["metric"] == name]["value"].sum()) for name in ("canaries", "guesses", "correct")
+    }
     bound = float(rows[rows["variant"] == "bound"]["value"].mean())
     delta = float(rows[rows["metric"] == "delta"]["value"].mean())
     total, guesses, correct = counts.values()
@@ -267,6 +282,8 @@ def _weights(
     best = max(pairs, key=lambda name: pairs[name])
     yield Evidence("canaries", -1, "nats", pairs[best], allowed, networks[best], best)
     if "epsilon" in bounds:
-        found = {name: weights_epsilon(scores[f"{name}_canaries"], coins, bounds["delta"], each) for name in names}
+        found = {
+            name: weights_epsilon(scores[f"{name}_canaries"], coins, bounds["delta"], each) for name in names
+        }
         best = max(found, key=lambda name: found[name])
         yield Evidence("canaries", -1, "epsilon", found[best][0], bounds["epsilon"], found[best][1], best)

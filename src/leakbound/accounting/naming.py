@@ -1,8 +1,8 @@
 """Naming the true one of M equally likely candidates: what success demonstrates, and how often it can succeed.
 
-Two directions of one inequality. Of a release that tells I nats of the true index, no attacker names it with a
-probability p whose divergence d(p ‖ 1/M) is above I. So a measured p demonstrates nats, and bounded nats limit p. An
-attacker who states a probability for each candidate, and not only a name, demonstrates more.
+Two directions of one inequality. Of a release that tells I nats of the true index, no attacker names it with
+a probability p whose divergence d(p ‖ 1/M) is above I. So a measured p demonstrates nats, and bounded nats
+limit p. An attacker who states a probability for each candidate, and not only a name, demonstrates more.
 """
 
 import math
@@ -20,8 +20,8 @@ _STEP_POINTS = 2**15  # of one step
 def identification_information(rate: float, candidates: int) -> float:
     """Nats that a release tells at least if its attacker names the true one of M candidates with probability p.
 
-    d(p ‖ 1/M) = p ln(p M) + (1 − p) ln((1 − p) / (1 − 1/M)): guessing processes the release, and no processing adds
-    information on the uniform index. At p <= 1/M it demonstrates nothing and is set to 0.
+    d(p ‖ 1/M) = p ln(p M) + (1 − p) ln((1 − p) / (1 − 1/M)): guessing processes the release, and no
+    processing adds information on the uniform index. At p <= 1/M it demonstrates nothing and is set to 0.
 
     Args:
         rate: p, in [0, 1].
@@ -45,8 +45,8 @@ def identification_information(rate: float, candidates: int) -> float:
 def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
     """Lower confidence limit of a probability from independent trials, by Clopper and Pearson, one-sided.
 
-    Where the trials' probabilities differ it is one of their mean: the number of hits is then less spread than a
-    binomial one (Hoeffding 1956).
+    Where the trials' probabilities differ it is one of their mean: the number of hits is then less spread
+    than a binomial one (Hoeffding 1956).
 
     Args:
         hits: Successes.
@@ -57,7 +57,9 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
         ValueError: If ``hits`` is not in [0, ``trials``] or ``confidence`` not in (0, 1).
     """
     if not 0 <= hits <= trials:
-        raise ValueError(f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed")
+        raise ValueError(
+            f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed"
+        )
     _check_confidence(confidence)
     return float(stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
 
@@ -76,8 +78,8 @@ def demonstrated_information(hits: int, trials: int, candidates: int, confidence
 def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Float[np.ndarray, "*shape"]:
     """Nats that stated probabilities gain over the uniform guess, ln(M q), hedged: q is mixed with 1 % of that guess.
 
-    Their expectation is at most what the release tells of the index, for every way to state probabilities, as relative
-    entropies are not negative; it is all of it for the true posterior probabilities.
+    Their expectation is at most what the release tells of the index, for every way to state probabilities, as
+    relative entropies are not negative; it is all of it for the true posterior probabilities.
 
     Args:
         posteriors: Probability that was stated for the true candidate, in each trial.
@@ -92,11 +94,14 @@ def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Fl
     return np.log((1.0 - _HEDGE) * candidates * posteriors + _HEDGE)
 
 
-def gained_information(mean: float, variance: float, trials: int, candidates: int, confidence: float = 0.95) -> float:
+def gained_information(
+    mean: float, variance: float, trials: int, candidates: int, confidence: float = 0.95
+) -> float:
     """Lower confidence limit, in nats, of what a release tells, from :func:`stated_gains` of independent trials.
 
-    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)) with V the sample variance, R the range of gains and 1 − δ the
-    confidence; never below 0. It holds without further assumptions, also where trials are not identically distributed.
+    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)) with V the sample variance, R the range of gains and 1 −
+    δ the confidence; never below 0. It holds without further assumptions, also where trials are not
+    identically distributed.
 
     Args:
         mean: Of the gains.
@@ -142,7 +147,10 @@ def naming_bound(information: float, candidates: int) -> float:
     if information >= math.log(candidates):
         return 1.0
     root = optimize.brentq(
-        lambda rate: identification_information(rate, candidates) - information, 1.0 / candidates, 1.0, xtol=1e-13
+        lambda rate: identification_information(rate, candidates) - information,
+        1.0 / candidates,
+        1.0,
+        xtol=1e-13,
     )
     return min(1.0, float(root) + 1e-12)
 
@@ -150,13 +158,13 @@ def naming_bound(information: float, candidates: int) -> float:
 def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, candidates: int) -> float:
     """Largest probability of naming the true one of M equally likely candidates for a record of a DP training.
 
-    The attacker sees all noisy sums, knows all other records and the candidates. His success is at most the largest
-    probability, under the law with the record, of an event that has the probability 1/M without it. The two laws are
-    those of n coordinates: (1−q) N(0, m²) + q N(1, m²) against N(0, m²), and the best event is where their likelihood
-    ratio is large (Neyman and Pearson). With q = 1 that is Φ(Φ⁻¹(1/M) + √n/m).
+    The attacker sees all noisy sums, knows all other records and the candidates. His success is at most the
+    largest probability, under the law with the record, of an event that has the probability 1/M without it.
+    The two laws are those of n coordinates: (1−q) N(0, m²) + q N(1, m²) against N(0, m²), and the best event
+    is where their likelihood ratio is large (Neyman and Pearson). With q = 1 that is Φ(Φ⁻¹(1/M) + √n/m).
 
-    Below q = 1 the logarithm of the ratio is rounded up to a grid, step by step, and summed by Fourier transform:
-    rounding up can only help the attacker.
+    Below q = 1 the logarithm of the ratio is rounded up to a grid, step by step, and summed by Fourier
+    transform: rounding up can only help the attacker.
 
     Args:
         noise_multiplier: m, noise standard deviation over the clipping bound, >= 0.
@@ -189,7 +197,9 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
     return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
 
 
-def _composed_losses(noise_multiplier: float, sample_rate: float, steps: int) -> tuple[np.ndarray, np.ndarray, float]:
+def _composed_losses(
+    noise_multiplier: float, sample_rate: float, steps: int
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Log-likelihood ratios of a sum of steps on a grid, rounded up, their masses with the record, and what is left."""
     x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
     x = np.unique(np.concatenate([x, x + 1.0]))

@@ -12,7 +12,12 @@ _LARGEST = 700.0  # e^ε is finite up to here
 
 
 def one_run_p_value(
-    canaries: int, guesses: int, correct: int, epsilon: float, delta: float, adjacency: Adjacency = "add_remove"
+    canaries: int,
+    guesses: int,
+    correct: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency = "add_remove",
 ) -> float:
     """Probability, at most, that so many guesses are correct if the mechanism is (ε, δ)-DP.
 
@@ -24,8 +29,8 @@ def one_run_p_value(
         correct: v <= r, guesses that are right.
         epsilon: ε >= 0 of one record that is added or removed.
         delta: δ in [0, 1].
-        adjacency: ``pairs`` where one of each pair of records is always there: a coin then replaces a record, which is
-            a removal and an addition, so that (2ε, (1 + e^ε) δ) holds.
+        adjacency: ``pairs`` where one of each pair of records is always there: a coin then replaces a record,
+            which is a removal and an addition, so that (2ε, (1 + e^ε) δ) holds.
 
     Raises:
         ValueError: If the counts are not 0 <= v <= r <= m, or ε or δ is out of range.
@@ -64,7 +69,8 @@ def one_run_epsilon(
         correct: v.
         delta: δ.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
-        adjacency: Neighbours that a coin decides between; the limit is always one for adding or removing a record.
+        adjacency: Neighbours that a coin decides between; the limit is always one for adding or removing a
+            record.
 
     Raises:
         ValueError: As there, and if ``confidence`` is not in (0, 1).
@@ -83,8 +89,9 @@ def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: floa
     """Lower confidence limit of μ of a mechanism that is a Gaussian one, as sums of clipped gradients with noise are.
 
     Such a mechanism has the trade-off of N(0, 1) against N(μ, 1): n full sums with noise of multiplier m have
-    μ = √n/m. Knowing the law, the same guesses show far more than :func:`one_run_epsilon`, which has to allow the worst
-    (ε, δ). It contradicts an accountant of that law; it is no limit for other mechanisms, such as subsampled ones.
+    μ = √n/m. Knowing the law, the same guesses show far more than :func:`one_run_epsilon`, which has to allow
+    the worst (ε, δ). It contradicts an accountant of that law; it is no limit for other mechanisms, such as
+    subsampled ones.
 
     Args:
         canaries: m, each included by a fair coin of its own.

@@ -25,9 +25,9 @@ from leakbound.accounting.gaussian import (
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
     """Squared error per dimension that I nats leave of a *Gaussian* with these eigenvalues, GM(λ) e^{−2I/d}.
 
-    A surrogate and not a bound: the published Theorem 1 has the entropy of the data, which is −∞ for pixels of 256
-    levels. The Gaussian entropy in its place is an upper bound where a lower one is needed, and images have been
-    reconstructed better than this.
+    A surrogate and not a bound: the published Theorem 1 has the entropy of the data, which is −∞ for pixels
+    of 256 levels. The Gaussian entropy in its place is an upper bound where a lower one is needed, and images
+    have been reconstructed better than this.
 
     Args:
         eigenvalues: λ of the data covariance, float64, each >= 0.
@@ -49,8 +49,8 @@ def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: 
 def dequantized_error_bound(records: int, dimension: int, information: float, spacing: float) -> float:
     """Squared error per dimension that no attacker can beat on N distinct images of pixel spacing Δ.
 
-    Δ²/(2πe) · e^{2(ln N − I)/d}: spread uniformly over their pixel's step, the images have entropy ln N + d ln Δ. Valid
-    and tiny, about 0.06 Δ².
+    Δ²/(2πe) · e^{2(ln N − I)/d}: spread uniformly over their pixel's step, the images have entropy ln N + d
+    ln Δ. Valid and tiny, about 0.06 Δ².
 
     Args:
         records: N, number of equally likely distinct images.
@@ -63,15 +63,20 @@ def dequantized_error_bound(records: int, dimension: int, information: float, sp
     """
     _check_information(information)
     if records < 1 or dimension < 1 or not 0 < spacing < math.inf:
-        raise ValueError(f"records = {records}, dimension = {dimension}, spacing = {spacing}: all must be positive")
-    return spacing**2 / (2.0 * math.pi * math.e) * math.exp(2.0 * (math.log(records) - information) / dimension)
+        raise ValueError(
+            f"records = {records}, dimension = {dimension}, spacing = {spacing}: all must be positive"
+        )
+    return (
+        spacing**2 / (2.0 * math.pi * math.e) * math.exp(2.0 * (math.log(records) - information) / dimension)
+    )
 
 
 def fano_error(information: float, candidates: int) -> float:
     """Least probability of naming the wrong one of M equally likely records, max(0, 1 − (I + ln 2)/ln M).
 
     Raises:
-        ValueError: If ``information`` I, in nats, is negative or NaN, or there are fewer than 2 ``candidates`` M.
+        ValueError: If ``information`` I, in nats, is negative or NaN, or there are fewer than 2
+            ``candidates`` M.
     """
     _check_information(information)
     if candidates < 2:
@@ -111,7 +116,8 @@ def dropped_coordinate_capacity(
         noise_variance: σ > 0.
 
     Raises:
-        ValueError: If Σ is no covariance, the indices are all or given twice, or σ is not positive and finite.
+        ValueError: If Σ is no covariance, the indices are all or given twice, or σ is not positive and
+            finite.
     """
     if not 0 < noise_variance < math.inf:
         raise ValueError(f"noise_variance = {noise_variance}: it must be positive and finite")
@@ -135,7 +141,8 @@ def posterior(
     Args:
         observation: y; for k looks their mean.
         candidates: x_1..x_M.
-        noise_covariance: Σ_ξ as a variance, as a diagonal, or in full; positive definite; for k looks divided by k.
+        noise_covariance: Σ_ξ as a variance, as a diagonal, or in full; positive definite; for k looks divided
+            by k.
 
     Returns:
         w, probabilities that sum to 1.
@@ -192,12 +199,13 @@ def empirical_bayes(
 ) -> EmpiricalBayes:
     """Exact Bayes error, identification rate and information under the empirical prior, by simulating the channel.
 
-    It bounds from below the error of every attack on anything computed from D̃, for an attacker whose prior is the list
-    of candidates. No entropy is needed.
+    It bounds from below the error of every attack on anything computed from D̃, for an attacker whose prior
+    is the list of candidates. No entropy is needed.
 
     Args:
         candidates: (M, d) distinct records, each equally likely.
-        noise_variances: (d,) noise variance along each axis; positive wherever something passes; ∞ passes nothing.
+        noise_variances: (d,) noise variance along each axis; positive wherever something passes; ∞ passes
+            nothing.
         generator: Source of the records drawn and of their noise.
         draws: Number of simulated uses, >= 2; errors fall as 1/√draws.
         basis: Axes as orthonormal columns; None for the pixels.
@@ -254,7 +262,9 @@ def whiten(
     factors = np.ones_like(variances) if gain is None else gain
     passing = (factors > 0) & (variances < math.inf)
     if not np.all(variances[passing] > 0):
-        raise ValueError("noise_variances: an axis passes something without noise and shows the record exactly")
+        raise ValueError(
+            "noise_variances: an axis passes something without noise and shows the record exactly"
+        )
     coordinates = records[:, passing] if basis is None else records @ basis[:, passing]
     return coordinates * (factors[passing] / np.sqrt(variances[passing]))
 

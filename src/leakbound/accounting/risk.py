@@ -1,7 +1,7 @@
 """Risk: what I nats about one record allow an attacker, and how few nats keep a risk below a limit.
 
-I bounds what all releases together reveal about one record of a law. The bounds on risks hold for every attacker, who
-may know the law and all other records, on average over records of the law.
+I bounds what all releases together reveal about one record of a law. The bounds on risks hold for every
+attacker, who may know the law and all other records, on average over records of the law.
 """
 
 import math
@@ -28,7 +28,9 @@ class IdentificationRisk:
     allowed: dict[float, float]
 
 
-def identification_risk(information: float, candidates: int, limits: Sequence[float] = ()) -> IdentificationRisk:
+def identification_risk(
+    information: float, candidates: int, limits: Sequence[float] = ()
+) -> IdentificationRisk:
     """Row of what I >= 0 nats allow among M >= 2 candidates, and of what to ask for to keep limits of the probability.
 
     Raises:
@@ -36,7 +38,9 @@ def identification_risk(information: float, candidates: int, limits: Sequence[fl
     """
     bound = naming_bound(information, candidates)
     epsilon = identification_epsilon(bound, candidates) if bound < 1 else None
-    allowed = {limit: identification_information(limit, candidates) for limit in limits if limit * candidates > 1}
+    allowed = {
+        limit: identification_information(limit, candidates) for limit in limits if limit * candidates > 1
+    }
     return IdentificationRisk(candidates, bound, epsilon, allowed)
 
 
@@ -44,22 +48,25 @@ def identification_epsilon(probability: float, candidates: int) -> float:
     """ε of pure DP that limits identification among M to a probability p, ln(p (M − 1)/(1 − p)).
 
     By Bayes' rule no candidate gains more than e^ε over another, so the true one is identified with at most
-    e^ε/(e^ε + M − 1), which randomised response reaches. Data sets differ in the value of one record. Nats with the
-    same bound imply no ε: they hold on average over records, ε for every one.
+    e^ε/(e^ε + M − 1), which randomised response reaches. Data sets differ in the value of one record. Nats
+    with the same bound imply no ε: they hold on average over records, ε for every one.
 
     Raises:
         ValueError: If p is not in [1/M, 1) or M < 2.
     """
     if candidates < 2 or not 1 / candidates <= probability < 1:
-        raise ValueError(f"probability = {probability}: among candidates = {candidates} >= 2 it is in [1/M, 1)")
+        raise ValueError(
+            f"probability = {probability}: among candidates = {candidates} >= 2 it is in [1/M, 1)"
+        )
     return max(0.0, math.log(probability) - math.log1p(-probability) + math.log(candidates - 1))
 
 
 def membership_bound(information: float) -> tuple[float, float]:
     """Largest advantage TPR − FPR, and largest AUC, of recognising that a record was used, from I nats about it.
 
-    a = min(√(I/2), √(1 − e^{−I})) and ½ + a − a²/2. I is the divergence of a used record and the release from another
-    record of the law and the release; both bound their total variation distance, which no ROC curve exceeds.
+    a = min(√(I/2), √(1 − e^{−I})) and ½ + a − a²/2. I is the divergence of a used record and the release from
+    another record of the law and the release; both bound their total variation distance, which no ROC curve
+    exceeds.
 
     Raises:
         ValueError: If I is negative or NaN.

@@ -47,7 +47,8 @@ class TrainingFacts:
         replicas: Number of replicas.
         candidates: Learning rates that were tried.
         classes: Number of labels.
-        covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``; None without a channel.
+        covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``; None without a
+            channel.
         best_point: Whether weights of a point are kept that was chosen, in addition to those of the end.
     """
 
@@ -80,8 +81,10 @@ def stated_bounds(
         classes: Number of labels.
 
     Returns:
-        ``count`` of networks; ``labels``, nats that labels tell on top; and for ``replica`` and ``replicas`` plain
-        values: those of :class:`~leakbound.accounting.leakage.ChannelLeakage` for a channel, of :func:`dp_bounds` for
+        ``count`` of networks; ``labels``, nats that labels tell on top; and for ``replica`` and ``replicas``
+        plain
+        values: those of :class:`~leakbound.accounting.leakage.ChannelLeakage` for a channel, of
+            :func:`dp_bounds` for
         DP, and ``stated``, the same in words.
     """
     kinds = {event.bound for event in events}
@@ -104,7 +107,8 @@ def stated_leakage(
 ) -> float | None:
     """Nats that a network tells of one record after ``event``, at most; None where no bound holds.
 
-    At the end of a training it is the ``record`` of :func:`stated_bounds`, before it what has been told so far.
+    At the end of a training it is the ``record`` of :func:`stated_bounds`, before it what has been told so
+    far.
     """
     if event.bound == "nats" and ratios is not None:
         nats = composed_leakage([event], ratios).record
@@ -136,12 +140,16 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
     problems = [] if facts.bounded else [f"no bound was derived for {facts.mechanism!r} at this level"]
     if facts.bounded and not facts.secure:
         problems.append("noise from seeds, which whoever knows the seed subtracts: privacy_noise: secure")
-    several = f"{facts.replicas} replicas; together they tell what is stated for all, each what is stated for one"
+    several = (
+        f"{facts.replicas} replicas; together they tell what is stated for all, each what is stated for one"
+    )
     yield Release("weights", not problems, "; ".join(problems) or several)
     if facts.best_point:
         yield Release("weights of the best point", False, "chosen among points by private validation records")
     if facts.bounded and not facts.clips:
-        yield Release("labels", False, f"a channel leaves them clean: up to ln {facts.classes} nats on top per record")
+        yield Release(
+            "labels", False, f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
+        )
     if facts.covariance_of is not None:
         own = facts.covariance_of != "aux"
         calibrated = "calibrated to mean and covariance of the members themselves: covariance: aux"
@@ -149,15 +157,16 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
         yield Release("capacity under the members' law", False, "a statistic of the members")
     if facts.candidates > 1:
         nats = f"ln {facts.candidates} = {math.log(facts.candidates):.2g} nats"
-        chosen = (
-            f"chosen among {facts.candidates} by private validation records, which may tell {nats}: give one candidate"
-        )
+        chosen = f"chosen among {facts.candidates} by private validation records, which may reveal {nats}"
+        chosen += ": give one candidate"
         yield Release("learning rate", False, chosen)
     else:
         yield Release("learning rate", True, "given, not chosen")
     yield Release("candidate learning rates", False, "accuracies and losses of clean validation records")
     yield Release("curves, divergence", False, "losses and accuracies of clean members")
-    yield Release("privacy event", True, "follows from the settings alone; draws that are secret are not counted")
+    yield Release(
+        "privacy event", True, "follows from the settings alone; draws that are secret are not counted"
+    )
     if facts.secure:
         yield Release("seeds", True, "they draw nothing that protects a record")
         yield Release("hashes of inputs", True, "keyed by a secret that does not leave")
@@ -169,7 +178,9 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
 
 def dataset_releases(secure: bool) -> list[Release]:
     """All that jobs leave which prepare a dataset and draw its figures."""
-    hashed = "keyed by a secret that does not leave" if secure else "singles out the true records among candidates"
+    hashed = (
+        "keyed by a secret that does not leave" if secure else "singles out the true records among candidates"
+    )
     return [
         Release("hash of prepared images", secure, hashed),
         Release("mean and covariance of members", False, "statistics of the members"),
@@ -181,12 +192,16 @@ def dataset_releases(secure: bool) -> list[Release]:
 def estimator_releases(own: bool) -> list[Release]:
     """All that the learned estimate of a dataset leaves; ``own`` if its channels are made from the members' moments."""
     learned = "learned from the attacker's records, through channels"
-    return [Release("estimator", not own, f"{learned} calibrated to the members' moments" if own else learned)]
+    return [
+        Release("estimator", not own, f"{learned} calibrated to the members' moments" if own else learned)
+    ]
 
 
 def attack_releases(targets: bool) -> list[Release]:
     """All that an attack leaves; its ``targets`` are single members where it looks at gradients."""
-    pictures = "targets and reconstructions of members" if targets else "what weights tell of classes of members"
+    pictures = (
+        "targets and reconstructions of members" if targets else "what weights tell of classes of members"
+    )
     return [
         Release("scores of attacks", False, "compare with clean members and name them"),
         Release("arrays of attacks", False, pictures),

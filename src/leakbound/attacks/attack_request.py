@@ -33,8 +33,8 @@ Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
 class AttackRequest(Generic[Config]):
     """One attack on replicas of a run: on trained networks, or on what clients upload of untrained ones.
 
-    All random draws of an attack derive from seed, dataset and replica, so that all defenses and levels are attacked
-    alike.
+    All random draws of an attack derive from seed, dataset and replica, so that all defenses and levels are
+    attacked alike.
 
     Attributes:
         model: Name of the registered network.
@@ -47,14 +47,16 @@ class AttackRequest(Generic[Config]):
         weights: Parameter name to values (networks, ...) of trained networks; empty for untrained ones.
         learning_rates: Learning rate of each trained network; empty where nothing depends on it.
         lengths: Length of the training of each network; empty where all are ``full``.
-        references: Reference networks, :class:`~leakbound.attacks.membership.reference_scores.References`; or None.
+        references: Reference networks, :class:`~leakbound.attacks.membership.reference_scores.References`; or
+            None.
         defense: What a client does to its records or uploads.
         level: Level as the defense means it.
         channel: The calibrated channel; None for a defense without one.
         moments: Mean and covariance that the channel was made from; without a channel those of the members.
         batch_size: Records whose gradients a client averages; a large batch multiplies it.
         privacy_noise: Origin of the client's noise.
-        estimator: Learned estimate, :class:`~leakbound.attacks.learned_estimate.estimator.Estimator`; or None.
+        estimator: Learned estimate, :class:`~leakbound.attacks.learned_estimate.estimator.Estimator`; or
+            None.
     """
 
     model: str
@@ -89,7 +91,9 @@ class AttackRequest(Generic[Config]):
 
     def untrained(self, purpose: str, replica: int) -> nn.Module:
         """Untrained network of a replica; it depends on seed, dataset, purpose, replica and model alone."""
-        return self.network(torch_generator(self.seed, self.dataset.name, purpose, replica, self.model, "network"))
+        return self.network(
+            torch_generator(self.seed, self.dataset.name, purpose, replica, self.model, "network")
+        )
 
     def generators(self, purpose: str, replica: int) -> Callable[[str], np.random.Generator]:
         """Generators of the attacker's own draws by name."""

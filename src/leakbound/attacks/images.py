@@ -13,8 +13,12 @@ RESTARTS = 3
 EXTENSIONS = 3
 """Factors of 10 by which a grid that binds is extended at one end."""
 
-_JITTER = 0.1  # standard deviation of the first jitter on the networks' scale; each next one has twice as much
-_MATERIAL = 0.01  # share of the error by which an edge is better than all that lies inside, else it does not bind
+_JITTER = (
+    0.1  # standard deviation of the first jitter on the networks' scale; each next one has twice as much
+)
+_MATERIAL = (
+    0.01  # share of the error by which an edge is better than all that lies inside, else it does not bind
+)
 
 
 def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, " n"]:
@@ -52,8 +56,8 @@ def largest_binds(errors: Sequence[float]) -> bool:
     """True if the last setting of a grid is best, by more than a hundredth of the error.
 
     Args:
-        errors: Error of each setting in the order of the grid, infinite or NaN where it gave no result. A grid of one
-            setting does not bind: nothing else was asked for.
+        errors: Error of each setting in the order of the grid, infinite or NaN where it gave no result. A
+            grid of one setting does not bind: nothing else was asked for.
     """
     inside = [error for error in errors[:-1] if error == error]
     return bool(inside) and errors[-1] < (1 - _MATERIAL) * min(inside)

@@ -1,7 +1,7 @@
 """Rows of attacks: one for each replica, variant, unit and metric, with a status where there is no result.
 
-An attack that fails for technical reasons is not counted: its start would pass for its success or failure. Its row has
-no value and states why.
+An attack that fails for technical reasons is not counted: its start would pass for its success or failure.
+Its row has no value and states why.
 """
 
 import math
@@ -91,7 +91,9 @@ def rows(
         values: Metric name to one value per unit.
         status: Status of all units or of each; empty for a valid one.
     """
-    table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(["unit", "status"], var_name="metric")
+    table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(
+        ["unit", "status"], var_name="metric"
+    )
     table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
     # Without an interval, low and high are empty columns.
     return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]

@@ -15,7 +15,8 @@ Whole = TypeVar("Whole")
 
 
 def side_by_side(
-    attackers: Sequence[Generator[Search, Found, Result]], search: Callable[[Sequence[Search]], Sequence[Found]]
+    attackers: Sequence[Generator[Search, Found, Result]],
+    search: Callable[[Sequence[Search]], Sequence[Found]],
 ) -> list[Result]:
     """Advance attackers from search to search, so that those which wait at a time are answered together.
 

@@ -19,8 +19,8 @@ class Networks:
 
     Attributes:
         weights: Parameter name to its values (networks, ...).
-        rates: A row for each network: columns ``replica``, ``learning_rate`` and ``chosen``, and ``length`` where
-            several lengths of a training are kept; else all are ``full``.
+        rates: A row for each network: columns ``replica``, ``learning_rate`` and ``chosen``, and ``length``
+            where several lengths of a training are kept; else all are ``full``.
     """
 
     weights: Mapping[str, Tensor]

@@ -1,7 +1,7 @@
 """The least noise whose capacity is κ: one guaranteed root finder per family, always ending on the safe side.
 
-Every function here returns noise whose capacity, computed with the eigenvalues it was given, lies in
-[κ(1 − 1e-9), κ]. It aims 1e-10 below κ, so that a sum taken in another order, or eigenvalues computed another way,
+Every function here returns noise whose capacity, computed with the eigenvalues it was given, lies in [κ(1 −
+1e-9), κ]. It aims 1e-10 below κ, so that a sum taken in another order, or eigenvalues computed another way,
 still do not exceed κ.
 """
 
@@ -23,14 +23,17 @@ _MAX_STEPS = 200
 def check_capacity(capacity: float) -> None:
     """Refuse, with a ``ValueError``, a capacity that is negative or NaN; 0 and ∞ are allowed."""
     if not capacity >= 0:
-        raise ValueError(f"capacity = {capacity}: a capacity is >= 0 nats per use; for no noise use no channel")
+        raise ValueError(
+            f"capacity = {capacity}: a capacity is >= 0 nats per use; for no noise use no channel"
+        )
 
 
 def representable(log_variance: float, capacity: float) -> float:
     """The variance whose logarithm is given.
 
     Raises:
-        ValueError: If it is smaller or larger than a normal float64: the level protects nothing or passes nothing.
+        ValueError: If it is smaller or larger than a normal float64: the level protects nothing or passes
+            nothing.
     """
     if log_variance in (math.inf, -math.inf):
         return math.exp(log_variance)
@@ -45,8 +48,9 @@ def representable(log_variance: float, capacity: float) -> float:
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
     """Logarithm of :func:`noise_scale` for one use, which exists even where σ itself leaves float64.
 
-    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls, so Newton's method started at or below the root climbs to it
-    without overshooting. The m largest eigenvalues alone give a lower end for every m; the highest is the start.
+    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls, so Newton's method started at or below the root
+    climbs to it without overshooting. The m largest eigenvalues alone give a lower end for every m; the
+    highest is the start.
 
     Returns:
         ln σ; −∞ if nothing needs hiding (no positive eigenvalue, or κ = ∞), +∞ if nothing may pass (κ = 0).
@@ -81,15 +85,16 @@ def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: flo
     Args:
         eigenvalues: μ, generalised eigenvalues of (data covariance, M), float64, each >= 0, in any order.
         capacity: κ, nats for all uses together, in [0, ∞].
-        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ grows as k. Frozen noise has k = 1.
+        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ grows as k. Frozen noise
+            has k = 1.
 
     Returns:
         σ, the scale of M: a variance in squared pixel units for M = I, a pure number for M = data covariance.
         0 if nothing needs hiding, ∞ if κ = 0. The capacity reached is never above κ and within 1e-9 of it.
 
     Raises:
-        ValueError: If ``capacity`` is negative or NaN, ``uses`` < 1, an eigenvalue is negative beyond rounding, or σ
-            cannot be held by float64.
+        ValueError: If ``capacity`` is negative or NaN, ``uses`` < 1, an eigenvalue is negative beyond
+            rounding, or σ cannot be held by float64.
 
     Source:
         Tan et al. 2024, Theorem 2.
@@ -110,7 +115,10 @@ def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) ->
     """
     root = np.sqrt(eigenvalues) + np.sqrt(eigenvalues + 2.0 * level)
     return np.divide(
-        level * np.sqrt(eigenvalues), root, out=np.zeros_like(eigenvalues), where=(root > 0) & (eigenvalues > 0)
+        level * np.sqrt(eigenvalues),
+        root,
+        out=np.zeros_like(eigenvalues),
+        where=(root > 0) & (eigenvalues > 0),
     )
 
 
@@ -122,16 +130,16 @@ def least_power_level(
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0.
         capacity: κ, nats per use, in [0, ∞].
-        guarded: Eigenvalues, each >= λ, that shape the noise instead of λ, so that a direction whose variance is
-            lost in rounding still gets noise. The capacity is counted with λ.
+        guarded: Eigenvalues, each >= λ, that shape the noise instead of λ, so that a direction whose variance
+            is lost in rounding still gets noise. The capacity is counted with λ.
 
     Returns:
         ν, a variance; 0 if nothing needs hiding, ∞ if κ = 0. The capacity of
         ``least_power_variances(guarded, ν)`` is never above κ and within 1e-9 of it.
 
     Raises:
-        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or ν cannot be held
-            by float64.
+        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or ν cannot
+            be held by float64.
     """
     check_capacity(capacity)
     signal = clip_eigenvalues(eigenvalues)
@@ -147,7 +155,9 @@ def least_power_level(
         return math.log(reached) - math.log(capacity * AIM)
 
     low = high = math.log(float(signal.max()))
-    top = _LARGEST - 2.0 - max(0.0, 0.5 * math.log(float(shape.max())))  # up to here no variance overflows on the way
+    top = (
+        _LARGEST - 2.0 - max(0.0, 0.5 * math.log(float(shape.max())))
+    )  # up to here no variance overflows on the way
     stride = 1.0
     while low > _SMALLEST and excess(low) < 0:
         low, stride = max(low - stride, _SMALLEST), 2.0 * stride
@@ -181,20 +191,20 @@ class WaterFilling:
 def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> WaterFilling:
     """Gains and noise of the rate-distortion channel: D_i = min(θ, λ_i), a_i = 1 − D_i/λ_i, n_i = a_i D_i.
 
-    θ solves ½ Σ_{λ_i > θ} ln(λ_i/θ) = κ. The excesses ln(λ_i/θ) are built from ratios of neighbouring eigenvalues and
-    never by subtracting ln θ, because at small κ they are tiny beside it.
+    θ solves ½ Σ_{λ_i > θ} ln(λ_i/θ) = κ. The excesses ln(λ_i/θ) are built from ratios of neighbouring
+    eigenvalues and never by subtracting ln θ, because at small κ they are tiny beside it.
 
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0, in any order.
         capacity: κ, nats per use, in [0, ∞].
 
     Returns:
-        Gains and noise variances in the order of ``eigenvalues``. κ = 0 passes nothing, κ = ∞ everything. The capacity
-        ½ Σ ln(1 + a²λ/n) is never above κ and within 1e-9 of it.
+        Gains and noise variances in the order of ``eigenvalues``. κ = 0 passes nothing, κ = ∞ everything. The
+        capacity ½ Σ ln(1 + a²λ/n) is never above κ and within 1e-9 of it.
 
     Raises:
-        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or a noise variance
-            cannot be held by float64.
+        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or a noise
+            variance cannot be held by float64.
     """
     check_capacity(capacity)
     signal = clip_eigenvalues(eigenvalues)

@@ -23,9 +23,10 @@ class Spectrum:
         eigenvalues: (d,), μ, generalised eigenvalues of (data covariance, shape M), descending, each >= 0.
         total_variance: Trace of the data covariance, squared pixel units.
         mean: (d,), mean record, in pixel units.
-        data_eigenvalues: (d,), λ, variances of the data along ``basis`` or, without one, eigenvalues of the data
-            covariance; descending. None where the shape does not need them.
-        basis: (d, d), orthonormal columns, principal directions of the data. None: noise lies along the pixels.
+        data_eigenvalues: (d,), λ, variances of the data along ``basis`` or, without one, eigenvalues of the
+            data covariance; descending. None where the shape does not need them.
+        basis: (d, d), orthonormal columns, principal directions of the data. None: noise lies along the
+            pixels.
         weights: (d,), β > 0, relative noise variance per pixel, of the personalized shapes.
         bound: Arrays of the published bound (Tan et al. 2024, Theorem 3), of ``personalized_printed`` only.
     """
@@ -78,7 +79,9 @@ class Spectrum:
             data_eigenvalues=found.get("data_eigenvalues"),
             basis=stored_array(arrays, "basis", (size, size)) if "basis" in arrays else None,
             weights=found.get("weights"),
-            bound={name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)},
+            bound={
+                name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)
+            },
         )
 
 
@@ -125,7 +128,10 @@ class GaussianChannel:
     def arrays(self) -> dict[str, np.ndarray]:
         """Named arrays for storage, without the basis, which the spectrum's file holds."""
         optional = {"gain": self.gain, "mean": self.mean}
-        return {"variances": self.variances, **{name: array for name, array in optional.items() if array is not None}}
+        return {
+            "variances": self.variances,
+            **{name: array for name, array in optional.items() if array is not None},
+        }
 
     def metadata(self) -> dict[str, str]:
         """Strings for storage beside the arrays; floats keep every digit."""
@@ -146,12 +152,15 @@ class GaussianChannel:
 
         Raises:
             KeyError: If an array or string is missing.
-            ValueError: If an array is of another type or shape, or the stored channel lies along principal axes and no
-                basis of its size is given. A basis that a channel along the pixels does not need is ignored.
+            ValueError: If an array is of another type or shape, or the stored channel lies along principal
+                axes and no basis of its size is given. A basis that a channel along the pixels does not need
+                is ignored.
         """
         size = arrays["variances"].size
         variances = stored_array(arrays, "variances", (size,))
-        gain, mean = (stored_array(arrays, name, (size,)) if name in arrays else None for name in ("gain", "mean"))
+        gain, mean = (
+            stored_array(arrays, name, (size,)) if name in arrays else None for name in ("gain", "mean")
+        )
         if metadata["axes"] == "pixels":
             basis = None
         elif basis is None or basis.shape != (len(variances),) * 2:
@@ -165,8 +174,8 @@ class GaussianChannel:
 def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
     """Variance ratios of signal and noise along the axes that decouple both: the capacity is ½ Σ ln(1 + ratio).
 
-    With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are recomputed
-    as generalised eigenvalues of (covariance after the gain, noise).
+    With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are
+    recomputed as generalised eigenvalues of (covariance after the gain, noise).
 
     Args:
         channel: A calibrated channel; only its stored noise is used, not the capacity that it states.
@@ -188,7 +197,9 @@ def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Flo
     noise = channel.variances
     if channel.basis is not None:
         if source.data_eigenvalues is None:
-            raise ValueError(f"the spectrum of shape {source.shape!r} holds no variances along principal directions")
+            raise ValueError(
+                f"the spectrum of shape {source.shape!r} holds no variances along principal directions"
+            )
         signal = source.data_eigenvalues
         return _ratio(signal if channel.gain is None else channel.gain**2 * signal, noise)
     return _ratio(source.eigenvalues, noise if source.weights is None else noise / source.weights)
@@ -213,7 +224,9 @@ def _scaled(
     variances = clip_eigenvalues(np.diag(signal))
     noisy = (noise > 0) & np.isfinite(noise)
     deviations = np.sqrt(noise[noisy])
-    return _ratio(variances[~noisy], noise[~noisy]), signal[np.ix_(noisy, noisy)] / np.outer(deviations, deviations)
+    return _ratio(variances[~noisy], noise[~noisy]), signal[np.ix_(noisy, noisy)] / np.outer(
+        deviations, deviations
+    )
 
 
 def channel_capacity(channel: GaussianChannel, source: Spectrum | Moments) -> float:
@@ -221,8 +234,8 @@ def channel_capacity(channel: GaussianChannel, source: Spectrum | Moments) -> fl
 
     Args:
         channel: A calibrated channel; the capacity that it states is not used.
-        source: Spectrum that it was calibrated from, or moments of these or other records (slower, and independent of
-            the spectrum).
+        source: Spectrum that it was calibrated from, or moments of these or other records (slower, and
+            independent of the spectrum).
 
     Raises:
         ValueError: If dimensions or shapes disagree.

@@ -14,9 +14,9 @@ from leakbound.channels.covariance import Moments
 def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
     """Most that independent looks through channels of any shapes tell of one record, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
 
-    P_i = A_i N_i⁻¹ A_i is the precision of a look through channel i. Precisions of independent looks add whatever their
-    axes, so the result is never above the sum of the channels' own capacities, and for one channel it is
-    ½ Σ ln(1 + k μ/σ).
+    P_i = A_i N_i⁻¹ A_i is the precision of a look through channel i. Precisions of independent looks add
+    whatever their axes, so the result is never above the sum of the channels' own capacities, and for one
+    channel it is ½ Σ ln(1 + k μ/σ).
 
     Args:
         looks: Channels with k_i, the number of looks with independent noise through each, >= 0.
@@ -29,7 +29,9 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
         ValueError: If a number of looks is negative, or a channel has another dimension than the moments.
     """
     pixels = np.zeros(moments.dimension)
-    turned: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # axes with the precisions along them, by their identity
+    turned: dict[
+        int, tuple[np.ndarray, np.ndarray]
+    ] = {}  # axes with the precisions along them, by their identity
     for channel, count in looks:
         if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
@@ -67,7 +69,9 @@ def _seen_along(
     return turn.T @ (precision[:, None] * turn)
 
 
-def _variances(covariance: Float[np.ndarray, "d d"], basis: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+def _variances(
+    covariance: Float[np.ndarray, "d d"], basis: Float[np.ndarray, "d d"]
+) -> Float[np.ndarray, " d"]:
     """Variances along principal axes, without negative rounding errors."""
     return clip_eigenvalues(np.einsum("ij,ij->j", basis, covariance @ basis))
 

@@ -10,7 +10,9 @@ from scipy.sparse.linalg import eigsh
 from leakbound.channels.covariance import Moments
 from leakbound.randomness.seeding import numpy_generator
 
-_ITERATED = 64  # directions up to this one are found by Lanczos' iteration: seconds, not the minute of all of them
+_ITERATED = (
+    64  # directions up to this one are found by Lanczos' iteration: seconds, not the minute of all of them
+)
 _CHUNK = 1024  # images in float64 at once
 
 
@@ -59,7 +61,9 @@ def principal_direction(moments: Moments, index: int) -> PrincipalDirection:
     """
     size = moments.dimension
     if not 0 <= index < size:
-        raise ValueError(f"index = {index}: images of {size} values have the principal directions 0 to {size - 1}")
+        raise ValueError(
+            f"index = {index}: images of {size} values have the principal directions 0 to {size - 1}"
+        )
     if index < _ITERATED and size > 4 * _ITERATED:
         start = numpy_generator(0, "principal direction").standard_normal(size)
         variances, axes = eigsh(moments.covariance, k=index + 1, v0=start)

@@ -25,10 +25,11 @@ class Moments:
 
     Attributes:
         mean: (d,), pixel units, pixels flattened in the order (color, row, column).
-        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for the records at hand
-            and not only for a population that they were drawn from.
+        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for the
+            records at hand and not only for a population that they were drawn from.
         count: N, number of records.
-        shrinkage: Weight in [0, 1] of a multiple of the identity that the covariance was mixed with, its trace kept.
+        shrinkage: Weight in [0, 1] of a multiple of the identity that the covariance was mixed with, its
+            trace kept.
 
     Raises:
         ValueError: If the shapes disagree, an entry is not finite, or the covariance is not symmetric.
@@ -42,7 +43,9 @@ class Moments:
     def __post_init__(self) -> None:
         """Refuse moments that cannot be decomposed."""
         if self.covariance.shape != (len(self.mean), len(self.mean)):
-            raise ValueError(f"covariance has shape {self.covariance.shape}, the mean has length {len(self.mean)}")
+            raise ValueError(
+                f"covariance has shape {self.covariance.shape}, the mean has length {len(self.mean)}"
+            )
         if not np.isfinite(self.mean).all():
             raise ValueError("mean: an entry is NaN or infinite")
         check_covariance(self.covariance)
@@ -75,7 +78,10 @@ class Moments:
             ValueError: If one is of another type or shape.
         """
         size = arrays["mean"].size
-        mean, covariance = stored_array(arrays, "mean", (size,)), stored_array(arrays, "covariance", (size, size))
+        mean, covariance = (
+            stored_array(arrays, "mean", (size,)),
+            stored_array(arrays, "covariance", (size, size)),
+        )
         if arrays["count"].shape != (1,) or arrays["count"].dtype != np.int64 or arrays["count"][0] < 1:
             raise ValueError("count: must be one whole number of at least 1")
         shrinkage = float(stored_array(arrays, "shrinkage", (1,))[0])
@@ -91,7 +97,9 @@ def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, 
     """
     array = arrays[name]
     if array.dtype != np.float64 or array.shape != shape:
-        raise ValueError(f"{name}: is {array.dtype} of shape {array.shape}, expected is float64 of shape {shape}")
+        raise ValueError(
+            f"{name}: is {array.dtype} of shape {array.shape}, expected is float64 of shape {shape}"
+        )
     if np.isnan(array).any():
         raise ValueError(f"{name}: holds NaN")
     return array
@@ -100,19 +108,20 @@ def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, 
 def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     """Mean and 1/N covariance of records that arrive in chunks.
 
-    Each chunk is centred by its own mean and merged with what came before (Chan, Golub, LeVeque 1979), which loses no
-    digits to large means. Memory is O(d² + chunk·d); a chunk of about d records keeps the rank-k updates efficient.
+    Each chunk is centred by its own mean and merged with what came before (Chan, Golub, LeVeque 1979), which
+    loses no digits to large means. Memory is O(d² + chunk·d); a chunk of about d records keeps the rank-k
+    updates efficient.
 
     Args:
-        chunks: Arrays (n, ...) of real numbers; all but the first axis are flattened to d coordinates. Chunks may
-            differ in n; an empty chunk is skipped.
+        chunks: Arrays (n, ...) of real numbers; all but the first axis are flattened to d coordinates. Chunks
+            may differ in n; an empty chunk is skipped.
 
     Returns:
         Moments in float64; the covariance is exactly symmetric.
 
     Raises:
-        ValueError: If there is no record, a value is not finite, or records differ in size; the message names the
-            record.
+        ValueError: If there is no record, a value is not finite, or records differ in size; the message names
+            the record.
     """
     count = 0
     mean = np.empty(0)
@@ -153,11 +162,12 @@ def population_moments(
 ) -> Moments:
     """Mean and covariance of the law that some records were drawn from, for use with other records of that law.
 
-    The covariance of N records is too small in the directions that these happened not to take, and noise that follows
-    it would protect other records less than it says. With fewer than 10 d records it is therefore shrunk towards a
-    multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I: by the weight ρ of Ledoit and Wolf, whose expected squared error
-    is least, or by a larger one, the least under which records x that were left out have a mean of xᵀ Σ⁻¹ x of at most
-    d. As ½ ln det is concave, noise in proportion to Σ then keeps its capacity on fresh records of the law.
+    The covariance of N records is too small in the directions that these happened not to take, and noise that
+    follows it would protect other records less than it says. With fewer than 10 d records it is therefore
+    shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I: by the weight ρ of Ledoit and Wolf,
+    whose expected squared error is least, or by a larger one, the least under which records x that were left
+    out have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ then keeps its
+    capacity on fresh records of the law.
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates.
@@ -173,7 +183,9 @@ def population_moments(
         Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
     """
     if len(records) < 2:
-        raise ValueError(f"records = {len(records)}: the law that they come from takes at least 2 to estimate")
+        raise ValueError(
+            f"records = {len(records)}: the law that they come from takes at least 2 to estimate"
+        )
     flat = records.reshape(len(records), -1)
     found = estimate_moments(_chunks(flat))
     width = found.dimension
@@ -187,7 +199,9 @@ def population_moments(
     return replace(found, covariance=covariance, shrinkage=weight)
 
 
-def _weight_for_fresh(flat: Num[np.ndarray, "n d"], least: float, progress: Callable[[str, float], None]) -> float:
+def _weight_for_fresh(
+    flat: Num[np.ndarray, "n d"], least: float, progress: Callable[[str, float], None]
+) -> float:
     """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
     folds, parts, width = [], min(_FOLDS, len(flat)), flat.shape[1]
     if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them

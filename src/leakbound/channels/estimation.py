@@ -15,8 +15,8 @@ def linear_estimate(
 ) -> Float[np.ndarray, "n colors height width"]:
     """Best linear estimate of records from their noisy versions: E[D] + Cov(D, D̃) Cov(D̃)⁻¹ (D̃ - E[D̃]).
 
-    With Gaussian data it is the posterior mean, and no attack on anything computed from D̃ does better. With any data
-    its mean squared error is Σ λσ/(λ + σ) for additive noise along the principal axes.
+    With Gaussian data it is the posterior mean, and no attack on anything computed from D̃ does better. With
+    any data its mean squared error is Σ λσ/(λ + σ) for additive noise along the principal axes.
 
     Args:
         released: Noisy records D̃.
@@ -50,6 +50,8 @@ def linear_estimate(
     return (mean + pixels).reshape(released.shape).astype(np.float32)
 
 
-def _along(records: Float[np.ndarray, "n d"], basis: Float[np.ndarray, "d d"] | None) -> Float[np.ndarray, "n d"]:
+def _along(
+    records: Float[np.ndarray, "n d"], basis: Float[np.ndarray, "d d"] | None
+) -> Float[np.ndarray, "n d"]:
     """Coordinates along the columns of ``basis``; the pixels themselves without one."""
     return records if basis is None else records @ basis

@@ -1,16 +1,16 @@
 """Records that pass a channel compared with its calibration: the capacity that their own moments give.
 
-A channel states its capacity under the covariance that it was calibrated to. Records on another scale, or of another
-law, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹), which is estimated here from the records that pass. The result is
-a statistic of these records, so it stays with whoever owns them.
+A channel states its capacity under the covariance that it was calibrated to. Records on another scale, or of
+another law, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹), which is estimated here from the records that
+pass. The result is a statistic of these records, so it stays with whoever owns them.
 
-The covariance of few records is too small in most directions. So the eigenvalues s of the own covariance, in units of
-the noise, are mixed with those of the calibration, r, brought to the own scale: (1 − w) s + w (Σs/Σr) r, w = d/(d + n).
-Where the law is that of the calibration, this is at most the promised capacity in expectation, for any number of
-records (½ ln det is concave); where only the scale differs, a dozen records show it; with many records it becomes the
-capacity that their covariance gives. The statement is never below the latter, and never above the sum over the axes of
-the noise, ½ Σ ln(1 + k own variance/noise variance), which bounds it (Hadamard). For another law with few records it
-errs above.
+The covariance of few records is too small in most directions. So the eigenvalues s of the own covariance, in
+units of the noise, are mixed with those of the calibration, r, brought to the own scale: (1 − w) s + w
+(Σs/Σr) r, w = d/(d + n). Where the law is that of the calibration, this is at most the promised capacity in
+expectation, for any number of records (½ ln det is concave); where only the scale differs, a dozen records
+show it; with many records it becomes the capacity that their covariance gives. The statement is never below
+the latter, and never above the sum over the axes of the noise, ½ Σ ln(1 + k own variance/noise variance),
+which bounds it (Hadamard). For another law with few records it errs above.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class OwnCapacity:
     Attributes:
         records: Number of records that it was estimated from.
         nats: The estimate; 0 with fewer than two records.
-        certain: What remains of it when the variances are lowered by what chance explains; only this raises an alarm.
+        certain: What remains of it when the variances are lowered by what chance explains; only this raises
+            an alarm.
         promised: Capacity under the moments that the channel was calibrated to.
     """
 
@@ -74,7 +75,8 @@ def unspanned(records: Float[np.ndarray, "n d"], channel: GaussianChannel, spect
         spectrum: Of the calibration data.
 
     Returns:
-        Whether one lies farther from the mean than a thousandth of the noise's standard deviation along such an axis.
+        Whether one lies farther from the mean than a thousandth of the noise's standard deviation along such
+        an axis.
     """
     variances, basis = spectrum.data_eigenvalues, channel.basis
     if variances is None or basis is None:
@@ -114,7 +116,8 @@ def own_capacity(
         channel: A calibrated channel.
         ratios: Variance ratios of one use under the calibration (:func:`leakbound.channels.signal_to_noise`).
         uses: k >= 1, uses with independent noise.
-        calibrated: Number of records that the channel was calibrated to, whose own error counts as chance, too.
+        calibrated: Number of records that the channel was calibrated to, whose own error counts as chance,
+            too.
     """
     count, promised = len(records), _capacity(uses * ratios)
     if count < 2:
@@ -148,7 +151,9 @@ def _capacity(ratios: Float[np.ndarray, " d"]) -> float:
     return 0.5 * float(np.log1p(ratios).sum())
 
 
-def _in_noise(centred: Float[np.ndarray, "n d"], channel: GaussianChannel) -> Float[np.ndarray, "n axes"] | None:
+def _in_noise(
+    centred: Float[np.ndarray, "n d"], channel: GaussianChannel
+) -> Float[np.ndarray, "n axes"] | None:
     """Records along the axes of the noise, in units of its deviation; None if they vary where there is none."""
     along = centred if channel.basis is None else centred @ channel.basis
     if channel.gain is not None:

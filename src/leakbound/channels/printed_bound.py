@@ -1,7 +1,7 @@
 """The published calibration of personalized noise (Tan et al. 2024, Theorem 3), kept as a baseline.
 
-The publication bounds ln det(Σ_D + σ diag β) from above instead of computing it, by Hadamard's inequality and by
-predicting each pixel from those before it. Both bounds are valid and cost what the exact capacity costs.
+The publication bounds ln det(Σ_D + σ diag β) from above instead of computing it, by Hadamard's inequality and
+by predicting each pixel from those before it. Both bounds are valid and cost what the exact capacity costs.
 """
 
 import math
@@ -25,8 +25,9 @@ def innovations(
         weights: β, each > 0.
 
     Returns:
-        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i left after predicting it from the
-        earlier ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A = diag(L_ii) L⁻¹, and ``weights`` β.
+        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i left after predicting it
+        from the earlier ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A = diag(L_ii) L⁻¹, and
+        ``weights`` β.
 
     Raises:
         ValueError: If the covariance is singular.
@@ -56,9 +57,9 @@ def innovations(
 def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float) -> float:
     """Smallest σ at which the published bound on the capacity is κ, with its misprinted quotient corrected.
 
-    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity for other
-    eigenvalues, c_i/β_i, and u_i/k_i with ½ Σ ln(k_i/β_i) on top; both fall in σ, so the smaller root is where their
-    minimum meets κ.
+    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity
+    for other eigenvalues, c_i/β_i, and u_i/k_i with ½ Σ ln(k_i/β_i) on top; both fall in σ, so the smaller
+    root is where their minimum meets κ.
 
     Args:
         bound: Result of :func:`innovations`.
@@ -75,4 +76,8 @@ def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float)
     floor = 0.5 * float(np.log(bound["predictors"] / bound["weights"]).sum())
     # The floor takes some of κ; aiming at κ·AIM − floor keeps the margin that noise_scale leaves.
     rest = capacity * AIM - floor
-    return min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest)) if 0 < rest < math.inf else scale
+    return (
+        min(scale, noise_scale(bound["innovations"] / bound["predictors"], rest))
+        if 0 < rest < math.inf
+        else scale
+    )

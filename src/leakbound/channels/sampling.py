@@ -1,22 +1,25 @@
 """Noise from a calibrated channel, on any device, every draw from the caller's source; released images are float32.
 
-Rounding in float32, for seeded noise. Standard deviations along the pixels are rounded up. Along principal directions
-the factor is rounded to nearest, which changes a noise variance along one of them by at most about 1e-7 of itself, and
-along any direction of CIFAR-10 by 4e-5, triangular or not. A channel with a gain
-computes the shrunk image before any noise, and the rounding of that differs from record to record in all directions,
-also in those that pass nothing and have no noise; it is the same at each use and would be a fingerprint. So its noise
-gets a dither: independent noise on every pixel, with 1e-3 of the largest standard deviation along the axes. It adds d
-millionths of the largest variance, comes after the release and so takes no capacity, and buries the residue.
+Rounding in float32, for seeded noise. Standard deviations along the pixels are rounded up. Along principal
+directions the factor is rounded to nearest, which changes a noise variance along one of them by at most about
+1e-7 of itself, and along any direction of CIFAR-10 by 4e-5, triangular or not. A channel with a gain computes
+the shrunk image before any noise, and the rounding of that differs from record to record in all directions,
+also in those that pass nothing and have no noise; it is the same at each use and would be a fingerprint. So
+its noise gets a dither: independent noise on every pixel, with 1e-3 of the largest standard deviation along
+the axes. It adds d millionths of the largest variance, comes after the release and so takes no capacity, and
+buries the residue.
 
-On a grid, for secure noise. Image and noise are added in float64 and each pixel is rounded to a grid of at most a
-sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`). That comes after the release of
-the ideal channel, whatever the axes of its noise, and hides which floating-point sum was there before. The dither
-stays: with it every pixel of a channel with a gain has noise that carries it across the boundaries of the grid.
+On a grid, for secure noise. Image and noise are added in float64 and each pixel is rounded to a grid of at
+most a sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`). That comes
+after the release of the ideal channel, whatever the axes of its noise, and hides which floating-point sum was
+there before. The dither stays: with it every pixel of a channel with a gain has noise that carries it across
+the boundaries of the grid.
 
-Outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from a
-generator whose seed must stay unknown and is one of 2³² on a CPU, and in float32: which floating-point values a noisy
-sum can take depends on the image, so the low-order bits tell more than the theory counts (Mironov 2012). Take secure
-noise, on a grid, against an attacker who knows seeds or reads low-order bits; docs/noise.md says what that leaves out.
+Outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from
+a generator whose seed must stay unknown and is one of 2³² on a CPU, and in float32: which floating-point
+values a noisy sum can take depends on the image, so the low-order bits tell more than the theory counts
+(Mironov 2012). Take secure noise, on a grid, against an attacker who knows seeds or reads low-order bits;
+docs/noise.md says what that leaves out.
 """
 
 import math
@@ -39,28 +42,28 @@ _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, ove
 class ChannelSampler:
     """Adds the noise of one channel to images.
 
-    Along the pixels a draw costs one multiplication per value; along principal directions one product with a (r, d)
-    factor for the r directions with noise. If all d have noise, any R with RᵀR = Σ_ξ gives the same law: with
-    ``many_draws`` it is the upper triangular one, in which a product has half of the operations.
+    Along the pixels a draw costs one multiplication per value; along principal directions one product with a
+    (r, d) factor for the r directions with noise. If all d have noise, any R with RᵀR = Σ_ξ gives the same
+    law: with ``many_draws`` it is the upper triangular one, in which a product has half of the operations.
 
-    Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or (slots, batch),
-    and a source of randomness or a generator, all on the sampler's device. Images of another shape than the channel's
-    raise a ``ValueError``. Released images are as many, float32 and not clipped.
+    Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or
+    (slots, batch), and a source of randomness or a generator, all on the sampler's device. Images of another
+    shape than the channel's raise a ``ValueError``. Released images are as many, float32 and not clipped.
 
     Args:
         channel: A calibrated channel.
         image_shape: (colors, height, width); images are flattened in this order, as the moments were.
         device: Where images and noise live.
         on_grid: Release images on a grid, as secure noise needs it.
-        many_draws: Spend up to seconds (d = 3,072) on a triangular factor for the products on a CPU. The law of the
-            noise is the same; what equal generators draw is not.
+        many_draws: Spend up to seconds (d = 3,072) on a triangular factor for the products on a CPU. The law
+            of the noise is the same; what equal generators draw is not.
 
     Attributes:
         spacing: (d,), spacing of each pixel's grid, float64, 0 where nothing is rounded; None without a grid.
 
     Raises:
-        ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so that its
-            noise is infinite.
+        ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so
+            that its noise is infinite.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ class ChannelSampler:
                 f"{channel.dimension}; use the channel of this dataset"
             )
         if not np.isfinite(channel.variances).all():
-            raise ValueError(f"channel {channel.shape}: capacity {channel.capacity} needs infinite noise; raise it")
+            raise ValueError(
+                f"channel {channel.shape}: capacity {channel.capacity} needs infinite noise; raise it"
+            )
         self.channel = channel
         self.image_shape = image_shape
         self.device = torch.device(device)
@@ -99,20 +104,27 @@ class ChannelSampler:
         if channel.gain is not None and channel.mean is not None:
             self._dither = _DITHER * float(deviations.max())
             passing = channel.gain > 0
-            axes = np.eye(channel.dimension)[:, passing] if channel.basis is None else channel.basis[:, passing]
+            axes = (
+                np.eye(channel.dimension)[:, passing] if channel.basis is None else channel.basis[:, passing]
+            )
             self._shrink = (
                 self._upload(channel.mean),
                 self._upload(axes * channel.gain[passing]),
                 self._upload(np.ascontiguousarray(axes.T)),
             )
-        along_pixels = channel.variances if channel.basis is None else np.square(channel.basis) @ channel.variances
-        self.spacing = self._upload(grid_spacing(np.sqrt(along_pixels + self._dither**2))) if on_grid else None
+        along_pixels = (
+            channel.variances if channel.basis is None else np.square(channel.basis) @ channel.variances
+        )
+        self.spacing = (
+            self._upload(grid_spacing(np.sqrt(along_pixels + self._dither**2))) if on_grid else None
+        )
         self._rounded = None if self.spacing is None or bool((self.spacing > 0).all()) else self.spacing > 0
 
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
 
-        With a gain the dither described above is added to Σ_ξ. Noise is float32, for a release on a grid float64.
+        With a gain the dither described above is added to Σ_ξ. Noise is float32, for a release on a grid
+        float64.
 
         Raises:
             ValueError: If the source is secure, but the sampler releases nothing on a grid.
@@ -150,10 +162,14 @@ class ChannelSampler:
             noise += normal(self.channel.dimension).mul_(self._dither)
         return noise
 
-    def signal(self, images: Float[Tensor, "*lead colors height width"]) -> Float[Tensor, "*lead colors height width"]:
+    def signal(
+        self, images: Float[Tensor, "*lead colors height width"]
+    ) -> Float[Tensor, "*lead colors height width"]:
         """Images before their noise: as they are, or m + A(D − m) for a channel with a gain, in float64 on a grid."""
         if tuple(images.shape[-3:]) != self.image_shape:
-            raise ValueError(f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}")
+            raise ValueError(
+                f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}"
+            )
         if self._shrink is None:
             return images
         mean, weighted, axes = self._shrink
@@ -171,15 +187,16 @@ class ChannelSampler:
         Args:
             signal: Of :meth:`signal`.
             noise: Of :meth:`noise`.
-            out: Float32, on a grid contiguous, where the result is written, e.g. the signal itself; by default new
-                memory.
+            out: Float32, on a grid contiguous, where the result is written, e.g. the signal itself; by
+                default new memory.
         """
         if self.spacing is None:
             return torch.add(signal, noise.reshape(signal.shape), out=out)
         flat = signal.reshape(-1, self.channel.dimension)
         released = torch.empty(flat.shape, device=flat.device) if out is None else out.view(flat.shape)
         chunks = [
-            values.split(max(1, _CHUNK // flat.shape[1])) for values in (flat, noise.reshape(flat.shape), released)
+            values.split(max(1, _CHUNK // flat.shape[1]))
+            for values in (flat, noise.reshape(flat.shape), released)
         ]
         for some, own, after in zip(*chunks, strict=True):
             exact = some.double().add_(own) if some.dtype == torch.float32 else some + own
@@ -196,7 +213,10 @@ class ChannelSampler:
         return self.release(self.signal(images), self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
-        self, images: Float[Tensor, "n colors height width"], source: NoiseSource | torch.Generator, chunk: int = 1024
+        self,
+        images: Float[Tensor, "n colors height width"],
+        source: NoiseSource | torch.Generator,
+        chunk: int = 1024,
     ) -> Float[Tensor, "n colors height width"]:
         """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
 
@@ -220,7 +240,9 @@ def _triangular(factor: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
     return triangle
 
 
-def _times_triangular(normal: Float[Tensor, "count d"], triangle: Float[np.ndarray, "d d"]) -> Float[Tensor, "count d"]:
+def _times_triangular(
+    normal: Float[Tensor, "count d"], triangle: Float[np.ndarray, "d d"]
+) -> Float[Tensor, "count d"]:
     """Rows times an upper triangular factor, a Fortran array of their type, in their own memory."""
     (multiply,) = linalg.get_blas_funcs(("trmm",), (triangle,))
     product = multiply(1.0, triangle, normal.numpy().T, trans_a=1, overwrite_b=1)

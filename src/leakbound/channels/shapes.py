@@ -3,12 +3,13 @@
 A shape decomposes the moments of the data once (:class:`Spectrum`) and is then calibrated at any capacity
 (:class:`GaussianChannel`). A new shape is a class with these two functions and one line in the registry.
 
-Directions whose variance is lost in rounding. Noise that follows the data's own variance would give a direction with a
-computed variance of 0 no noise at all, and a true variance of 1e-17 then leaks without bound. Such shapes take
-max(λ, 1e-12 λ_1) for λ when they spread the noise, and are still calibrated with λ itself: the capacity is met exactly,
-at full rank the published closed form comes out, and at a lower rank the exponent counts the directions that exist.
-The guarantee is for the computed covariance. Its rounding, about 1e-16 λ_1, limits what can be promised of directions
-without variance: there the noise must stay above it, which white noise does up to about 4 nats per existing direction.
+Directions whose variance is lost in rounding. Noise that follows the data's own variance would give a
+direction with a computed variance of 0 no noise at all, and a true variance of 1e-17 then leaks without
+bound. Such shapes take max(λ, 1e-12 λ_1) for λ when they spread the noise, and are still calibrated with λ
+itself: the capacity is met exactly, at full rank the published closed form comes out, and at a lower rank the
+exponent counts the directions that exist. The guarantee is for the computed covariance. Its rounding, about
+1e-16 λ_1, limits what can be promised of directions without variance: there the noise must stay above it,
+which white noise does up to about 4 nats per existing direction.
 """
 
 import math
@@ -20,7 +21,12 @@ from jaxtyping import Float
 from scipy import linalg
 
 from leakbound.accounting.gaussian import clip_eigenvalues
-from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
+from leakbound.channels.calibration import (
+    least_power_level,
+    least_power_variances,
+    noise_scale,
+    water_filling,
+)
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.printed_bound import innovations, printed_scale
@@ -40,8 +46,8 @@ class Shape(Protocol):
         """Spectrum of the data that the shape is calibrated from, computed once.
 
         Raises:
-            ValueError: If ``weights`` are given to a shape that takes none, or are missing, not positive and finite, or
-                not one per pixel where it takes some.
+            ValueError: If ``weights`` are given to a shape that takes none, or are missing, not positive and
+                finite, or not one per pixel where it takes some.
         """
 
     @staticmethod
@@ -69,7 +75,9 @@ class Natural:
         """Eigenvalues of the data covariance."""
         _refuse_weights("natural", weights)
         eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance))[::-1].copy()
-        return Spectrum("natural", eigenvalues, moments.total_variance, moments.mean, data_eigenvalues=eigenvalues)
+        return Spectrum(
+            "natural", eigenvalues, moments.total_variance, moments.mean, data_eigenvalues=eigenvalues
+        )
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
@@ -96,7 +104,8 @@ class _Principal:
 class White(_Principal):
     """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1): every direction leaks the same.
 
-    At rank r < d the exponent counts the r directions that exist, so that κ is reached; with d it would be κ r/d.
+    At rank r < d the exponent counts the r directions that exist, so that κ is reached; with d it would be κ
+    r/d.
     """
 
     name: ClassVar[str] = "white"
@@ -114,7 +123,9 @@ class White(_Principal):
         """Noise σ·max(λ_i, 1e-12 λ_1) along principal direction i, σ the root for the generalised eigenvalues."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         guarded = _guarded(_variances(spectrum))
-        return GaussianChannel("white", capacity, np.where(guarded > 0, scale, 0.0) * guarded, basis=spectrum.basis)
+        return GaussianChannel(
+            "white", capacity, np.where(guarded > 0, scale, 0.0) * guarded, basis=spectrum.basis
+        )
 
 
 class Personalized:
@@ -126,16 +137,22 @@ class Personalized:
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}."""
         if weights is None:
-            raise ValueError("a personalized shape needs weights, one > 0 per pixel; `box_weights` builds some")
+            raise ValueError(
+                "a personalized shape needs weights, one > 0 per pixel; `box_weights` builds some"
+            )
         beta = np.asarray(weights, dtype=np.float64)
         if beta.shape != moments.mean.shape:
-            raise ValueError(f"weights: {beta.size} given, the images have {moments.dimension} pixels times colors")
+            raise ValueError(
+                f"weights: {beta.size} given, the images have {moments.dimension} pixels times colors"
+            )
         if not np.all((beta > 0) & np.isfinite(beta)):
             raise ValueError(
                 "weights: every one must be positive and finite; a pixel without noise would leak entirely"
             )
         root = np.sqrt(beta)
-        eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance / np.outer(root, root)))[::-1].copy()
+        eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance / np.outer(root, root)))[
+            ::-1
+        ].copy()
         return Spectrum("personalized", eigenvalues, moments.total_variance, moments.mean, weights=beta)
 
     @staticmethod
@@ -148,7 +165,8 @@ class Personalized:
 class PersonalizedPrinted(Personalized):
     """The personalized shape calibrated by the published bound instead of the capacity: up to 11 dB too much noise.
 
-    Kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full rank.
+    Kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full
+    rank.
     """
 
     @staticmethod
@@ -159,7 +177,9 @@ class PersonalizedPrinted(Personalized):
             ValueError: As :class:`Shape`, and if the covariance is singular.
         """
         exact = Personalized.decompose(moments, weights=weights)
-        return replace(exact, shape="personalized_printed", bound=innovations(moments.covariance, _weights(exact)))
+        return replace(
+            exact, shape="personalized_printed", bound=innovations(moments.covariance, _weights(exact))
+        )
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
@@ -179,7 +199,9 @@ class LeastPower(_Principal):
         variances = _variances(spectrum)
         guarded = _guarded(variances)
         level = least_power_level(variances, capacity, guarded)
-        noise = np.full_like(variances, math.inf) if level == math.inf else least_power_variances(guarded, level)
+        noise = (
+            np.full_like(variances, math.inf) if level == math.inf else least_power_variances(guarded, level)
+        )
         return GaussianChannel("least_power", capacity, noise, basis=spectrum.basis)
 
 
@@ -205,7 +227,9 @@ def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
 def _variances(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
     """Variances along principal directions of a spectrum that must have them."""
     if spectrum.data_eigenvalues is None or spectrum.basis is None:
-        raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no principal directions; decompose again")
+        raise ValueError(
+            f"a spectrum of shape {spectrum.shape!r} has no principal directions; decompose again"
+        )
     return spectrum.data_eigenvalues
 
 

@@ -20,7 +20,8 @@ class Design:
         rule: What is claimed of the effect.
         delta: Smallest effect of interest.
         spreads: Standard deviation between blocks of each comparison, of which all must hold.
-        steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted by.
+        steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted
+            by.
         levels: Values along a trend whose ranks are tested. 0 for tests of means.
         level: Level of the test.
         share: Part of the blocks that must show the effect by themselves, whichever datasets they are of.
@@ -45,11 +46,11 @@ class Design:
     def power(self, blocks: int, times: float = 2.0) -> float:
         """Compute the chance that so many blocks see an effect of ``times`` delta.
 
-        Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot reach the
-        level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the blocks where noise is
-        normal and of one variance, and better than that elsewhere. Several comparisons, and the steps of a trend that
-        rises evenly, count by the sum of what each may miss. Claims of at most delta see an effect of
-        ``times`` delta as one that is delta too large.
+        Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot
+        reach the level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the
+        blocks where noise is normal and of one variance, and better than that elsewhere. Several comparisons,
+        and the steps of a trend that rises evenly, count by the sum of what each may miss. Claims of at most
+        delta see an effect of ``times`` delta as one that is delta too large.
 
         Returns:
             Chance, NaN where a spread is not known.
@@ -63,10 +64,12 @@ class Design:
         efficiency = 3 * self.levels / (math.pi * (self.levels + 1)) if self.levels else 1.0
         tail = self.level if one_sided else self.level / 2
         missed = [
-            1 - _power(shift, spread / math.sqrt(efficiency), self._deciding(blocks), tail) for spread in self.spreads
+            1 - _power(shift, spread / math.sqrt(efficiency), self._deciding(blocks), tail)
+            for spread in self.spreads
         ]
         missed += [
-            1 - _power((1 + times * width) * self.delta, spread, blocks, _STEP_LEVEL) for spread, width in self.steps
+            1 - _power((1 + times * width) * self.delta, spread, blocks, _STEP_LEVEL)
+            for spread, width in self.steps
         ]
         return max(0.0, 1 - sum(missed))
 

@@ -9,8 +9,24 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import model_validator
 
-from leakbound.claims.outcomes import ROUNDING, Blocks, ClaimOptions, ClaimTest, Exact, Rule, complete, exactly
-from leakbound.claims.selection import Columns, EmptySelectionError, select, select_ranked, series_means, split
+from leakbound.claims.outcomes import (
+    ROUNDING,
+    Blocks,
+    ClaimOptions,
+    ClaimTest,
+    Exact,
+    Rule,
+    complete,
+    exactly,
+)
+from leakbound.claims.selection import (
+    Columns,
+    EmptySelectionError,
+    select,
+    select_ranked,
+    series_means,
+    split,
+)
 from leakbound.config.catalogue import Conditions
 
 if TYPE_CHECKING:
@@ -39,7 +55,11 @@ class Compared(ClaimOptions):
 
     def compared(self) -> set[str]:
         """List the columns in which the two series differ, so that their values are not different blocks."""
-        return {column for column in super().compared() if self.b is None or self.a.get(column) != self.b.get(column)}
+        return {
+            column
+            for column in super().compared()
+            if self.b is None or self.a.get(column) != self.b.get(column)
+        }
 
 
 class Difference(Compared):
@@ -112,11 +132,17 @@ def _differences(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -
     effects = sum(gaps) / len(gaps)
     over = f" over {len(tables)} matches" if len(tables) > 1 else ""
     return Blocks(
-        effects.to_frame("difference"), sign, f"sign flips; effect: mean difference{over}", rule=rule, left_out=left_out
+        effects.to_frame("difference"),
+        sign,
+        f"sign flips; effect: mean difference{over}",
+        rule=rule,
+        left_out=left_out,
     )
 
 
-def _gaps(sign: int, rows: pd.DataFrame, options: Compared) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+def _gaps(
+    sign: int, rows: pd.DataFrame, options: Compared
+) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Differences of both series' means in the claimed direction, match by match, and what may be rounding of them."""
     means = np.array(_means(rows, options))
     return sign * (means[:, 0] - means[:, 1]), ROUNDING * np.abs(means).max(axis=1)
@@ -129,7 +155,11 @@ def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
     if options.value is not None:
         return [(float(group["value"].mean()), options.value) for group in first.values()]
     second = split(select(rows, options.b or {}), options.match)
-    pairs = [(float(first[key]["value"].mean()), float(second[key]["value"].mean())) for key in first if key in second]
+    pairs = [
+        (float(first[key]["value"].mean()), float(second[key]["value"].mean()))
+        for key in first
+        if key in second
+    ]
     if not pairs:
         raise EmptySelectionError(f"the series share no {', '.join(options.match)}")
     return pairs

@@ -40,8 +40,9 @@ def mean_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
 def median_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
     """Estimate the median over replicas with the exact interval between two order statistics.
 
-    It serves quantities without a lower bound. Fewer than 6 values allow no such interval of 95 %. Their whole range,
-    which holds the median with probability 1 − 2^(1−n), takes its place. The ends are NaN for a single value.
+    It serves quantities without a lower bound. Fewer than 6 values allow no such interval of 95 %. Their
+    whole range, which holds the median with probability 1 − 2^(1−n), takes its place. The ends are NaN for a
+    single value.
 
     Args:
         values: One number for each replica.
@@ -64,4 +65,6 @@ def median_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
 def _check(values: np.ndarray) -> None:
     """Refuse no values, and values that are not finite."""
     if len(values) == 0 or not np.isfinite(values).all():
-        raise ValueError(f"{len(values)} values, some not finite: leave out diverged replicas before summarising")
+        raise ValueError(
+            f"{len(values)} values, some not finite: leave out diverged replicas before summarising"
+        )

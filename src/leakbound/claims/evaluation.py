@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from leakbound.claims.judging import Judged, gathered, judge, names, opposed, part, promised, speaking, verdict
+from leakbound.claims.judging import (
+    Judged,
+    gathered,
+    judge,
+    names,
+    opposed,
+    part,
+    promised,
+    speaking,
+    verdict,
+)
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.selection import EmptySelectionError, rows_of, select, split
 from leakbound.claims.statistics import holm
@@ -24,32 +34,36 @@ GeneratorOf = Callable[..., np.random.Generator]
 """Names, as words, to a generator of their own."""
 
 
-def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_of: GeneratorOf) -> pd.DataFrame:
+def evaluate(
+    figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_of: GeneratorOf
+) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all that is
-    compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a figure's claims
-    are corrected together by Holm, so that a claim about which nothing is true is reproduced or contradicted anywhere
-    in the figure with probability at most ``alpha``. Verdicts on the datasets are added, Holm-corrected over the
-    datasets of the claim. At least half of the datasets must show what is reproduced or contradicted
-    (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some significantly oppose the claim's verdict
-    (:func:`leakbound.claims.judging.opposed`), it is *mixed*. Statements about closed forms hold or fail without
-    chance: their p-value is 0 or 1 and stays out of the correction, and one that holds for some settings alone is
+    A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all
+    that is compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a
+    figure's claims are corrected together by Holm, so that a claim about which nothing is true is reproduced
+    or contradicted anywhere in the figure with probability at most ``alpha``. Verdicts on the datasets are
+    added, Holm-corrected over the datasets of the claim. At least half of the datasets must show what is
+    reproduced or contradicted (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some
+    significantly oppose the claim's verdict (:func:`leakbound.claims.judging.opposed`), it is *mixed*.
+    Statements about closed forms hold or fail without chance: their p-value is 0 or 1 and stays out of the
+    correction, and one that holds for some settings alone is
     *mixed*.
 
     Args:
         figure: Entry of the catalogue.
         rows: The table that the figure's conditions choose from.
         alpha: Level of the verdicts, in (0, 0.5).
-        generator_of: Makes the generator of a claim from its names. It draws sign flips where there are too many for
-            all of them.
+        generator_of: Makes the generator of a claim from its names. It draws sign flips where there are too
+            many for all of them.
 
     Returns:
-        Table with the columns ``COLUMNS``: for each claim a row for each dataset, then the row over all, with dataset
-        and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t with the share of
-        each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is the chance that so many blocks
-        see an effect of 2 delta, given the spread between them and the least favourable of Holm's levels, and
-        ``blocks_needed`` the number with power .8. Both are missing for closed forms and where the spread is not known.
+        Table with the columns ``COLUMNS``: for each claim a row for each dataset, then the row over all, with
+        dataset and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t
+        with the share of each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is
+        the chance that so many blocks see an effect of 2 delta, given the spread between them and the least
+        favourable of Holm's levels, and ``blocks_needed`` the number with power .8. Both are missing for
+        closed forms and where the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
@@ -63,12 +77,24 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
         for claim, finding in zip(figure.claims, findings, strict=True)
     ]
     tested = [result for result in judged if result is not None]
-    adjusted = zip(*(holm([getattr(result, p) for result in tested]) for p in ("p_value", "pooled")), strict=True)
+    adjusted = zip(
+        *(holm([getattr(result, p) for result in tested]) for p in ("p_value", "pooled")), strict=True
+    )
     level = alpha / max(1, len(tested))
     table: list[dict[str, Any]] = []
     for claim, finding, pooled in zip(figure.claims, findings, judged, strict=True):
-        stated: dict[str, Any] = {"paper": figure.paper, "figure": figure.id, "claim": claim.id, "text": claim.text}
-        stated |= {"test": claim.test, "unit": claim.unit or "", "delta": claim.delta, "exact": claim.delta is None}
+        stated: dict[str, Any] = {
+            "paper": figure.paper,
+            "figure": figure.id,
+            "claim": claim.id,
+            "text": claim.text,
+        }
+        stated |= {
+            "test": claim.test,
+            "unit": claim.unit or "",
+            "delta": claim.delta,
+            "exact": claim.delta is None,
+        }
         if pooled is not None and isinstance(finding, Blocks):
             verdicts = _of_datasets(claim, finding, alpha, generator_of)
             p_adjusted, p_pooled = next(adjusted)
@@ -80,7 +106,9 @@ def evaluate(figure: FigureConfig, rows: pd.DataFrame, alpha: float, generator_o
             verdicts = _exact(finding)
         table += [{**stated, "dataset": OVERALL, "model": OVERALL, **row} for row in verdicts]
     types: dict[str, Any] = {**dict.fromkeys((*_NUMBERS, "delta", "power"), float), "blocks": "int64"}
-    return pd.DataFrame(table, columns=list(COLUMNS)).astype({**types, "blocks_needed": "Int64", "exact": bool})
+    return pd.DataFrame(table, columns=list(COLUMNS)).astype(
+        {**types, "blocks_needed": "Int64", "exact": bool}
+    )
 
 
 def measured(
@@ -94,7 +122,8 @@ def measured(
         rows: The table that the figure's conditions choose from.
 
     Returns:
-        Blocks of all settings, or the statement of each setting of a closed form, or why there is nothing to compare.
+        Blocks of all settings, or the statement of each setting of a closed form, or why there is nothing to
+        compare.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -144,7 +173,9 @@ def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[st
         yield (values.get("dataset", ""), values.get("model", "")), group.reset_index(drop=True)
 
 
-def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf) -> list[dict[str, Any]]:
+def _of_datasets(
+    claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf
+) -> list[dict[str, Any]]:
     """A row for each dataset, Holm-corrected over them."""
     datasets = [name for name in names(blocks) if name]
     parts = [part(blocks, name) for name in datasets]
@@ -161,7 +192,9 @@ def _of_datasets(claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of:
     return rows
 
 
-def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float) -> dict[str, Any]:
+def _of_all(
+    claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float
+) -> dict[str, Any]:
     """Changes of a claim's row over all blocks where its datasets disagree, by their pooled adjusted p."""
     delta, reached = claim.smallest_effect(), row["verdict"]
     whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
@@ -170,9 +203,14 @@ def _of_all(claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, A
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
         shown, half = speaking(blocks, pooled.direction, delta, alpha), -(-len(names(blocks)) // 2)
-        reason = f"shown by {', '.join(shown)}" if 0 < len(shown) < half else f"{whole} by all datasets together"
+        reason = (
+            f"shown by {', '.join(shown)}" if 0 < len(shown) < half else f"{whole} by all datasets together"
+        )
         detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
-        return {"verdict": "mixed" if 0 < len(shown) < half else reached, "detail": f"{row['detail']}; {detail}"}
+        return {
+            "verdict": "mixed" if 0 < len(shown) < half else reached,
+            "detail": f"{row['detail']}; {detail}",
+        }
     return {}
 
 
@@ -193,11 +231,15 @@ def _row(
     if reached in ("undecided", "negligible") and (least := design.smallest_p(judged.blocks)) > level:
         reason = f"too few to tell an effect at {level:.2g}"
         notes.append(f"{reason}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
-        if reached == "undecided":  # an interval may lie wholly on one side, and readers ask why it decides nothing
+        if (
+            reached == "undecided"
+        ):  # an interval may lie wholly on one side, and readers ask why it decides nothing
             text += f" With {judged.blocks} blocks no p below {least:.2g} is possible."
     if blocks.rule != "beyond" or reached == "negligible":
         notes.append(f"90 % interval [{judged.low_90:.3g}, {judged.high_90:.3g}]")
-    numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {"p_adjusted": p_adjusted}
+    numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {
+        "p_adjusted": p_adjusted
+    }
     promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
     stated = {"text": text, "unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
@@ -211,7 +253,8 @@ def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
         if dataset
     ]
     weakest = next(
-        (statement for statement in statements.values() if not statement.holds), next(iter(statements.values()))
+        (statement for statement in statements.values() if not statement.holds),
+        next(iter(statements.values())),
     )
     return [*rows, {**_exact_row(weakest), "verdict": _exact_verdict(list(statements.values()))}]
 

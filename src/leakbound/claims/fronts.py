@@ -37,8 +37,9 @@ class Front(ClaimOptions):
 def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     """Compare the area that one front dominates with each other's, in each replica.
 
-    A front of more points dominates more though none of them is better, by more steps and by more luck, and a part of
-    its points dominates less where some of them are alike. Only fronts of equally many points are therefore compared.
+    A front of more points dominates more though none of them is better, by more steps and by more luck, and a
+    part of its points dominates less where some of them are alike. Only fronts of equally many points are
+    therefore compared.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one point and replica.
@@ -52,7 +53,8 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     points = both_quantities(rows, options.x, options.y)
     signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])
     fronts = {
-        _named(conditions): select_or_nothing(points, conditions) for conditions in (options.best, *options.against)
+        _named(conditions): select_or_nothing(points, conditions)
+        for conditions in (options.best, *options.against)
     }
     fronts = {name: front for name, front in fronts.items() if len(front)}
     best = _named(options.best)

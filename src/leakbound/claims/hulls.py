@@ -11,16 +11,21 @@ def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "
 
     Args:
         points: Points of the front. Dominated ones add nothing.
-        reference: Corner from which the area is measured. Points that do not exceed it along both axes add nothing.
+        reference: Corner from which the area is measured. Points that do not exceed it along both axes add
+            nothing.
 
     Raises:
         ValueError: If a coordinate is not finite.
     """
     if not (np.isfinite(points).all() and np.isfinite(reference).all()):
-        raise ValueError("a point of the front is not finite: leave out diverged runs before taking the hypervolume")
+        raise ValueError(
+            "a point of the front is not finite: leave out diverged runs before taking the hypervolume"
+        )
     sides = np.maximum(points - reference, 0.0)
     sides = sides[np.argsort(-sides[:, 0], kind="stable")]
-    reached = np.maximum.accumulate(sides[:, 1])  # by this point and all that lie farther along the first axis
+    reached = np.maximum.accumulate(
+        sides[:, 1]
+    )  # by this point and all that lie farther along the first axis
     return float(-np.diff(sides[:, 0], append=0.0) @ reached)
 
 
@@ -29,18 +34,18 @@ def recipe_front(
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Find the most utility that recipes reach at each leakage, mixtures of them included.
 
-    Who publishes one recipe's model with probability p, else another's, has on average p times the one's leakage and
-    utility and 1 − p times the other's, so what recipes reach lies on and under their concave hull, not under a
-    staircase, which would praise whatever lies between two steps.
+    Who publishes one recipe's model with probability p, else another's, has on average p times the one's
+    leakage and utility and 1 − p times the other's, so what recipes reach lies on and under their concave
+    hull, not under a staircase, which would praise whatever lies between two steps.
 
     Args:
-        recipes: Leakage, less is better, and utility, more is better, of each recipe. Leakage below that of the guess
-            is luck and counts as the guess's.
+        recipes: Leakage, less is better, and utility, more is better, of each recipe. Leakage below that of
+            the guess is luck and counts as the guess's.
         guess: Leakage and utility of what needs no data.
 
     Returns:
-        Leakages and utilities, both ascending, of the hull's corners, from the least leakage to the most utility:
-        between them it is linear, and behind the last one flat.
+        Leakages and utilities, both ascending, of the hull's corners, from the least leakage to the most
+        utility: between them it is linear, and behind the last one flat.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -55,10 +60,11 @@ def beyond_front(
 ) -> tuple[float, float]:
     """Measure the utility of one front above another at equal leakage, chosen in one experiment and judged in another.
 
-    The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of both fronts
-    that leak alike there are compared in the second one: the difference of their utilities, less that of their leakages
-    at the mean slope of both fronts. This is linear in what the second experiment measured, so luck in it, or in the
-    choice, favors neither front, whatever their numbers of recipes. The best of many noisy recipes would.
+    The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of
+    both fronts that leak alike there are compared in the second one: the difference of their utilities, less
+    that of their leakages at the mean slope of both fronts. This is linear in what the second experiment
+    measured, so luck in it, or in the choice, favors neither front, whatever their numbers of recipes. The
+    best of many noisy recipes would.
 
     Args:
         recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.
@@ -66,8 +72,9 @@ def beyond_front(
         guess: Leakage and utility of what needs no data.
 
     Returns:
-        Mean height over the leakages that recipes of both fronts reach, from the larger of their first corners to the
-        smaller of their last ones, and how long this range is. The height is NaN where there is none.
+        Mean height over the leakages that recipes of both fronts reach, from the larger of their first
+        corners to the smaller of their last ones, and how long this range is. The height is NaN where there
+        is none.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -85,7 +92,9 @@ def beyond_front(
         return math.nan, 0.0
     knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
     at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # all is linear from one knot to the next
-    utility, leakage, slope = (np.array(part) for part in zip(*(_mixed(at, *front) for front in fronts), strict=True))
+    utility, leakage, slope = (
+        np.array(part) for part in zip(*(_mixed(at, *front) for front in fronts), strict=True)
+    )
     heights = utility[0] - utility[1] - slope.mean(axis=0) * (leakage[0] - leakage[1])
     return float(np.average(heights, weights=np.diff(knots) if low < high else None)), float(high - low)
 

@@ -31,7 +31,9 @@ def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """
     aucs = _per_network(rows, "membership", "strongest", "auc")
     errors = _per_network(rows, "model_inversion", "printed", "mse")
-    train, test = (_per_network(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy"))
+    train, test = (
+        _per_network(rows, "training", "", metric) for metric in ("train_accuracy", "test_accuracy")
+    )
     mia = _improvement(aucs, imp_mia)
     dra = _improvement(errors, imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(_bounded_errors(rows), imp_dra, average=_harmonic_mean)
@@ -102,9 +104,10 @@ def imp_mia(auc: Values, auc_undefended: Values) -> Values:
 def imp_dra(error: Values, error_undefended: Values) -> Values:
     """Compute the improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
 
-    It credits a defense for every step by which the attack ends farther off, though the attack may have learned nothing
-    in either case. With errors bounded by that of the attack's start, min(MSE, MSE of the start), it counts only what
-    the attack gains over its start, and is 0 where it gains nothing with and without a defense.
+    It credits a defense for every step by which the attack ends farther off, though the attack may have
+    learned nothing in either case. With errors bounded by that of the attack's start, min(MSE, MSE of the
+    start), it counts only what the attack gains over its start, and is 0 where it gains nothing with and
+    without a defense.
 
     Args:
         error: MSE of the attack on the defended model, > 0.

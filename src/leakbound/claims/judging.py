@@ -29,8 +29,8 @@ class Judged:
         high: Upper end.
         low_90: Lower end of the 90 % interval, which two one-sided tests of equivalence stand for.
         high_90: Upper end.
-        p_value: Of the claim's test, two-sided where the claim is that there is an effect; NaN without blocks. Of
-            several datasets the largest of :func:`subsets`, so that at least half of them show it.
+        p_value: Of the claim's test, two-sided where the claim is that there is an effect; NaN without
+            blocks. Of several datasets the largest of :func:`subsets`, so that at least half of them show it.
         pooled: The same of all blocks together.
         direction: 1 if the effect goes the claimed way, -1 if the opposite way, 0 if neither.
         blocks: Number of blocks.
@@ -88,8 +88,8 @@ def names(blocks: Blocks) -> list[str]:
 def subsets(blocks: Blocks) -> Iterator[Blocks]:
     """List the blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
 
-    If fewer did, those that do not would fill one of these subsets, so that the largest of their p-values errs no more
-    often than one of them.
+    If fewer did, those that do not would fill one of these subsets, so that the largest of their p-values
+    errs no more often than one of them.
 
     Source:
         Benjamini and Heller 2008, "Screening for partial conjunction hypotheses", with the test of all blocks of a
@@ -109,7 +109,9 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
         generator: Draws signs where there are too many blocks for all of them.
     """
     name, pooled, direction = _tested(blocks, delta, generator)
-    results = [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
+    results = (
+        [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
+    )
     p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in results)])
     values, strata = _column(blocks.effects, name)
     low_90, high_90 = interval(values, strata, 0.9)
@@ -130,9 +132,9 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: 
     """Reach the verdict on a claim or on one dataset of it.
 
     *negligible* where the 90 % interval of the effect lies inside ±delta; *reproduced* or *contradicted* where the
-    adjusted p-value is below ``alpha``, by the direction; *undecided* otherwise, and for a trend of which a step may
-    fall by delta: each step's mean must be above -delta by its own one-sided 5 % test, so that a curve one of whose
-    steps does fall by delta is called a trend in at most 5 % of cases.
+    adjusted p-value is below ``alpha``, by the direction; *undecided* otherwise, and for a trend of which a
+    step may fall by delta: each step's mean must be above -delta by its own one-sided 5 % test, so that a
+    curve one of whose steps does fall by delta is called a trend in at most 5 % of cases.
     """
     if rule == "beyond" and _inside((judged.low_90, judged.high_90), delta):
         return "negligible"
@@ -146,9 +148,9 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: 
 def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str]:
     """List the datasets that significantly speak against a pooled verdict, or that contradict each other.
 
-    By Student's t of the blocks' effects, Holm-corrected over the datasets: sign flips of a dataset's few blocks can
-    seldom reach a level at all, and a dataset that opposes would never be seen. An effect that is negligible on a
-    dataset speaks neither way.
+    By Student's t of the blocks' effects, Holm-corrected over the datasets: sign flips of a dataset's few
+    blocks can seldom reach a level at all, and a dataset that opposes would never be seen. An effect that is
+    negligible on a dataset speaks neither way.
 
     Returns:
         Names of datasets, none where all that speak agree with the verdict.
@@ -166,7 +168,9 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
     results = []
     for dataset in names(blocks):
         subset = part(blocks, dataset)
-        name, p_value, side = _decisive(subset, subset.effects, delta, partial(student, strata=_strata(subset.effects)))
+        name, p_value, side = _decisive(
+            subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
+        )
         small = blocks.rule == "beyond" and _inside(interval(*_column(subset.effects, name), 0.9), delta)
         results.append((p_value, 0 if small else side))
     adjusted = holm([p_value for p_value, _ in results])
@@ -179,11 +183,15 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
     """Design a test by the spread between these blocks: what how many of them can see at a level."""
-    steps = {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
+    steps = (
+        {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
+    )
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
     back = tuple((value, blocks.widths[name]) for name, value in steps.items())
     subset = next(subsets(blocks))
-    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, len(names(subset)) / len(names(blocks)))
+    return Design(
+        blocks.rule, delta, spreads, back, blocks.levels, level, len(names(subset)) / len(names(blocks))
+    )
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:
@@ -194,8 +202,9 @@ def _inside(ends: tuple[float, float], delta: float) -> bool:
 def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tuple[str, float, int]:
     """The comparison that decides, its p-value and direction, as :func:`_decisive`.
 
-    Ranks follow medians, which fall where skewed errors spread more and their mean stays. A trend therefore asks its
-    slopes too, by sign flips, which take them to be symmetric, and by a test that allows for skewness. All must agree.
+    Ranks follow medians, which fall where skewed errors spread more and their mean stays. A trend therefore
+    asks its slopes too, by sign flips, which take them to be symmetric, and by a test that allows for
+    skewness. All must agree.
     """
     flips = partial(sign_flips, generator=generator)
     name, p_value, direction = _decisive(blocks, blocks.effects, delta, flips)
@@ -212,8 +221,8 @@ def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tup
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
     """The comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
 
-    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough against it.
-    Its p-value is multiplied by their number.
+    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough
+    against it. Its p-value is multiplied by their number.
     """
     results = {}
     for name in scores:
@@ -228,12 +237,14 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
     return name, *results[name]
 
 
-def _p_values(values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails) -> tuple[float, float]:
+def _p_values(
+    values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails
+) -> tuple[float, float]:
     """p-values of what is claimed of the mean of values that count in the claimed direction, and of the opposite.
 
-    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are distinguished from their
-    opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so neither needs a
-    correction, but a mean that is within ±delta may seem outside on two sides.
+    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are distinguished
+    from their opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so
+    neither needs a correction, but a mean that is within ±delta may seem outside on two sides.
     """
     if rule == "beyond":
         up, down = tails(values)

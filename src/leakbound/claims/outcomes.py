@@ -40,7 +40,9 @@ class Exact:
     detail: str
 
 
-def exactly(gaps: Float[np.ndarray, " k"], slack: Float[np.ndarray, " k"], of: str, *, nothing: bool = False) -> Exact:
+def exactly(
+    gaps: Float[np.ndarray, " k"], slack: Float[np.ndarray, " k"], of: str, *, nothing: bool = False
+) -> Exact:
     """Decide comparisons without chance, of which none may go against the claim by more than rounding.
 
     Args:
@@ -60,11 +62,14 @@ class Blocks:
     """Numbers of a test, one row a block: what is the same problem for all that is compared.
 
     Args:
-        effects: One column for each comparison, of which all must hold, in the metric's unit. Only fronts have several.
+        effects: One column for each comparison, of which all must hold, in the metric's unit. Only fronts
+            have several.
         claimed: 1 if effects are claimed to be positive, -1 if negative.
         detail: The comparison in words.
-        scores: Numbers whose signs are flipped instead of those of the effects; None for the effects themselves.
-        steps: Steps between neighbours along a trend, in the claimed direction. None of them may fall by delta.
+        scores: Numbers whose signs are flipped instead of those of the effects; None for the effects
+            themselves.
+        steps: Steps between neighbours along a trend, in the claimed direction. None of them may fall by
+            delta.
         widths: Name of each step to how far apart its ends lie, in what slopes are counted by.
         levels: Values along a trend, which Page's statistic ranks; 0 where nothing is ranked.
         rule: What is claimed of the effect.

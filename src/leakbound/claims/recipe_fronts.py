@@ -1,7 +1,7 @@
 """Claims about recipes: what a defense reaches beyond plain SGD at another learning rate or stopping time.
 
-A recipe is a run at one candidate rate. A defense protects only as far as its recipes lie beyond the front of those of
-plain SGD, since whoever only trains less leaks less too.
+A recipe is a run at one candidate rate. A defense protects only as far as its recipes lie beyond the front of
+those of plain SGD, since whoever only trains less leaks less too.
 """
 
 from __future__ import annotations
@@ -72,15 +72,17 @@ def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.Data
     return both.assign(x=both["x"].clip(lower=leakage.nothing))
 
 
-def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+def matched(
+    recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD
+) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pair the recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
-    Whoever tries more recipes reaches more though none of them is better, so all are given the same family. Where plain
-    SGD has several runs of a length, the first of its arms that has it counts.
+    Whoever tries more recipes reaches more though none of them is better, so all are given the same family.
+    Where plain SGD has several runs of a length, the first of its arms that has it counts.
 
     Returns:
-        Recipes of a level and of plain SGD, one row for each network, with a column recipe that names what is the same
-        in all replicas.
+        Recipes of a level and of plain SGD, one row for each network, with a column recipe that names what is
+        the same in all replicas.
 
     Raises:
         EmptySelectionError: If the arm and plain SGD have no length in common.
@@ -91,23 +93,30 @@ def matched(recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD) -> list[t
     order = reference["defense"].map(plain.plain.index)
     reference = reference[order == order.groupby(reference["length"]).transform("min")]
     pairs = []
-    for level in split(tried, [column for column in ("defense", "level") if column in tried.columns]).values():
+    for level in split(
+        tried, [column for column in ("defense", "level") if column in tried.columns]
+    ).values():
         shared = set(level["length"]) & set(reference["length"])
         if shared:
             pairs.append((level[level["length"].isin(shared)], reference[reference["length"].isin(shared)]))
     if not pairs:
         lengths = [", ".join(sorted(set(rows["length"]))) for rows in (tried, reference)]
-        raise EmptySelectionError(f"the arm's recipes have the lengths {lengths[0]}, plain SGD's {lengths[1]}")
+        raise EmptySelectionError(
+            f"the arm's recipes have the lengths {lengths[0]}, plain SGD's {lengths[1]}"
+        )
     return pairs
 
 
-def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD) -> pd.Series[float]:
+def distances(
+    pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD
+) -> pd.Series[float]:
     """Measure the utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
 
-    Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in all pairs
-    of different replicas. The number of a replica is the mean height where it judges, plus that where it chooses, minus
-    that of all pairs: a jackknife, so that the luck of a choice counts where numbers are compared with their spread. A
-    pair of replicas counts by the range of leakages that both fronts reach in it.
+    Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in
+    all pairs of different replicas. The number of a replica is the mean height where it judges, plus that
+    where it chooses, minus that of all pairs: a jackknife, so that the luck of a choice counts where numbers
+    are compared with their spread. A pair of replicas counts by the range of leakages that both fronts reach
+    in it.
 
     Args:
         pairs: Recipes of one dataset and network, as :func:`matched` gives them.
@@ -115,7 +124,8 @@ def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, 
         plain: What guesses are worth.
 
     Returns:
-        A number for each replica that has recipes of both, of every level whose recipes reach leakages of plain SGD.
+        A number for each replica that has recipes of both, of every level whose recipes reach leakages of
+        plain SGD.
 
     Raises:
         EmptySelectionError: If there are fewer than two such replicas, or no leakage that both fronts reach.
@@ -124,7 +134,9 @@ def distances(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, 
 
     dataset = pairs[0][0]["dataset"].iloc[0] if "dataset" in pairs[0][0].columns else ""
     guess = plain.guess_on(str(dataset), leakage)
-    heights = [height for tried, reference in pairs if (height := _crossed(tried, reference, guess)) is not None]
+    heights = [
+        height for tried, reference in pairs if (height := _crossed(tried, reference, guess)) is not None
+    ]
     if not heights:
         raise EmptySelectionError(
             "corners of fronts are chosen and judged in different replicas: no two of them have recipes of the arm and "
@@ -156,12 +168,15 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
     """Recipes with the length of their training in words, and a name that is the same in all replicas.
 
-    Arms of plain SGD that only stop it name a length by themselves: its best point on validation records, or a part.
+    Arms of plain SGD that only stop it name a length by themselves: its best point on validation records, or
+    a part.
     """
     lengths = rows["length"] if "length" in rows.columns else np.repeat("full", len(rows))
     levels = rows["level"] if "level" in rows.columns else np.repeat(0.5, len(rows))
     named = [
-        length if length != "full" else {"early_stopping": "best", "stopped": _part(level)}.get(defense, length)
+        length
+        if length != "full"
+        else {"early_stopping": "best", "stopped": _part(level)}.get(defense, length)
         for defense, level, length in zip(rows["defense"], levels, lengths, strict=True)
     ]
     kept = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
@@ -181,11 +196,16 @@ def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) ->
 
     replicas = sorted(set(tried["replica"]) & set(reference["replica"]))
     sides = [
-        np.stack([rows.pivot(index="replica", columns="recipe", values=q).loc[replicas] for q in "xy"], axis=-1)
+        np.stack(
+            [rows.pivot(index="replica", columns="recipe", values=q).loc[replicas] for q in "xy"], axis=-1
+        )
         for rows in (tried, reference)
     ]
     n = len(replicas)
-    heights, ranges = np.full((n, n), np.nan), np.zeros((n, n))  # chosen in a row's replica, judged in a column's
+    heights, ranges = (
+        np.full((n, n), np.nan),
+        np.zeros((n, n)),
+    )  # chosen in a row's replica, judged in a column's
     for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):
         # A network that diverged in one of both replicas is no corner.
         both = [side[list(place)][:, np.isfinite(side[list(place), :, 0]).all(axis=0)] for side in sides]
@@ -197,7 +217,9 @@ def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) ->
     heights = np.nan_to_num(heights)
     mean = (weights * heights).sum() / (n * (n - 1))
     terms = weights * (heights - mean)
-    numbers = terms.sum(axis=0) + (terms.sum(axis=1) if n > 2 else 0)  # two replicas would have the same number
+    numbers = terms.sum(axis=0) + (
+        terms.sum(axis=1) if n > 2 else 0
+    )  # two replicas would have the same number
     return pd.Series(mean + numbers / (n - 1), index=replicas)
 
 

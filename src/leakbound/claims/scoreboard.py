@@ -22,8 +22,9 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
     """Write rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
 
     Returns:
-        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (the dataset, with the
-        network if it is one, or empty for the verdict over all blocks) and compared (the comparison in words).
+        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (the dataset, with
+        the network if it is one, or empty for the verdict over all blocks) and compared (the comparison in
+        words).
     """
     rows = [
         (
@@ -48,13 +49,15 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts over all blocks by paper, with closed forms apart from experiments.
 
     Returns:
-        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum; a row for
-        each paper and a last one for ``all``.
+        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum;
+        a row for each paper and a last one for ``all``.
     """
     counts = verdict_counts(claims)
     exact = (counts["verdict"] == "reproduced").map(CLOSED_FORMS)
     names = counts["verdict"].where(counts["kind"] == _EXPERIMENT, exact)
-    table = counts.assign(verdict=names).pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum")
+    table = counts.assign(verdict=names).pivot_table(
+        index="paper", columns="verdict", values="value", aggfunc="sum"
+    )
     table = table.reindex(columns=[*VERDICTS, *CLOSED_FORMS.values()], fill_value=0)
     table.loc["all"] = table.sum()
     table["claims"] = table.sum(axis=1)
@@ -65,8 +68,8 @@ def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
     """Count verdicts in tidy rows, for a figure.
 
     Returns:
-        Columns paper, kind (``experiment`` or ``closed form``), verdict and value, the number of claims: a row for each
-        paper, kind and verdict, zeros included.
+        Columns paper, kind (``experiment`` or ``closed form``), verdict and value, the number of claims: a
+        row for each paper, kind and verdict, zeros included.
     """
     judged = overall(claims)
     kind = judged["exact"].map({True: _CLOSED_FORM, False: _EXPERIMENT})

@@ -45,25 +45,30 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
 
     Args:
         rows: Any table.
-        conditions: Column to a value, to a list of values of which a row may have any, or to ``{"not": ...}`` with
-            those that it may not have. ``None`` stands for a missing value, e.g. the level of undefended runs. Numbers
-            are equal up to rounding.
+        conditions: Column to a value, to a list of values of which a row may have any, or to ``{"not": ...}``
+            with those that it may not have. ``None`` stands for a missing value, e.g. the level of undefended
+            runs. Numbers are equal up to rounding.
 
     Returns:
         The rows in their order, newly numbered.
 
     Raises:
         SelectionError: If a condition names an unknown column, or says something else than ``not``.
-        EmptySelectionError: If no row is left, naming the condition that leaves none and the values there were.
+        EmptySelectionError: If no row is left, naming the condition that leaves none and the values there
+            were.
     """
     for column, wanted in conditions.items():
         if column not in rows.columns:
-            raise SelectionError(f"select.{column}: unknown column; {nearest(column, [str(c) for c in rows.columns])}")
+            raise SelectionError(
+                f"select.{column}: unknown column; {nearest(column, [str(c) for c in rows.columns])}"
+            )
         kept = rows[_meets(rows[column], wanted)]
         if kept.empty:
             present = sorted({str(value) for value in rows[column].unique()})
             shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
-            raise EmptySelectionError(f"select.{column} = {wanted!r} leaves no row; there are {shown or 'no rows'}")
+            raise EmptySelectionError(
+                f"select.{column} = {wanted!r} leaves no row; there are {shown or 'no rows'}"
+            )
         rows = kept
     return rows.reset_index(drop=True)
 
@@ -79,8 +84,8 @@ def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.D
 def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
     """Choose the rows of a table that a figure and its claims are about.
 
-    They meet the figure's conditions. A table with a column ``chosen`` counts at the chosen learning rates only, unless
-    the figure shows ``rates: all``.
+    They meet the figure's conditions. A table with a column ``chosen`` counts at the chosen learning rates
+    only, unless the figure shows ``rates: all``.
 
     Args:
         figure: Entry of the catalogue.
@@ -106,13 +111,15 @@ def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
     """Mark the rows that have a defense that protects most at its largest level. Others do at their smallest.
 
     Args:
-        rows: Table with the column defense. Defenses without an entry in its column ``stronger_with``, or in a table
-            without that column, go by the defaults of their names.
+        rows: Table with the column defense. Defenses without an entry in its column ``stronger_with``, or in
+            a table without that column, go by the defaults of their names.
 
     Returns:
         True or False for each row.
     """
-    by_name = rows["defense"].map({name: defense.stronger_with for name, defense in default_defenses().items()})
+    by_name = rows["defense"].map(
+        {name: defense.stronger_with for name, defense in default_defenses().items()}
+    )
     stated = rows.get("stronger_with", by_name)
     return stated.where(stated.notna(), by_name) == "larger level"
 
@@ -176,7 +183,9 @@ def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, An
     first, second = select(rows, x), select(rows, y)
     for chosen, name in ((first, "x"), (second, "y")):
         if chosen.duplicated(point).any():
-            raise SelectionError(f"the conditions of {name} choose several rows of one {', '.join(point)}: choose one")
+            raise SelectionError(
+                f"the conditions of {name} choose several rows of one {', '.join(point)}: choose one"
+            )
     return first.rename(columns={"value": "x"}).merge(
         second[[*point, "value"]].rename(columns={"value": "y"}), on=point
     )

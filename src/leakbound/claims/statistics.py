@@ -1,8 +1,8 @@
 """Tests and intervals of one number per block: exact or by sign flips, with Student's t where few blocks need it.
 
-A block is one problem, the same for everything that is compared, so that under no effect its number is as likely to be
-``x`` as ``-x``: whatever its distribution, its spread, and what its values share. That is all that sign flips assume:
-neither equal variances of datasets or levels nor normal noise.
+A block is one problem, the same for everything that is compared, so that under no effect its number is as
+likely to be ``x`` as ``-x``: whatever its distribution, its spread, and what its values share. That is all
+that sign flips assume: neither equal variances of datasets or levels nor normal noise.
 """
 
 import math
@@ -57,16 +57,17 @@ def smallest_p(blocks: int) -> float:
 def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
     """Estimate the standard error of the mean over blocks, the share of each stratum fixed, and its degrees of freedom.
 
-    √(Σ_s w_s² s_s²/n_s) with w_s = n_s/n, the limit of a bootstrap stratified likewise, its bias for few blocks
-    corrected; (Σ v_s)² / Σ v_s²/(n_s − 1) degrees of freedom with v_s = w_s² s_s²/n_s. Where a stratum has but one
-    block all count as one stratum, whose differences then make the error larger.
+    √(Σ_s w_s² s_s²/n_s) with w_s = n_s/n, the limit of a bootstrap stratified likewise, its bias for few
+    blocks corrected; (Σ v_s)² / Σ v_s²/(n_s − 1) degrees of freedom with v_s = w_s² s_s²/n_s. Where a stratum
+    has but one block all count as one stratum, whose differences then make the error larger.
 
     Args:
         values: One number per block.
         strata: Stratum of each block, e.g. its dataset and network.
 
     Returns:
-        Error and degrees of freedom, NaN for fewer than two blocks. Error 0 where blocks of a stratum all agree.
+        Error and degrees of freedom, NaN for fewer than two blocks. Error 0 where blocks of a stratum all
+        agree.
 
     Source:
         Welch 1947, Satterthwaite 1946.
@@ -122,7 +123,8 @@ def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
         strata: Stratum of each block.
 
     Returns:
-        p-value of a mean above 0 and of one below. Those of :func:`student` where nothing is known of skewness.
+        p-value of a mean above 0 and of one below. Those of :func:`student` where nothing is known of
+        skewness.
 
     Source:
         Hall 1992, "On the removal of skewness by transformation".
@@ -150,7 +152,9 @@ def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blo
     from scipy import stats
 
     ranks = [stats.rankdata(values, axis=1) - (values.shape[1] + 1) / 2 for values in (x, y)]
-    product, first, second = ((a * b).sum(axis=1) for a, b in ((ranks[0], ranks[1]), (ranks[0],) * 2, (ranks[1],) * 2))
+    product, first, second = (
+        (a * b).sum(axis=1) for a, b in ((ranks[0], ranks[1]), (ranks[0],) * 2, (ranks[1],) * 2)
+    )
     scale = np.sqrt(first * second)
     return np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0)
 

@@ -29,11 +29,12 @@ class RunResults:
         level: Capacity in nats or noise multiplier, None without a defense.
         rounds: Local optimisation steps.
         batch_size: Records in a step.
-        rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes it; None if
-            nothing was trained.
+        rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes
+            it; None if nothing was trained.
         curves: Columns replica, learning_rate, step, metric, value; None if nothing was trained.
-        attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low, high,
-            status). All of these have a column ``length`` where several lengths of each training were kept.
+        attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low,
+            high, status). All of these have a column ``length`` where several lengths of each training were
+            kept.
     """
 
     run: str
@@ -56,16 +57,17 @@ def tabulate(
     """Put the results of runs, in any order, into one tidy table.
 
     A run adds the last value of each training metric of every candidate learning rate, and of the chosen one
-    ``at_edge`` (source ``training``; ``epsilon``, of one network, has source ``accounting``, and so have the rows of
-    :func:`accounting_rows` that are given with the attacks), its attacks' rows, and summaries over an attack's units
-    with unit −1 as ``over_units`` has them, of every metric but ``residual``, ``pixel`` and those that the attack has
-    summarised itself, without units that have no value: the median over classes of model inversion, the mean over
-    images of gradient inversion. Source ``derived`` holds ``accuracy_gap``, training minus test accuracy, and for each
-    replica of a run whose undefended counterpart (same setting) is in ``runs``: ``imp_mia``, ``imp_dra`` (with the
-    harmonic mean of the undefended errors, so that the undefended replicas improve by 0 on average, as they do by
-    ``imp_mia``) and ``gdc`` as printed, and ``imp_dra_gain`` and ``gdc_gain``, the same for an attacker who keeps the
-    start of a class where the tuned inversion ends farther off: only gains over the start count. Networks that diverged
-    have no rows but ``diverged`` = 1. Improvements are over the undefended networks at their chosen rates.
+    ``at_edge`` (source ``training``; ``epsilon``, of one network, has source ``accounting``, and so have the
+    rows of :func:`accounting_rows` that are given with the attacks), its attacks' rows, and summaries over an
+    attack's units with unit −1 as ``over_units`` has them, of every metric but ``residual``, ``pixel`` and
+    those that the attack has summarised itself, without units that have no value: the median over classes of
+    model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``,
+    training minus test accuracy, and for each replica of a run whose undefended counterpart (same setting) is
+    in ``runs``: ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the
+    undefended replicas improve by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and
+    ``imp_dra_gain`` and ``gdc_gain``, the same for an attacker who keeps the start of a class where the tuned
+    inversion ends farther off: only gains over the start count. Networks that diverged have no rows but
+    ``diverged`` = 1. Improvements are over the undefended networks at their chosen rates.
 
     Args:
         runs: Results of runs.
@@ -73,9 +75,9 @@ def tabulate(
         stronger_with: Defense to ``larger level`` or ``smaller level``, for those whose name does not say it.
 
     Returns:
-        Table with the columns ``COLUMNS``, and ``length`` after the learning rate where a run kept several lengths of
-        its trainings, sorted, so that equal runs give equal tables. Only networks of full length are ``chosen``. Where
-        ``stronger_with`` says something, it is the last column.
+        Table with the columns ``COLUMNS``, and ``length`` after the learning rate where a run kept several
+        lengths of its trainings, sorted, so that equal runs give equal tables. Only networks of full length
+        are ``chosen``. Where ``stronger_with`` says something, it is the last column.
     """
     runs = list(runs)
     frames = [frame for run in runs for frame in _run_frames(run, over_units)]
@@ -83,7 +85,18 @@ def tabulate(
         return _typed(pd.DataFrame(columns=list(COLUMNS))).drop(columns="length")
     rows = _typed(pd.concat(frames, ignore_index=True))
     rows = _typed(pd.concat([rows, *improvements(rows)], ignore_index=True))
-    order = ["dataset", "model", "rounds", "batch_size", "defense", "level", *NETWORK, "source", "variant", "metric"]
+    order = [
+        "dataset",
+        "model",
+        "rounds",
+        "batch_size",
+        "defense",
+        "level",
+        *NETWORK,
+        "source",
+        "variant",
+        "metric",
+    ]
     rows = rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
     several = any(run.rates is not None and "length" in run.rates for run in runs)
     if stronger_with:
@@ -94,7 +107,8 @@ def tabulate(
 def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
     """Put the bounds of a run's provenance into rows of an attack, variants ``replica`` and ``replicas`` (of all).
 
-    Replica -1 stands for all. Metrics are ``record``, ``dataset``, ``linear`` and ``printed`` in nats, and ``epsilon``.
+    Replica -1 stands for all. Metrics are ``record``, ``dataset``, ``linear`` and ``printed`` in nats, and
+    ``epsilon``.
     """
     rows = [
         {"variant": variant, "metric": metric, "value": float(value)}
@@ -103,21 +117,27 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
         if metric not in ("uses", "delta", "accountant", "stated")
     ]
     frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
-    return frame.assign(replica=ALL, learning_rate=np.nan, chosen=True, unit=ALL, low=np.nan, high=np.nan, status="")
+    return frame.assign(
+        replica=ALL, learning_rate=np.nan, chosen=True, unit=ALL, low=np.nan, high=np.nan, status=""
+    )
 
 
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
     """All rows of one run but the derived ones."""
     identity = {column: getattr(run, column) for column in IDENTITY}
     found = {name: _with_length(rows) for name, rows in run.attacks.items()}
-    attacks = [frame for name, rows in sorted(found.items()) for frame in _attack_frames(name, rows, over_units)]
+    attacks = [
+        frame for name, rows in sorted(found.items()) for frame in _attack_frames(name, rows, over_units)
+    ]
     if run.rates is None:
         return _joined_frames(attacks, identity)
     tried = _with_length(run.rates)[[*NETWORK, "chosen", "diverged", "at_edge"]]
     counted = tried.drop(columns="at_edge").rename(columns={"diverged": "value"}).assign(metric="diverged")
     sound = tried[tried["chosen"] & ~tried["diverged"]]
     edges = sound.drop(columns="diverged").rename(columns={"at_edge": "value"}).assign(metric="at_edge")
-    frames = [frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)]
+    frames = [
+        frame.assign(source="training", value=frame["value"].astype(float)) for frame in (counted, edges)
+    ]
     if run.curves is not None and not run.curves.empty:
         points = _with_length(run.curves).sort_values("step", kind="stable")
         last = points.groupby([*NETWORK, "metric"], as_index=False).last()

@@ -1,10 +1,11 @@
 """Claims about trends: values that move along a column, series that lie above each other, slopes that differ.
 
-A trend is seen by Page's statistic, the rank correlation within a block. Page's own null takes all orders of a block's
-values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of standard deviations 4,
-1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from block to block. The effect is the
-slope in the metric's unit: for each doubling of the column, or for each step from value to value where the column has
-values that are not positive or are mere places. It must be seen by itself too, as ranks follow medians and not means.
+A trend is seen by Page's statistic, the rank correlation within a block. Page's own null takes all orders of
+a block's values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of
+standard deviations 4, 1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from
+block to block. The effect is the slope in the metric's unit: for each doubling of the column, or for each
+step from value to value where the column has values that are not positive or are mere places. It must be seen
+by itself too, as ranks follow medians and not means.
 """
 
 from __future__ import annotations

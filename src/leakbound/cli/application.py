@@ -44,7 +44,8 @@ def _show_version(asked: bool) -> bool:
 @app.callback()
 def _leakbound(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop.")
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop."),
     ] = False,
     usage: Annotated[
         Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
@@ -67,7 +68,9 @@ def run(began: float) -> None:
     Raises:
         SystemExit: In any case but that of a defect.
     """
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
+    logging.basicConfig(
+        format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr
+    )
     _USAGE.set(None)
     try:
         coordination.follow_coordinator()

@@ -53,7 +53,9 @@ def check_outputs(*paths: Path) -> None:
             with tempfile.TemporaryFile(dir=home):
                 pass
         except OSError as error:
-            raise typer.BadParameter(f"{path}: nothing can be written to {home} ({error.strerror})") from error
+            raise typer.BadParameter(
+                f"{path}: nothing can be written to {home} ({error.strerror})"
+            ) from error
     if len({path.absolute() for path in paths}) < len(paths):
         raise typer.BadParameter(f"{', '.join(map(str, paths))}: outputs need paths of their own")
 
@@ -110,7 +112,9 @@ def covariance_of(path: Path) -> str:
     return storage.read_metadata(path).get("covariance_of", "members")
 
 
-def read_channel(channel: Path | None, spectrum: Path | None) -> tuple[GaussianChannel | None, Spectrum | None]:
+def read_channel(
+    channel: Path | None, spectrum: Path | None
+) -> tuple[GaussianChannel | None, Spectrum | None]:
     """Channel as `step calibrate` wrote it, with the axes of its spectrum; nothing for a defense without one.
 
     Raises:
@@ -146,8 +150,8 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     """Refuse images that the channel was not calibrated for: a sample of the pool that passes it, and its directions.
 
     Raises:
-        typer.BadParameter: If their own moments give more than was accepted, or noise that follows the data of the
-            calibration hides next to nothing of them.
+        typer.BadParameter: If their own moments give more than was accepted, or noise that follows the data
+            of the calibration hides next to nothing of them.
     """
     import numpy as np
 
@@ -161,7 +165,9 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     if found is None or source is None or found.dimension != rows.shape[1]:
         return  # which whoever uses the channel refuses
     accepted = float(storage.read_metadata(channel).get("accept_capacity", REFUSED))
-    refuse_excess(own_capacity(rows, found, signal_to_noise(found, source)).exceeds(accepted), where, accepted)
+    refuse_excess(
+        own_capacity(rows, found, signal_to_noise(found, source)).exceeds(accepted), where, accepted
+    )
     if unspanned(rows, found, source):
         raise typer.BadParameter(
             f"{where}: an image varies where no calibration image does, and {found.shape} noise hides next to nothing "
@@ -180,7 +186,9 @@ def read_estimator(path: Path, images: ImageDataset) -> Estimator:
     with _expected(path, "estimator"):
         found = Estimator.from_arrays(*storage.read_arrays_and_metadata(path))
     if found.image_shape != (shape := images.aux.images.shape[1:]):
-        raise typer.BadParameter(f"{path}: was trained on images of shape {found.image_shape}, these have {shape}")
+        raise typer.BadParameter(
+            f"{path}: was trained on images of shape {found.image_shape}, these have {shape}"
+        )
     return found
 
 
@@ -209,8 +217,9 @@ def write_provenance(
 ) -> None:
     """Write where a result comes from: settings as they came, inputs that were given, device if any, times.
 
-    ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth keeping. Of a
-    channel it says whose covariance made it. Files of secret records hold a secret, so their hashes reveal nothing.
+    ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth
+    keeping. Of a channel it says whose covariance made it. Files of secret records hold a secret, so their
+    hashes reveal nothing.
     """
     from leakbound.storage.provenance import collect
 
@@ -219,7 +228,12 @@ def write_provenance(
     if "channel" in files:
         facts["covariance_of"] = covariance_of(files["channel"])
     record = collect(
-        plain, inputs=files, device=device_label(device) if device else "cpu", seconds=seconds, started=began, **facts
+        plain,
+        inputs=files,
+        device=device_label(device) if device else "cpu",
+        seconds=seconds,
+        started=began,
+        **facts,
     )
     storage.write_json(path, record, private=private)
 

@@ -13,7 +13,18 @@ from pydantic import ConfigDict, Field, model_validator
 from leakbound import registry
 from leakbound.config.defenses import Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
-from leakbound.config.settings import Level, Line, Listed, Name, Records, Replicas, Seed, Settings, Steps, Target
+from leakbound.config.settings import (
+    Level,
+    Line,
+    Listed,
+    Name,
+    Records,
+    Replicas,
+    Seed,
+    Settings,
+    Steps,
+    Target,
+)
 from leakbound.config.training import Length, TrainingConfig
 from leakbound.randomness.origin import PrivacyNoise
 
@@ -25,8 +36,8 @@ Device = Literal["auto", "cpu", "cuda"]
 class JobSettings(Settings):
     """Settings of any command that a job calls: the part of a configuration that the job depends on.
 
-    The workflow takes them from a checked configuration. They are checked again, because a command can be called by
-    hand.
+    The workflow takes them from a checked configuration. They are checked again, because a command can be
+    called by hand.
     """
 
     model_config = ConfigDict(defer_build=True)  # each command needs one of them

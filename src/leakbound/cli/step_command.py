@@ -47,8 +47,8 @@ _HELP = {
 def as_command(step: Step) -> Callable[..., None]:
     """Command of a step, with ``--settings`` and one option for each other parameter of its function.
 
-    A function that takes ``asked`` is given its checked settings, and as ``plain`` the same as they came; files by name
-    are given as ``NAME=FILE``. A function without ``asked`` is a command of its own already.
+    A function that takes ``asked`` is given its checked settings, and as ``plain`` the same as they came;
+    files by name are given as ``NAME=FILE``. A function without ``asked`` is a command of its own already.
     """
     function, hints = step.command, get_type_hints(step.command, include_extras=True)
     if "asked" not in hints:
@@ -64,14 +64,18 @@ def as_command(step: Step) -> Callable[..., None]:
     needed = any(field.is_required() for field in step.settings.model_fields.values())
     nothing = inspect.Parameter.empty if needed else "{}"
     about = Annotated[str, typer.Option(help="Settings of the job, as JSON.")]
-    parameters = [inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=nothing, annotation=about)]
+    parameters = [
+        inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=nothing, annotation=about)
+    ]
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in ("asked", "plain"):
             hint = list[str] if hints[name] == _NAMED else hints[name]
             if get_origin(hint) is not Annotated:
                 hint = Annotated[hint, typer.Option(help=_HELP.get(name, f"See {function.__module__}."))]
             default = [] if hints[name] == _NAMED else parameter.default
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default))
+            parameters.append(
+                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
+            )
     run.__name__, run.__doc__ = function.__name__, function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -24,5 +24,7 @@ def text_table(rows: Iterable[Sequence[str]], left: int = 1) -> str:
     for row in cells:
         table.add_row(*row)
     text = io.StringIO()
-    Console(file=text, width=10_000, markup=False, emoji=False, highlight=False, force_terminal=False).print(table)
+    Console(file=text, width=10_000, markup=False, emoji=False, highlight=False, force_terminal=False).print(
+        table
+    )
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

@@ -45,8 +45,8 @@ class Attack(Settings):
             :class:`~leakbound.attacks.attack_request.AttackRequest`.
         trained: Whether it attacks a trained network; else the gradients of an untrained one.
         demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
-        over_units: Summary of its rows over units (classes, images) that tables hold; ``separate`` where each unit,
-            such as a number of uses, stands for itself; None where its rows have no units.
+        over_units: Summary of its rows over units (classes, images) that tables hold; ``separate`` where each
+            unit, such as a number of uses, stands for itself; None where its rows have no units.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True, json_schema_extra=_with_preset)
@@ -64,9 +64,9 @@ class Attack(Settings):
     def needs(self, defense: Defense) -> tuple[str, ...]:
         """Files that it reads in addition to the images: weights, or what gradients are made with.
 
-        An attack on trained networks may add ``channel``, the defense's own, and ``references``, networks that are
-        trained by the same defense on other draws from the pool. One on untrained networks may add ``estimator``, the
-        learned estimate of the dataset's images.
+        An attack on trained networks may add ``channel``, the defense's own, and ``references``, networks
+        that are trained by the same defense on other draws from the pool. One on untrained networks may add
+        ``estimator``, the learned estimate of the dataset's images.
 
         Args:
             defense: Defense that is attacked.
@@ -76,8 +76,8 @@ class Attack(Settings):
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield the elementary work of an attack on a run, by which the plan knows its time.
 
-        An attack that does not state its work counts in replicas, of which a table of costs must know the seconds:
-        else the plan ends with a message.
+        An attack that does not state its work counts in replicas, of which a table of costs must know the
+        seconds: else the plan ends with a message.
 
         Args:
             run: Run that is attacked.
@@ -129,8 +129,9 @@ class MembershipConfig(Attack):
     batch_size: Annotated[Records, Field(ge=2)] = 64
     """Records in a step of the attack network."""
     references: Annotated[int, Field(ge=0, le=256)] = 4
-    """Networks trained by the same defense on other draws from the pool, at each learning rate that is attacked, with
-    which a network is compared; 0 for none, else at least 2. They cost as much as so many replicas."""
+    """Networks trained by the same defense on other draws from the pool, at each learning rate that is
+    attacked, with which a network is compared; 0 for none, else at least 2. They cost as much as so many
+    replicas."""
     draws: Annotated[int, Field(ge=0, le=1000)] = 4
     """Draws of a channel's noise through which the attacker looks at each record of a network trained behind it."""
 
@@ -155,7 +156,9 @@ class ModelInversionConfig(Attack):
     """Model inversion from the mean auxiliary image (Tan et al. 2024, Sec. 6.1), and a tuned attacker."""
 
     function: ClassVar[str] = "leakbound.attacks.model_inversion.attack:attack"
-    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "median"  # over classes, as the paper's metric
+    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = (
+        "median"  # over classes, as the paper's metric
+    )
 
     iterations: Steps = 600
     """Adam steps."""
@@ -164,8 +167,9 @@ class ModelInversionConfig(Attack):
     tv_weights: Weights = (0.0, 1e-3, 1e-2, 1e-1)
     """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
     step: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Way of the attacker who starts from the class means of its own records, as a share of the distance that is
-    expected from there to the members' means. It gains where its direction has a cosine of more than half of that."""
+    """Way of the attacker who starts from the class means of its own records, as a share of the distance that
+    is expected from there to the members' means. It gains where its direction has a cosine of more than half
+    of that."""
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield iterations of inversion."""
@@ -221,8 +225,8 @@ class GradientInversionConfig(Attack):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Adam's learning rate, multiplied by 0.1 after 3/8, 5/8 and 7/8 of the steps."""
     tv_weights: Weights = (1e-2, 1e-1)
-    """Total-variation weights that the attacker tries at each level, beside the untuned one, and others beyond them as
-    far as the smallest or the largest is best."""
+    """Total-variation weights that the attacker tries at each level, beside the untuned one, and others
+    beyond them as far as the smallest or the largest is best."""
     untuned_tv_weight: Annotated[float, Field(ge=0, le=1e12)] = 1e-2
     """Weight of the attacker that is not tuned, shown beside the tuned one."""
     estimator: EstimatorConfig = EstimatorConfig()
@@ -263,7 +267,9 @@ class UsesConfig(Attack):
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Sentence for anything but a channel."""
-        return None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
+        return (
+            None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
+        )
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield images that are solved for."""
@@ -278,7 +284,11 @@ class NamingConfig(Attack):
     trained: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "separate"
 
-    candidates: Annotated[tuple[Candidates, ...], Strict(False), Field(min_length=1, max_length=20)] = (2, 10, 100)
+    candidates: Annotated[tuple[Candidates, ...], Strict(False), Field(min_length=1, max_length=20)] = (
+        2,
+        10,
+        100,
+    )
     """Numbers M of equally likely candidates."""
     uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16)
     """Numbers k of uploads of the same record, each with noise of its own unless that is frozen."""

@@ -28,12 +28,15 @@ class BoxWeights(Settings):
         for name in ("rows", "columns"):
             first, after = getattr(self, name)
             if not 0 <= first < after <= IMAGE_SIDE:
-                raise ValueError(f"{name} = [{first}, {after}] must satisfy 0 <= first < after <= {IMAGE_SIDE}")
+                raise ValueError(
+                    f"{name} = [{first}, {after}] must satisfy 0 <= first < after <= {IMAGE_SIDE}"
+                )
         return self
 
     def on(self, side: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """Rows and columns of the rectangle on images of another side: first, and the one after the last."""
         (top, below), (left, after) = (
-            (first * side // IMAGE_SIDE, -(-end * side // IMAGE_SIDE)) for first, end in (self.rows, self.columns)
+            (first * side // IMAGE_SIDE, -(-end * side // IMAGE_SIDE))
+            for first, end in (self.rows, self.columns)
         )
         return (top, below), (left, after)

@@ -24,7 +24,10 @@ def _condition(wanted: Any) -> Any:
         ValueError: If it is anything else.
     """
     values = wanted.get("not", {}) if isinstance(wanted, dict) and len(wanted) == 1 else wanted
-    if any(isinstance(one, dict | list | tuple) for one in (values if isinstance(values, list | tuple) else [values])):
+    if any(
+        isinstance(one, dict | list | tuple)
+        for one in (values if isinstance(values, list | tuple) else [values])
+    ):
         raise ValueError("give a value, a list of values, or {not: ...} with one of these")
     return wanted
 
@@ -42,13 +45,14 @@ class ClaimConfig(Settings):
     test: Name
     """Registered claim test."""
     delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Smallest effect of interest, in ``unit``, stated before anything is run; of a trend the smallest slope, and the
-    largest step back that is no step back. Every claim has one but those about closed forms, which hold exactly."""
+    """Smallest effect of interest, in ``unit``, stated before anything is run; of a trend the smallest slope,
+    and the largest step back that is no step back. Every claim has one but those about closed forms, which
+    hold exactly."""
     unit: str | None = None
     """What effects are counted in: accuracy, AUC, dB, ..."""
     relative_to: Conditions | None = None
-    """Conditions of rows of the figure's table, whether it shows them or not, whose mean in a block effects are
-    divided by: of an error those of the attack's start, or of an attacker who knows nothing."""
+    """Conditions of rows of the figure's table, whether it shows them or not, whose mean in a block effects
+    are divided by: of an error those of the attack's start, or of an attacker who knows nothing."""
     decibels: bool = False
     """Set for positive values that spread over powers of ten, as errors do: 10 log₁₀ of them counts, in dB."""
     options: dict[str, Any] = {}
@@ -57,7 +61,9 @@ class ClaimConfig(Settings):
     @model_validator(mode="after")
     def _has_one_unit(self) -> ClaimConfig:
         if (self.delta is None) != (self.unit is None):
-            raise ValueError(f"claim {self.id}: delta and unit go together, as in delta: 0.01, unit: accuracy")
+            raise ValueError(
+                f"claim {self.id}: delta and unit go together, as in delta: 0.01, unit: accuracy"
+            )
         if self.decibels and (self.relative_to is not None or self.unit != "dB"):
             raise ValueError(
                 f"claim {self.id}: decibels are relative already: leave out relative_to, and give unit: dB"

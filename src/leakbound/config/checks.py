@@ -37,7 +37,9 @@ def mistakes_of(config: Config) -> Iterator[str]:
         yield from _unknown(config, "illustration", {key: name})
         if illustration.dataset is not None:
             yield from _unknown(config, "dataset", {f"{key}.dataset": illustration.dataset})
-        yield from _unknown(config, "shape", {f"{key}.levels.{shape}": shape for shape in illustration.levels})
+        yield from _unknown(
+            config, "shape", {f"{key}.levels.{shape}": shape for shape in illustration.levels}
+        )
     yield from _federated_mistakes(config)
     if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
         yield (
@@ -123,7 +125,11 @@ def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[s
     known = config.attacks.all()
     for where, name in _listed(f"{key}.attacks", study.attacks).items():
         if name not in known:
-            hint = f"; declare it under attacks.custom, e.g. {name}: {{}}" if name in config.plugins.attacks else ""
+            hint = (
+                f"; declare it under attacks.custom, e.g. {name}: {{}}"
+                if name in config.plugins.attacks
+                else ""
+            )
             yield from (f"{one}{hint}" for one in unknown_name(where, name, "attack", sorted(known)))
             continue
         attack = known[name]
@@ -177,7 +183,9 @@ def _sweep_mistakes(
                 yield f"{where} = {shown(levels)}: a level appears twice"
 
 
-def _network_mistakes(key: str, models: Iterable[str], datasets: Iterable[str], config: Config) -> Iterator[str]:
+def _network_mistakes(
+    key: str, models: Iterable[str], datasets: Iterable[str], config: Config
+) -> Iterator[str]:
     """Networks of ours that cannot be made for the images of a dataset. Others say so when they are made."""
     fixed = [name for name in models if name in set(registry.MODELS.builtin) - set(ANY_SIDE)]
     for dataset in datasets:
@@ -195,7 +203,9 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
     for dataset in study.datasets:
         if dataset not in config.datasets or (members := config.datasets[dataset].members) is None:
             continue
-        advice = f"{dataset} has only {members} members; raise datasets.{dataset}.members or use smaller batches"
+        advice = (
+            f"{dataset} has only {members} members; raise datasets.{dataset}.members or use smaller batches"
+        )
         for index, size in enumerate(study.batch_sizes):
             if size > members:
                 yield f"{key}.batch_sizes[{index}] = {size}: {advice}"
@@ -207,7 +217,9 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
                     yield f"{key}.defenses.{name}[{index}] = {level}: makes batches of {records}, but {advice}"
 
 
-def _option_mistakes(where: str, known: registry.Registry, name: str, options: dict[str, Any]) -> Iterator[str]:
+def _option_mistakes(
+    where: str, known: registry.Registry, name: str, options: dict[str, Any]
+) -> Iterator[str]:
     """Options that a plot or a claim test does not understand; those of outside ones are not known here."""
     if name in known.names() and (model := getattr(known.get(name), "settings", None)):
         try:

@@ -78,7 +78,13 @@ def targets(eigenvalues: Float[np.ndarray, " d"], kept: Sequence[float] = KEPT) 
 
 
 def comparison(
-    images: OwnImages, preset: str, capacities: Sequence[float], *, replicas: int, members: int | None, seed: int
+    images: OwnImages,
+    preset: str,
+    capacities: Sequence[float],
+    *,
+    replicas: int,
+    members: int | None,
+    seed: int,
 ) -> dict[str, Any]:
     """Plain values of the configuration.
 
@@ -121,7 +127,13 @@ def comparison(
                 **common,
                 "rates": "all",
                 "lengths": "all",
-                "defenses": {"none": [], "early_stopping": [], "clipping": [0.0], **channels, "dpsgd": [0.5, 2.0]},
+                "defenses": {
+                    "none": [],
+                    "early_stopping": [],
+                    "clipping": [0.0],
+                    **channels,
+                    "dpsgd": [0.5, 2.0],
+                },
                 "rounds": [rounds],
                 "batch_sizes": [_BATCH],
                 "attacks": ["membership", "model_inversion"],
@@ -137,10 +149,20 @@ def comparison(
         "attacks": {
             "membership": {"epochs": 3, "learning_rates": [0.001], "references": 2, "draws": 1},
             "model_inversion": {"iterations": 8, "tv_weights": [0.0]},
-            "gradient_inversion": {"images": 2, "search_iterations": 40, "iterations": 12, "estimator": {"steps": 0}},
+            "gradient_inversion": {
+                "images": 2,
+                "search_iterations": 40,
+                "iterations": 12,
+                "estimator": {"steps": 0},
+            },
             "naming": {"candidates": [m for m in _IDENTIFIED if m <= pool], "trials": 60},
         },
         "illustrations": {
-            "reconstructions": {"dataset": images.name, "covariance": "aux", "images": 4, "levels": {"natural": levels}}
+            "reconstructions": {
+                "dataset": images.name,
+                "covariance": "aux",
+                "images": 4,
+                "levels": {"natural": levels},
+            }
         },
     }

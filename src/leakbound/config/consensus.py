@@ -75,7 +75,9 @@ class ConsensusConfig(Settings):
             joined = before | {end for edge in self.edges if before & set(edge) for end in edge}
         if self.edges and len(joined) < self.servers:
             alone = sorted(set(range(self.servers)) - joined)
-            raise ValueError(f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network")
+            raise ValueError(
+                f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network"
+            )
         return self
 
     def tables(self) -> tuple[str, ...]:

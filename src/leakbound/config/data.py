@@ -64,8 +64,8 @@ class DatasetConfig(Settings):
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     """Commit of the hub's repository, all 40 digits; needed where the hub is asked, as its files can be replaced."""
     members: Annotated[Records, Field(ge=10)] | None = None
-    """Records that a replica trains on, drawn from the private pool, and as many others as non-members; if not given,
-    as many as the pool has room for."""
+    """Records that a replica trains on, drawn from the private pool, and as many others as non-members; if
+    not given, as many as the pool has room for."""
     validation: Annotated[Records, Field(ge=10)] | None = None
     """Records of the pool on which a replica chooses its learning rate; a quarter of the members if not given."""
     pool: Annotated[Records, Field(ge=30)] | None = None
@@ -73,14 +73,14 @@ class DatasetConfig(Settings):
     test: Annotated[Records, Field(ge=10)] | None = None
     """Test records, for accuracy alone, drawn from the original test split; all if not given."""
     aux: Annotated[Records, Field(ge=10)] | None = None
-    """Records that the attacker owns, disjoint from the pool, drawn from the original training split; a fifth of it, at
-    most 10,000, if not given."""
+    """Records that the attacker owns, disjoint from the pool, drawn from the original training split; a fifth
+    of it, at most 10,000, if not given."""
     canaries: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Pairs of records with wrong labels for each replica, of which a fair coin makes one a member, in place of another
-    record, and the other a non-member: the records that membership inference finds most easily."""
+    """Pairs of records with wrong labels for each replica, of which a fair coin makes one a member, in place
+    of another record, and the other a non-member: the records that membership inference finds most easily."""
     side: Annotated[int, Field(ge=8, le=32, multiple_of=4)] = IMAGE_SIDE
-    """Pixels of a row and of a column of each prepared image; less than 32 for networks of any size: mlp, cnn and
-    lenet_sigmoid."""
+    """Pixels of a row and of a column of each prepared image; less than 32 for networks of any size: mlp, cnn
+    and lenet_sigmoid."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
 

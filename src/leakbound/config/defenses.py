@@ -31,8 +31,8 @@ def level_text(level: float) -> str:
 class Defense(Settings):
     """Settings of any defense, with the facts that the rest of the package asks it for; plain SGD unless it says more.
 
-    A mechanism is a subclass, found by its name in ``registry.MECHANISMS`` or in ``plugins.mechanisms``. Where settings
-    are declared as ``Defense``, values become the class of their ``mechanism``.
+    A mechanism is a subclass, found by its name in ``registry.MECHANISMS`` or in ``plugins.mechanisms``.
+    Where settings are declared as ``Defense``, values become the class of their ``mechanism``.
 
     Attributes:
         draws_noise: Whether training draws noise that protects records.
@@ -40,13 +40,18 @@ class Defense(Settings):
         has_level: Whether it is swept over a level.
         stronger_with: Level that protects most. Levels of different defenses are matched by their rank.
         clips: Whether a step bounds the gradient of each record, as DP does, before it adds noise.
-        changes_gradients: Whether the server receives anything but the mean gradient of the images that were used.
+        changes_gradients: Whether the server receives anything but the mean gradient of the images that were
+            used.
         trainer: Function that trains a request, ``module:attribute``.
-        client_step: Class of what a client computes in a step, ``module:attribute``. Training and attacks use it.
-        needs: Files that training and attacks on gradients read in addition to the images: a channel and its spectrum.
+        client_step: Class of what a client computes in a step, ``module:attribute``. Training and attacks use
+            it.
+        needs: Files that training and attacks on gradients read in addition to the images: a channel and its
+            spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
-        has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of another's.
-        styles: Label, colour and marker in figures, by the name of a defense. A name without them gets spare ones.
+        has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of
+            another's.
+        styles: Label, colour and marker in figures, by the name of a defense. A name without them gets spare
+            ones.
         level_form: Level with its unit, e.g. ``{} nats``.
         timed_as: Kind of training steps in the plan's table of costs that its steps take as long as.
     """
@@ -134,7 +139,9 @@ class Defense(Settings):
         if not isinstance(values, Mapping):
             raise PydanticKnownError("dict_type")
         if "mechanism" not in values:
-            raise ValueError(f"mechanism is missing and has no default; known: {', '.join(MECHANISMS.names())}")
+            raise ValueError(
+                f"mechanism is missing and has no default; known: {', '.join(MECHANISMS.names())}"
+            )
         found = class_of(MECHANISMS, str(values["mechanism"]), Defense, info.context)
         return found.model_validate(values, context=info.context)
 
@@ -144,7 +151,10 @@ class Defense(Settings):
         if cls is not Defense:
             return handler(core_schema)
         names = MECHANISMS.builtin
-        other = {"properties": {"mechanism": {"not": {"enum": [*names]}, "type": "string"}}, "required": ["mechanism"]}
+        other = {
+            "properties": {"mechanism": {"not": {"enum": [*names]}, "type": "string"}},
+            "required": ["mechanism"],
+        }
         return {"anyOf": [*(handler(MECHANISMS.get(name).__pydantic_core_schema__) for name in names), other]}
 
 
@@ -189,7 +199,9 @@ class Stopped(Undefended):
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a part of the rounds."""
         allowed = level is not None and 0 < level <= 1
-        return None if allowed else "stopped needs the part of the rounds after which training ends, in (0, 1]"
+        return (
+            None if allowed else "stopped needs the part of the rounds after which training ends, in (0, 1]"
+        )
 
     def steps(self, level: float | None, rounds: int) -> int:
         """The level's part of the rounds, rounded to a whole number of at least one."""
@@ -271,7 +283,9 @@ class DPSGD(Defense):
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a noise multiplier."""
         allowed = level is not None and 0 <= level < math.inf
-        return None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
+        return (
+            None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
+        )
 
     @property
     def budget(self) -> dict[str, Any]:
@@ -289,7 +303,9 @@ class DPPSAC(DPSGD):
     client_step: ClassVar[str] = f"{_STEPS}:AdaptivelyClippedStep"
     styles: ClassVar[Styles] = {
         "dppsac": SeriesStyle("DP-PSAC", "#332288", "*"),
-        "clipping": SeriesStyle("clipping, no noise", "#7A5BD0", "1"),  # the control of all that clips, last in legends
+        "clipping": SeriesStyle(
+            "clipping, no noise", "#7A5BD0", "1"
+        ),  # the control of all that clips, last in legends
     }
 
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
@@ -340,7 +356,11 @@ class GradientCompression(Defense):
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
         allowed = level is not None and 0 < level <= 1
-        return None if allowed else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
+        return (
+            None
+            if allowed
+            else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
+        )
 
 
 class LargeBatch(Defense):

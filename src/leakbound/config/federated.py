@@ -4,7 +4,17 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, Strict
 
-from leakbound.config.settings import Count, Name, PlannedBlocks, Records, Replicas, Seconds, Settings, Some, Steps
+from leakbound.config.settings import (
+    Count,
+    Name,
+    PlannedBlocks,
+    Records,
+    Replicas,
+    Seconds,
+    Settings,
+    Some,
+    Steps,
+)
 
 Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
 Spread = Annotated[float, Field(ge=0, le=1e12)]

@@ -80,8 +80,8 @@ def read_yaml(path: Path) -> dict[Any, Any]:
     """Mapping at the top of a YAML file. Its keys may be anything until they are parsed.
 
     Raises:
-        ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or holds
-            something else.
+        ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or
+            holds something else.
     """
     try:
         with path.open("rb") as file:
@@ -151,7 +151,12 @@ class _Loader(_SafeLoader):
         """The value of a node."""
         try:
             return super().construct_object(node, deep)
-        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:  # of numbers, dates and texts
+        except (
+            ValueError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+        ) as error:  # of numbers, dates and texts
             kind = str(node.tag).rpartition(":")[2]
             raise _problem(f"{shown(node.value)} is no {kind}", node) from error
 
@@ -200,7 +205,9 @@ def _unfit(values: Any) -> Iterator[str]:
                     yield f"{key or 'top'}: has the key {shown(name)}; keys are text, put quotes around it if meant"
         elif isinstance(value, list | tuple):
             inner = [(f"{key}[{index}]", one, depth + 1) for index, one in enumerate(value)]
-        elif not isinstance(value, BaseModel) and (problem := _problem_of(value)):  # settings have been checked before
+        elif not isinstance(value, BaseModel) and (
+            problem := _problem_of(value)
+        ):  # settings have been checked before
             yield f"{key} = {shown(value)}: {problem}"
         waiting += reversed(inner)
 
@@ -208,7 +215,9 @@ def _unfit(values: Any) -> Iterator[str]:
 def _problem_of(value: Any) -> str | None:
     """Why a single value can be no setting. None if it can."""
     if isinstance(value, str):
-        halves = not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value)  # JSON's escapes make them
+        halves = not value.isascii() and any(
+            "\ud800" <= one <= "\udfff" for one in value
+        )  # JSON's escapes make them
         return "is no Unicode text" if halves else None
     if isinstance(value, float):
         return None if math.isfinite(value) else "must be a finite number"
@@ -216,7 +225,11 @@ def _problem_of(value: Any) -> str | None:
         return None if abs(value) < 2**63 else "is too large a number"
     if isinstance(value, datetime.date):
         return "YAML reads this as a date; put quotes around it if text is meant"
-    return None if value is None else f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
+    return (
+        None
+        if value is None
+        else f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
+    )
 
 
 def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
@@ -239,7 +252,9 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
         message = message.removeprefix(subject)
     message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
     message = message.removesuffix(" or object to extract fields from")
-    if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):  # it names the setting itself
+    if detail["type"] == "value_error" and isinstance(
+        detail["input"], Mapping
+    ):  # it names the setting itself
         return f"{key}: {message}".removeprefix(": ")
     if location[-1:] == ("[key]",):
         return f"{key}: as a name, {message}"
@@ -264,7 +279,9 @@ def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...
     """Names of the settings that the section at ``location`` of the values knows."""
     sections, plugins = [model], values.get("plugins") or {}
     for step in location:
-        annotations = [section.model_fields[step].annotation for section in sections if step in section.model_fields]
+        annotations = [
+            section.model_fields[step].annotation for section in sections if step in section.model_fields
+        ]
         sections = [inner for annotation in annotations for inner in _models_in(annotation)] or sections
         values = values[step]
         if Defense in sections and isinstance(name := values.get("mechanism"), str):
@@ -283,4 +300,6 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def unknown_name(key: str, name: str, what: str, known: list[str]) -> list[str]:
     """The message for ``name`` if it is not known."""
-    return [] if name in known else [f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, known)}"]
+    return (
+        [] if name in known else [f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, known)}"]
+    )

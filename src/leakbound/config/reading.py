@@ -94,9 +94,9 @@ def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterat
             yield f"{pad}{name}:"
             yield from _section_lines(value, f"{pad}  ", explained)
         else:
-            plain = section.model_dump(mode="json", include={name}, exclude_defaults=isinstance(value, dict)).get(
-                name, {}
-            )
+            plain = section.model_dump(
+                mode="json", include={name}, exclude_defaults=isinstance(value, dict)
+            ).get(name, {})
             for key, item in value.items() if isinstance(value, dict) else ():
                 if hasattr(item, "mechanism"):  # says which defense is meant, default or not
                     plain[key] = {"mechanism": item.mechanism, **plain[key]}

@@ -34,8 +34,12 @@ PlannedBlocks = tuple[list[tuple[str, str]], int]
 
 _BEGIN = r"([a-z][\w+.-]*:/*[^:/?#@\s]*(?::|%3a)|https?:/*(?=[^/?#\s]*@))"
 _LOGIN = re.compile(_BEGIN + r"\S*(?=@)", re.IGNORECASE)
-_DECODED_LOGIN = re.compile(_BEGIN + r"[^/?#\s]*(?=@)", re.IGNORECASE)  # a decoded @ further on belongs to no login
-_SECRET = re.compile(r"((?:pass(?:word|wd|phrase)?|pwd|token|secret|api_?key)\s*=\s*)[^&;\s'\"]+", re.IGNORECASE)
+_DECODED_LOGIN = re.compile(
+    _BEGIN + r"[^/?#\s]*(?=@)", re.IGNORECASE
+)  # a decoded @ further on belongs to no login
+_SECRET = re.compile(
+    r"((?:pass(?:word|wd|phrase)?|pwd|token|secret|api_?key)\s*=\s*)[^&;\s'\"]+", re.IGNORECASE
+)
 
 
 def without_password(text: str) -> str:
@@ -97,7 +101,8 @@ class Settings(BaseModel):
 def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T]:
     """Class of the settings of a registered thing, or of one from outside that the values under validation declare.
 
-    The declared ones are taken from the plain values, because they are needed before all of these are validated.
+    The declared ones are taken from the plain values, because they are needed before all of these are
+    validated.
 
     Raises:
         ValueError: If there is no such class; pydantic makes it a mistake of the configuration.

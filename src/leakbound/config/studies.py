@@ -38,12 +38,12 @@ class StudyConfig(Settings):
     replicas: Replicas | None = None
     """Replicas of each run; by default the configuration's ``replicas``."""
     rates: Literal["chosen", "all"] = "chosen"
-    """Candidate learning rates whose networks are kept and attacked: the one that validation records chose for a
-    replica, or all, for fronts of recipes."""
+    """Candidate learning rates whose networks are kept and attacked: the one that validation records chose
+    for a replica, or all, for fronts of recipes."""
     lengths: Literal["full", "all"] = "full"
-    """Points of each training whose networks are kept and attacked: its end, or half of its steps, the best point on
-    validation records and the end, the same for every defense, for fronts of recipes; needs ``rates: all``. Controls
-    that are such a point of plain SGD (early_stopping, stopped) have their own alone."""
+    """Points of each training whose networks are kept and attacked: its end, or half of its steps, the best
+    point on validation records and the end, the same for every defense, for fronts of recipes; needs ``rates:
+    all``. Controls that are such a point of plain SGD (early_stopping, stopped) have their own alone."""
 
     @model_validator(mode="after")
     def _lengths_of_all_rates(self) -> "StudyConfig":

@@ -17,8 +17,8 @@ class TrainingConfig(Settings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD."""
     learning_rates: Rates = (0.001, 0.003, 0.01, 0.03)
-    """Candidates, each trained at full length; every defense and level has equally many, and each replica's validation
-    records choose among them."""
+    """Candidates, each trained at full length; every defense and level has equally many, and each replica's
+    validation records choose among them."""
     evaluations: Count = 10
     """Points of the accuracy and loss curves, the last one at the end."""
     checkpoint_seconds: Seconds = 30.0

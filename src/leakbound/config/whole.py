@@ -25,11 +25,11 @@ class Config(Settings):
     seed: Seed = 0
     """Every random number derives from it, but secure privacy noise."""
     privacy_noise: Literal["seeded", "secure"] = "seeded"
-    """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it; secure
-    comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
+    """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it;
+    secure comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     covariance: CovarianceOf = "aux"
-    """Records whose mean and covariance channels are made from: aux are the attacker's and nobody's secret; members, as
-    published, makes channels that give their members away (docs/guide.md)."""
+    """Records whose mean and covariance channels are made from: aux are the attacker's and nobody's secret;
+    members, as published, makes channels that give their members away (docs/guide.md)."""
     accept_capacity: Annotated[float, Field(ge=1.0, le=1e6)] = 1.25
     """Multiple of a channel's capacity that the moments of the images themselves may give before a job refuses them."""
     replicas: Replicas = 3
@@ -72,9 +72,13 @@ class Config(Settings):
         """Defense to the level that it calls strongest, for those of which the default of their name says another."""
         default = {name: defense.stronger_with for name, defense in default_defenses().items()}
         said = {name: defense.stronger_with for name, defense in self.defenses.items()}
-        return {name: level for name, level in said.items() if level != default.get(name, Defense.stronger_with)}
+        return {
+            name: level for name, level in said.items() if level != default.get(name, Defense.stronger_with)
+        }
 
-    def device_of(self, resources: Literal["train", "attack", "efficiency"]) -> Literal["auto", "cpu", "cuda"]:
+    def device_of(
+        self, resources: Literal["train", "attack", "efficiency"]
+    ) -> Literal["auto", "cpu", "cuda"]:
         """Device of jobs with some resources: a job that asks for no GPU takes none of those that others wait for."""
         asked: ComputeConfig = getattr(self.resources, resources)
         return "cpu" if self.device == "auto" and asked.gpu == 0 else self.device

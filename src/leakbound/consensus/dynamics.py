@@ -49,7 +49,9 @@ def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, dra
         raise ValueError("values: every server needs at least one contributor")
     scale = state_scale(counts)
     noisy = [reports + math.sqrt(noise_variance) * draws.standard_normal(len(reports)) for reports in values]
-    return Reports(float(np.concatenate(values).mean()), scale * np.array([reports.sum() for reports in noisy]))
+    return Reports(
+        float(np.concatenate(values).mean()), scale * np.array([reports.sum() for reports in noisy])
+    )
 
 
 def state_scale(counts: Int[np.ndarray, " n"]) -> float:
@@ -58,7 +60,11 @@ def state_scale(counts: Int[np.ndarray, " n"]) -> float:
 
 
 def trajectories(
-    weights: Float[np.ndarray, "n n"], states: Float[np.ndarray, " n"], scheme: Scheme, runs: int, draws: Draws
+    weights: Float[np.ndarray, "n n"],
+    states: Float[np.ndarray, " n"],
+    scheme: Scheme,
+    runs: int,
+    draws: Draws,
 ) -> Iterator[Float[np.ndarray, "runs n"]]:
     """Yield states y(0), y(1) = W(y(0) + θ(0)), … of all repetitions, without end.
 

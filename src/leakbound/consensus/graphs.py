@@ -79,7 +79,9 @@ def check_connected(graph: nx.Graph) -> None:
     """
     groups = [sorted(group) for group in nx.connected_components(graph)]
     if len(groups) != 1:
-        shown = "; ".join(", ".join(map(str, group[:6])) + (", ..." if len(group) > 6 else "") for group in groups[:4])
+        shown = "; ".join(
+            ", ".join(map(str, group[:6])) + (", ..." if len(group) > 6 else "") for group in groups[:4]
+        )
         raise ValueError(
             f"the graph falls into {len(groups)} components ({shown}{'; ...' if len(groups) > 4 else ''}): "
             "averaging needs a connected one; add edges between them"
@@ -95,8 +97,8 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
         graph: Connected, undirected, on 0..n − 1.
 
     Returns:
-        (n, n) float64, symmetric and doubly stochastic with a positive diagonal. All eigenvalues but one, which is 1,
-        are below 1 in absolute value.
+        (n, n) float64, symmetric and doubly stochastic with a positive diagonal. All eigenvalues but one,
+        which is 1, are below 1 in absolute value.
 
     Raises:
         ValueError: If the graph is not connected.
@@ -107,7 +109,9 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
     check_connected(graph)
     weights = np.zeros((len(graph), len(graph)))
     for first, second in graph.edges:
-        weights[first, second] = weights[second, first] = 1.0 / (1.0 + max(graph.degree[first], graph.degree[second]))
+        weights[first, second] = weights[second, first] = 1.0 / (
+            1.0 + max(graph.degree[first], graph.degree[second])
+        )
     np.fill_diagonal(weights, 1.0 - weights.sum(axis=1))
     return weights
 

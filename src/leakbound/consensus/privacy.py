@@ -1,11 +1,11 @@
 """KL-DP levels of one contributor towards an observer of all messages, per time as printed and jointly.
 
-The level is the supremum over adjacent data of the symmetrised KL divergence ½[D(P‖P') + D(P'‖P)] between what the
-observer sees, in nats. When one contributor of server i changes by α, the server's first state shifts by Δ = c α. The
-reports that the observer does not see give this state a variance v = c² Σ_j σ_ij². Everything below is a function of
-Δ and v. The observer knows the weights and all messages, so it computes every y(t + 1) = W ỹ(t), hence every noise
-increment, hence y_i(0) + φ_i(u) for all u: as many looks at one secret as there were messages, and their precisions
-add (Wang et al., Assumption 1).
+The level is the supremum over adjacent data of the symmetrised KL divergence ½[D(P‖P') + D(P'‖P)] between
+what the observer sees, in nats. When one contributor of server i changes by α, the server's first state
+shifts by Δ = c α. The reports that the observer does not see give this state a variance v = c² Σ_j σ_ij².
+Everything below is a function of Δ and v. The observer knows the weights and all messages, so it computes
+every y(t + 1) = W ỹ(t), hence every noise increment, hence y_i(0) + φ_i(u) for all u: as many looks at one
+secret as there were messages, and their precisions add (Wang et al., Assumption 1).
 """
 
 import math
@@ -29,7 +29,8 @@ class Secret:
     """One contributor's share of the first state of its server.
 
     Attributes:
-        shift: Δ = c α, how far the state moves when the contributor's value moves by the adjacent distance, > 0.
+        shift: Δ = c α, how far the state moves when the contributor's value moves by the adjacent distance, >
+            0.
         state_variance: v = c² Σ_j σ_ij², from the noise that the server's contributors have added, > 0.
     """
 
@@ -76,12 +77,18 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:
     """Compute the noise left when messages of scheme 2 up to a time are averaged best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
 
-    Message u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of :func:`zero_sum_level`.
+    Message u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of
+    :func:`zero_sum_level`.
     """
     check_variances(np.array([noise_variance]), "noise_variance")
     check_decay(decay)
     log_decay = math.log(decay)
-    return noise_variance * math.exp(time * log_decay) * math.expm1(log_decay) / math.expm1((time + 1) * log_decay)
+    return (
+        noise_variance
+        * math.exp(time * log_decay)
+        * math.expm1(log_decay)
+        / math.expm1((time + 1) * log_decay)
+    )
 
 
 def zero_sum_level(
@@ -94,7 +101,8 @@ def zero_sum_level(
         noise_variance: σ_i² of its server, > 0.
         decay: ρ, in (0, 1).
         time: s, steps after T₀, >= 0.
-        as_printed: The published Δ²/(2(v + ρˢ σ_i²)), the level of the last message alone, which is too low for s > 0.
+        as_printed: The published Δ²/(2(v + ρˢ σ_i²)), the level of the last message alone, which is too low
+            for s > 0.
 
     Raises:
         ValueError: If the variance is not positive or ρ is outside (0, 1).
@@ -109,11 +117,11 @@ def zero_sum_level(
 def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, single: bool = False) -> float:
     """Compute the level of scheme 3 with uniform noise after all messages up to a time, by quadrature.
 
-    Message u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these intervals
-    is equally likely, so the intersection holds all information. Given its width t, y_i(0) lies uniformly in it: the
-    level is that of one message with half-width t/2, averaged over t. With G(t) = Π_u (1 − t/(2aρᵘ)), t has the density
-    t G''(t) below t* = 2aρˢ, and equals t* with the probability that the last interval lies inside all others. The
-    paper gives only the limit.
+    Message u confines y_i(0) to an interval of half-width a ρᵘ, and every point of the intersection of these
+    intervals is equally likely, so the intersection holds all information. Given its width t, y_i(0) lies
+    uniformly in it: the level is that of one message with half-width t/2, averaged over t. With G(t) = Π_u (1
+    − t/(2aρᵘ)), t has the density t G''(t) below t* = 2aρˢ, and equals t* with the probability that the last
+    interval lies inside all others. The paper gives only the limit.
 
     Args:
         secret: The contributor's share.
@@ -156,7 +164,9 @@ def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float
     reach = _TAIL * spread + shift
     low, high = np.maximum(half_widths - reach, 0.0), half_widths + reach
     points = low[:, None] + 0.5 * (high - low)[:, None] * (_NODES + 1.0)
-    after, before = (_log_density(points + side * shift / 2.0, half_widths[:, None], spread) for side in (1.0, -1.0))
+    after, before = (
+        _log_density(points + side * shift / 2.0, half_widths[:, None], spread) for side in (1.0, -1.0)
+    )
     gaps = (np.exp(after) - np.exp(before)) * (after - before)
     # The integrand is even, and ½ of the symmetrised divergence cancels the two halves of the line.
     return 0.5 * (high - low) * (gaps @ _WEIGHTS)
@@ -168,10 +178,16 @@ def _log_density(
     """Logarithm of the density of N(0, spread²) plus uniform noise, from the tail on which it loses no digits."""
     upper = (half_widths - np.abs(x)) / spread
     width = 2.0 * half_widths / spread
-    narrow = width < 1e-6  # where a difference of two values of Φ has lost its digits, the middle of Φ' has not
+    narrow = (
+        width < 1e-6
+    )  # where a difference of two values of Φ has lost its digits, the middle of Φ' has not
     with np.errstate(divide="ignore", invalid="ignore"):
         top = log_ndtr(upper)
-        wide = top + np.log(-np.expm1(np.minimum(log_ndtr(upper - width) - top, 0.0))) - np.log(2.0 * half_widths)
+        wide = (
+            top
+            + np.log(-np.expm1(np.minimum(log_ndtr(upper - width) - top, 0.0)))
+            - np.log(2.0 * half_widths)
+        )
     gaussian = -0.5 * (x / spread) ** 2 - 0.5 * math.log(2.0 * math.pi) - math.log(spread)
     return np.where(narrow, gaussian, wide)
 
@@ -181,8 +197,8 @@ def masked_level(
 ) -> float:
     """Compute the level of pairwise masks after all messages, ½ Δ² [(v I + σ_r² L)⁻¹]_ii at any time.
 
-    Servers that collude know the masks on their own edges, so L is the Laplacian of the graph without them, and the
-    others' states keep only the masks among themselves.
+    Servers that collude know the masks on their own edges, so L is the Laplacian of the graph without them,
+    and the others' states keep only the masks among themselves.
 
     Args:
         secret: The contributor's share. Every server's state has its variance.
@@ -192,15 +208,17 @@ def masked_level(
         colluders: Servers that pool what they know, without i.
 
     Returns:
-        Nats, between ``secret.limit`` / (number of servers joined to i by honest ones), the price of publishing the
-        average, and ``secret.limit``.
+        Nats, between ``secret.limit`` / (number of servers joined to i by honest ones), the price of
+        publishing the average, and ``secret.limit``.
 
     Raises:
         ValueError: If the variance is not positive, or the server is not in the graph or colludes itself.
     """
     check_variances(np.array([mask_variance]), "mask_variance")
     if server not in graph or server in colluders:
-        raise ValueError(f"server = {server}: must be in the graph and not among the colluders {sorted(colluders)}")
+        raise ValueError(
+            f"server = {server}: must be in the graph and not among the colluders {sorted(colluders)}"
+        )
     honest = [node for node in graph if node not in colluders]
     laplacian = nx.laplacian_matrix(graph.subgraph(honest), nodelist=honest).toarray().astype(np.float64)
     covariance = secret.state_variance * np.eye(len(honest)) + mask_variance * laplacian

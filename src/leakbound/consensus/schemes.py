@@ -1,7 +1,7 @@
 """Noise on the states that servers send: the three published schemes, and masks that neighbours share.
 
-Time counts from T₀, the moment at which the servers have collected their contributors' reports. Every scheme draws for
-all repetitions of an experiment at once.
+Time counts from T₀, the moment at which the servers have collected their contributors' reports. Every scheme
+draws for all repetitions of an experiment at once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class ZeroSumNoise:
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
         shape = (runs, len(self.variances))
-        return _taken_back(lambda: draws.standard_normal(shape), np.sqrt(self.variances), math.sqrt(self.decay))
+        return _taken_back(
+            lambda: draws.standard_normal(shape), np.sqrt(self.variances), math.sqrt(self.decay)
+        )
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,9 @@ def check_variances(variances: Float[np.ndarray, " n"], name: str) -> None:
     """
     wrong = variances[~((variances > 0) & np.isfinite(variances))]
     if len(wrong):
-        raise ValueError(f"{name}: {wrong[0]:g} is not positive and finite; every server's noise needs a spread")
+        raise ValueError(
+            f"{name}: {wrong[0]:g} is not positive and finite; every server's noise needs a spread"
+        )
 
 
 def check_decay(decay: float) -> None:
@@ -182,4 +186,6 @@ def check_decay(decay: float) -> None:
         ValueError: If ρ is not inside (0, 1).
     """
     if not 0.0 < decay < 1.0:
-        raise ValueError(f"decay = {decay}: ρ lies inside (0, 1), so that the noise fades; for scheme 1 add none later")
+        raise ValueError(
+            f"decay = {decay}: ρ lies inside (0, 1), so that the noise fades; for scheme 1 add none later"
+        )

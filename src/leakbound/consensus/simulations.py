@@ -11,7 +11,13 @@ from jaxtyping import Float
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.consensus.dynamics import final_gap, report, state_scale, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
-from leakbound.consensus.privacy import Secret, bounded_level, contributor_variance, masked_level, zero_sum_level
+from leakbound.consensus.privacy import (
+    Secret,
+    bounded_level,
+    contributor_variance,
+    masked_level,
+    zero_sum_level,
+)
 from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, PairwiseMasks, Scheme, ZeroSumNoise
 from leakbound.randomness.seeding import numpy_generator
 
@@ -20,7 +26,8 @@ def rows_of(table: str, config: ConsensusConfig, seed: int, privacy_noise: str =
     """Compute one table, ``averaging`` or ``privacy``, which is in closed form and draws no noise.
 
     Raises:
-        ValueError: If there is no such table or origin of noise, or the random network is not connected in 1000 draws.
+        ValueError: If there is no such table or origin of noise, or the random network is not connected in
+            1000 draws.
     """
     if table == "averaging":
         return averaging_rows(config, seed, privacy_noise)
@@ -34,7 +41,9 @@ def network(config: ConsensusConfig, seed: int) -> nx.Graph:
     if config.edges:
         return graph_from_edges(config.servers, config.edges)
     if config.graph == "random":
-        return random_graph(config.servers, config.edge_probability, numpy_generator(seed, "consensus", 0, "graph"))
+        return random_graph(
+            config.servers, config.edge_probability, numpy_generator(seed, "consensus", 0, "graph")
+        )
     return named_graph(config.graph, config.servers)
 
 
@@ -53,11 +62,11 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
     """Simulate averaging on one network and one draw of reports, each scheme repeated many times.
 
     Returns:
-        Columns ``scheme``, ``time`` (steps after T₀), ``replica`` (batch of repetitions), ``metric``, ``value``: mean
-        over the batch of ``spread`` max_il |yᵢ − yₗ| and of ``deviation`` max_i |y_i − x̂|. At the last time alone,
-        ``final_deviation``, and how many powers of ten a quantity has fallen by since the start, ``spread_decades`` and
-        ``deviation_decades``. With scheme ``reports``, time and replica 0: ``true_mean`` x̄, ``reported_mean`` x̂, and
-        ``gap``, the expectation of scheme 1's last deviation.
+        Columns ``scheme``, ``time`` (steps after T₀), ``replica`` (batch of repetitions), ``metric``,
+        ``value``: mean over the batch of ``spread`` max_il |yᵢ − yₗ| and of ``deviation`` max_i |y_i − x̂|.
+        At the last time alone, ``final_deviation``, and how many powers of ten a quantity has fallen by since
+        the start, ``spread_decades`` and ``deviation_decades``. With scheme ``reports``, time and replica 0:
+        ``true_mean`` x̄, ``reported_mean`` x̂, and ``gap``, the expectation of scheme 1's last deviation.
     """
     graph = network(config, seed)
     weights = metropolis_weights(graph)
@@ -74,7 +83,9 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
     for name, scheme in schemes(config, graph).items():
         draws = noise or numpy_generator(seed, "consensus", name, 0, "noise")
         paths = trajectories(weights, reports.states, scheme, config.averaging.runs, draws)
-        measured = [_distances(states, reports.reported_mean, batches) for states in islice(paths, config.steps + 1)]
+        measured = [
+            _distances(states, reports.reported_mean, batches) for states in islice(paths, config.steps + 1)
+        ]
         frames.append(_distance_rows(np.stack(measured)).assign(scheme=name))
     columns = ["scheme", "time", "replica", "metric", "value"]
     return pd.concat(frames, ignore_index=True)[columns]
@@ -88,7 +99,9 @@ def _secure_draws(privacy_noise: str) -> Draws | None:
     return SecureDraws() if privacy_noise == "secure" else None
 
 
-def _distances(states: Float[np.ndarray, "runs n"], mean: float, batches: int) -> Float[np.ndarray, "2 batches"]:
+def _distances(
+    states: Float[np.ndarray, "runs n"], mean: float, batches: int
+) -> Float[np.ndarray, "2 batches"]:
     """Spread of the states and their largest deviation from x̂, averaged over each batch."""
     high, low = states.max(axis=1), states.min(axis=1)
     distances = np.stack([high - low, np.maximum(high - mean, mean - low)])
@@ -117,11 +130,12 @@ def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
     """Compute levels of one contributor towards an observer of all messages, in closed form or by quadrature.
 
     Returns:
-        Columns ``scheme``, ``release``, ``time`` (steps after T₀), ``metric`` (``kl_level``, nats), ``value``. Release
-        ``all_messages`` is the level of all messages up to the time, ``last_message`` that of the last one alone, and
-        ``printed`` the published one where it is another. The level of masks is that of the server that they protect
-        least. Scheme ``limit`` is Δ²/(2v) at every time, all that the paper gives for scheme 3; ``floor`` is
-        the price of publishing the average, ``contributor`` the level towards the contributor's own server.
+        Columns ``scheme``, ``release``, ``time`` (steps after T₀), ``metric`` (``kl_level``, nats),
+        ``value``. Release ``all_messages`` is the level of all messages up to the time, ``last_message`` that
+        of the last one alone, and ``printed`` the published one where it is another. The level of masks is
+        that of the server that they protect least. Scheme ``limit`` is Δ²/(2v) at every time, all that the
+        paper gives for scheme 3; ``floor`` is the price of publishing the average, ``contributor`` the level
+        towards the contributor's own server.
     """
     graph = network(config, seed)
     scale = state_scale(np.full(config.servers, config.contributors))

@@ -1,8 +1,9 @@
 """Canaries: records with wrong labels, which a network can only know if it was trained on them.
 
-A network gives a wrong label a high confidence only where it has learned it by heart, so canaries are the records that
-membership inference finds most easily, and those that a defense must hide. They come in pairs, of which a fair coin
-makes one a member: whoever names the members of more pairs than chance does has learned something.
+A network gives a wrong label a high confidence only where it has learned it by heart, so canaries are the
+records that membership inference finds most easily, and those that a defense must hide. They come in pairs,
+of which a fair coin makes one a member: whoever names the members of more pairs than chance does has learned
+something.
 
 Source:
     Aerni, Zhang and Tramèr 2024, "Evaluations of machine learning privacy defenses are misleading", Sec. 4.
@@ -50,7 +51,9 @@ def canary_problem(canaries: int, members: int, classes: int) -> str | None:
     return None
 
 
-def wrong_labels(labels: Int[np.ndarray, " n"], classes: int, generator: np.random.Generator) -> Int[np.ndarray, " n"]:
+def wrong_labels(
+    labels: Int[np.ndarray, " n"], classes: int, generator: np.random.Generator
+) -> Int[np.ndarray, " n"]:
     """A label for each record that is not its own, uniform among the other classes.
 
     Args:

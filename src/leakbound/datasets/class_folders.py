@@ -39,20 +39,26 @@ class ClassFolders:
         """Image files of a folder; hidden files and folders do not count.
 
         Raises:
-            DatasetError: If there are no subfolders, one of them holds no image or something else than image files,
-                images lie next to them, or a link leads out of the folder.
+            DatasetError: If there are no subfolders, one of them holds no image or something else than image
+                files, images lie next to them, or a link leads out of the folder.
         """
         if not folder.is_dir():
-            raise DatasetError(f"{folder}: there is no such folder. Images lie in subfolders, one for each class.")
+            raise DatasetError(
+                f"{folder}: there is no such folder. Images lie in subfolders, one for each class."
+            )
         inside = list(_visible(folder, folder))
         homes = [path for path in inside if path.is_dir()]
         if loose := [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
-            raise DatasetError(f"{loose[0]}: lies next to the class folders. Move it into the folder of its class.")
+            raise DatasetError(
+                f"{loose[0]}: lies next to the class folders. Move it into the folder of its class."
+            )
         if not homes:
             raise DatasetError(f"{folder}: has no subfolders. Put images into one subfolder for each class.")
         held = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
-        return cls(tuple(home.name for home in homes), tuple(path for files in held for path in files), labels)
+        return cls(
+            tuple(home.name for home in homes), tuple(path for files in held for path in files), labels
+        )
 
     def records(self, folder: Path) -> Records:
         """The images, decoded when they are asked for."""
@@ -63,7 +69,9 @@ class ClassFolders:
         pixels: list[np.ndarray] = []
         for row in rows.tolist():
             pixels.append(decode(_content(self.files[row]), str(self.files[row])))
-            check_alike(pixels[-1].shape, str(self.files[row]), pixels[0].shape, str(self.files[int(rows[0])]))
+            check_alike(
+                pixels[-1].shape, str(self.files[row]), pixels[0].shape, str(self.files[int(rows[0])])
+            )
         return np.stack(pixels)
 
 
@@ -76,8 +84,8 @@ class FolderReader:
         """List the images of ``<name>_train`` and ``<name>_test``, or of ``<name>`` alone, and read those asked for.
 
         Raises:
-            DatasetError: If a folder is missing or is no folder of class folders, both splits have other classes, or
-                the settings ask for a source or a label column, of which there is none.
+            DatasetError: If a folder is missing or is no folder of class folders, both splits have other
+                classes, or the settings ask for a source or a label column, of which there is none.
         """
         if config.source == "hub" or config.label is not None:
             field, value = ("source", config.source) if config.source == "hub" else ("label", config.label)
@@ -94,7 +102,9 @@ class FolderReader:
         found = [ClassFolders.of(folder) for folder in folders]
         if len({one.classes for one in found}) > 1:
             odd = sorted(set(found[0].classes) ^ set(found[1].classes))[0]
-            raise DatasetError(f"{folders[0]} and {folders[1]}: only one has the class {odd!r}. Both need all classes.")
+            raise DatasetError(
+                f"{folders[0]} and {folders[1]}: only one has the class {odd!r}. Both need all classes."
+            )
         train, *test = (one.records(folder) for one, folder in zip(found, folders, strict=True))
         return RawDataset(found[0].classes, train, test[0] if test else None)
 
@@ -122,7 +132,9 @@ def _visible(folder: Path, top: Path) -> Iterator[Path]:
             if not name.isprintable():
                 raise DatasetError(f"{folder}: holds the name {name!r}, which cannot be printed. Rename it.")
             if not os.path.realpath(folder / name).startswith(inside):
-                raise DatasetError(f"{folder / name}: is a link out of {top}. Put what is meant into that folder.")
+                raise DatasetError(
+                    f"{folder / name}: is a link out of {top}. Put what is meant into that folder."
+                )
             yield folder / name
 
 
@@ -148,4 +160,6 @@ def _content(path: Path) -> bytes:
             limits.check_limit(path, "bytes", size, limits.TEXT)
             return file.read(size)
     except OSError as error:
-        raise DatasetError(f"{path}: cannot be read ({error.strerror}). Replace it or leave it out.") from error
+        raise DatasetError(
+            f"{path}: cannot be read ({error.strerror}). Replace it or leave it out."
+        ) from error

@@ -35,7 +35,8 @@ class Collection:
     Attributes:
         origin: Where they lie.
         kind: Form that they have there.
-        values: (n, colors, height, width), pixels on [0, 1], or an array (n, ...) in its own units; float32, finite.
+        values: (n, colors, height, width), pixels on [0, 1], or an array (n, ...) in its own units; float32,
+            finite.
         labels: Class of each. None of an array.
         classes: Names of the classes; none of an array.
         names: Path of each picture below the folder, of class folders.
@@ -69,7 +70,8 @@ def read_collection(
     """Records of one's own.
 
     Args:
-        path: Folder of class folders, file ``.parquet`` with images in the Hugging Face layout, or file ``.npy``.
+        path: Folder of class folders, file ``.parquet`` with images in the Hugging Face layout, or file
+            ``.npy``.
         label: Column of the labels, of Parquet.
         each: Told how many images more have been read.
         fits: Called with the shape of a record before others are read; raises if it is not wanted.
@@ -107,7 +109,9 @@ def _pixels(
     tall, wide, colors = records.decode(np.arange(1)).shape[1:]
     fits((colors, tall, wide))
     most = min(max(limits.TABLE, limits.PICTURES * stored), limits.ARRAYS // 2)
-    limits.check_limit(records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, most)
+    limits.check_limit(
+        records.origin, "bytes of pixels to give", 4 * len(records) * tall * wide * colors, most
+    )
     values = np.empty((len(records), colors, tall, wide), np.float32)
     for start in range(0, len(records), _CHUNK):
         pixels = records.like(0, np.arange(start, min(start + _CHUNK, len(records))))
@@ -123,10 +127,21 @@ def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.nd
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError) as error:
-        raise DatasetError(f"{path}: cannot be read as an array ({error}). Write it by numpy.save.") from error
-    if not isinstance(stored, np.ndarray) or stored.dtype.kind not in "biuf" or stored.ndim < 2 or not stored.size:
-        held = f"{stored.dtype} of shape {stored.shape}" if isinstance(stored, np.ndarray) else "several arrays"
-        raise DatasetError(f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each")
+        raise DatasetError(
+            f"{path}: cannot be read as an array ({error}). Write it by numpy.save."
+        ) from error
+    if (
+        not isinstance(stored, np.ndarray)
+        or stored.dtype.kind not in "biuf"
+        or stored.ndim < 2
+        or not stored.size
+    ):
+        held = (
+            f"{stored.dtype} of shape {stored.shape}" if isinstance(stored, np.ndarray) else "several arrays"
+        )
+        raise DatasetError(
+            f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each"
+        )
     fits(stored.shape[1:])
     kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a file may have holes, which read as zeros
     most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
@@ -135,7 +150,9 @@ def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.nd
         values = stored.astype(np.float32, order="C")
     finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not finite.all():
-        raise DatasetError(f"{path}: record {int(np.argmin(finite))} holds NaN, infinity or more than float32 can hold")
+        raise DatasetError(
+            f"{path}: record {int(np.argmin(finite))} holds NaN, infinity or more than float32 can hold"
+        )
     return _several(path, values)
 
 

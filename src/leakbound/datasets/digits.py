@@ -14,8 +14,8 @@ class DigitsReader:
     def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
         """Read the embedded digits, one pool without an original test split.
 
-        Resized to 32×32 they span few dimensions (rank 61 of 1,024), so capacities that are strict for photographs
-        hardly touch them.
+        Resized to 32×32 they span few dimensions (rank 61 of 1,024), so capacities that are strict for
+        photographs hardly touch them.
 
         Raises:
             DatasetError: If the settings ask for a source or a label column, of which there is none.
@@ -27,7 +27,9 @@ class DigitsReader:
                 f"datasets.{name}.source = {config.source!r}: the digits come with scikit-learn; only 'auto' is allowed"
             )
         if config.label is not None:
-            raise DatasetError(f"datasets.{name}.label = {config.label!r}: the digits have no other label; remove it")
+            raise DatasetError(
+                f"datasets.{name}.label = {config.label!r}: the digits have no other label; remove it"
+            )
         bunch = load_digits()
         pixels = (bunch.images * (255 / 16)).astype(np.float32)[..., None]  # they go up to 16
         pool = Records("scikit-learn's digits", bunch.target.astype(np.int64), lambda rows: pixels[rows])

@@ -23,7 +23,12 @@ FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
 
 _SPLITS = ("train", "test")
-_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+_BINARY = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,11 @@ class ImageReader:
     """Reader of one dataset: ``reader(name, config)`` gives its original records.
 
     Attributes:
-        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``. None takes the
-            dataset's own name.
+        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``. None takes
+            the dataset's own name.
         hub: Where the hub has it. None if it has not.
-        publishable: Whether its images may be shown in public: not if its terms forbid it, or if nobody knows.
+        publishable: Whether its images may be shown in public: not if its terms forbid it, or if nobody
+            knows.
     """
 
     files: str | None = None
@@ -71,7 +77,9 @@ class ImageReader:
             )
         if paths := self.originals(name, config):
             label = config.label or "label"
-            classes, splits = _splits({str(path): _table_of_file(path, label) for path in paths}, "image", label)
+            classes, splits = _splits(
+                {str(path): _table_of_file(path, label) for path in paths}, "image", label
+            )
             return RawDataset(classes, *splits)
         return self._from_hub(name, config)
 
@@ -120,9 +128,13 @@ def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
 read_parquet = ImageReader()  # anybody's images
 read_shown_parquet = ImageReader(publishable=True)  # those whose owner wants to see them in figures
 read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"), publishable=True)
-read_fashion_mnist = ImageReader("fashion_mnist", HubSource("zalando-datasets/fashion_mnist"), publishable=True)
+read_fashion_mnist = ImageReader(
+    "fashion_mnist", HubSource("zalando-datasets/fashion_mnist"), publishable=True
+)
 read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"), publishable=True)
-read_svhn = ImageReader("svhn", HubSource("ufldl-stanford/svhn", configuration="cropped_digits"), publishable=True)
+read_svhn = ImageReader(
+    "svhn", HubSource("ufldl-stanford/svhn", configuration="cropped_digits"), publishable=True
+)
 # Its agreement forbids to publish the pictures.
 read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"))
 
@@ -144,7 +156,9 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
     except (DatasetError, TooLargeError):
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DatasetError(f"{path}: cannot be read as Parquet ({error}). Copy or download it again.") from error
+        raise DatasetError(
+            f"{path}: cannot be read as Parquet ({error}). Copy or download it again."
+        ) from error
 
 
 def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:
@@ -176,7 +190,9 @@ def _splits(tables: Mapping[str, pa.Table], image: str, label: str) -> tuple[tup
     for origin, table in tables.items():
         _check_columns(table.schema, image, label, origin)
         classes = classes or _class_names(table.schema, label)
-        labels = checked_labels(_column(table, label), classes=len(classes) or None, column=label, origin=origin)
+        labels = checked_labels(
+            _column(table, label), classes=len(classes) or None, column=label, origin=origin
+        )
         classes = classes or _made_up_names(label, int(labels.max()) + 1)
         splits.append(Records(origin, labels, partial(_decoded, table[image], origin=origin)))
     return classes, splits
@@ -188,7 +204,9 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
         if schema.names.count(column) > 1:
             raise DatasetError(f"{origin}: has {schema.names.count(column)} columns {column!r}. Keep one.")
     if image not in schema.names:
-        raise DatasetError(f"{origin}: has no column {image!r}; {nearest(image, schema.names)}. Write images there.")
+        raise DatasetError(
+            f"{origin}: has no column {image!r}; {nearest(image, schema.names)}. Write images there."
+        )
     kind = schema.field(image).type
     encoded = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
     if encoded < 0 or not any(is_kind(kind.field(encoded).type) for is_kind in _BINARY):
@@ -197,7 +215,9 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
             "path: string> with encoded PNG, WebP or JPEG files, as Hugging Face datasets writes images."
         )
     if label not in schema.names:
-        raise DatasetError(f"{origin}: has no column {label!r} to use as the label; {nearest(label, schema.names)}")
+        raise DatasetError(
+            f"{origin}: has no column {label!r} to use as the label; {nearest(label, schema.names)}"
+        )
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Fingerprints of the original files of a dataset, so that images are prepared again when somebody edits them.
 
-Snakemake compares parameters, so this is one: by content, since the folder may move. It is asked for each time that the
-workflow is looked at, so a file that has the size and time of change that were recorded is not read again.
+Snakemake compares parameters, so this is one: by content, since the folder may move. It is asked for each
+time that the workflow is looked at, so a file that has the size and time of change that were recorded is not
+read again.
 """
 
 import hashlib
@@ -16,11 +17,14 @@ from leakbound.storage import DamagedFileError, file_hash, read_json
 Described = dict[str, dict[str, Any]]
 """Name of a file to its ``sha256``, ``size`` in bytes and ``changed`` (nanoseconds since 1970).
 
-Of a folder these are a hash over names and hashes of all its files, their size, and a hash over names, sizes and times.
+Of a folder these are a hash over names and hashes of all its files, their size, and a hash over names, sizes
+and times.
 """
 
 
-def describe_originals(name: str, config: DatasetConfig, known: Mapping[str, Any] | None = None) -> Described | None:
+def describe_originals(
+    name: str, config: DatasetConfig, known: Mapping[str, Any] | None = None
+) -> Described | None:
     """Original files that a reader takes from a folder, as they are now.
 
     Args:
@@ -29,8 +33,8 @@ def describe_originals(name: str, config: DatasetConfig, known: Mapping[str, Any
         known: What was found before; the hash of a file that looks as it did then is taken from there.
 
     Returns:
-        The files; none for a reader that takes none from a folder. None in place of a mapping if they are out of sight:
-        missing now, or read from a folder before while no folder is named now.
+        The files; none for a reader that takes none from a folder. None in place of a mapping if they are out
+        of sight: missing now, or read from a folder before while no folder is named now.
     """
     reader = DATASETS.get(config.reader or name)
     paths: tuple[Path, ...] = reader.originals(name, config) if hasattr(reader, "originals") else ()
@@ -47,7 +51,9 @@ def describe_originals(name: str, config: DatasetConfig, known: Mapping[str, Any
 
 def _files(folder: Path) -> dict[str, Path]:
     """Files of a folder of class folders by name, but for hidden ones."""
-    found = {path.relative_to(folder).as_posix(): path for depth in ("*", "*/*") for path in folder.glob(depth)}
+    found = {
+        path.relative_to(folder).as_posix(): path for depth in ("*", "*/*") for path in folder.glob(depth)
+    }
     return {name: found[name] for name in sorted(found) if found[name].is_file() and "/." not in f"/{name}"}
 
 
@@ -76,8 +82,8 @@ def _hash_of(lines: list[str]) -> str:
 def original_hashes(name: str, config: DatasetConfig, record: Path) -> dict[str, str]:
     """Name of each original file to its SHA-256: what stays the same when the folder is copied elsewhere.
 
-    Files that are out of sight count as they were when they were prepared, so that a shell in which the folder is not
-    named does not make everything run again.
+    Files that are out of sight count as they were when they were prepared, so that a shell in which the
+    folder is not named does not make everything run again.
 
     Args:
         name: Name of the dataset in the configuration.

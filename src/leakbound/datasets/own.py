@@ -32,10 +32,14 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
         DatasetError: If there are no labels, only one class, or a class with fewer than 20 records.
     """
     if images.labels is None:
-        raise DatasetError(f"{images.origin}: holds no labels, and a network needs some to learn; give labelled images")
+        raise DatasetError(
+            f"{images.origin}: holds no labels, and a network needs some to learn; give labelled images"
+        )
     counts = np.bincount(images.labels, minlength=len(images.classes))
     if len(counts) < 2:
-        raise DatasetError(f"{images.origin}: holds one class; a network that tells classes apart needs at least 2")
+        raise DatasetError(
+            f"{images.origin}: holds one class; a network that tells classes apart needs at least 2"
+        )
     if counts.min() < _OF_CLASS:
         scarce = images.classes[int(counts.argmin())] if images.classes else str(int(counts.argmin()))
         raise DatasetError(
@@ -50,7 +54,11 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
     for split, chosen in (("train", ~test), ("test", test)):
         rows = np.flatnonzero(chosen)
         part = replace(
-            images, origin=Path(f"{name}_{split}.parquet"), kind="parquet", labels=images.labels[rows], column="label"
+            images,
+            origin=Path(f"{name}_{split}.parquet"),
+            kind="parquet",
+            labels=images.labels[rows],
+            column="label",
         )
         write_pictures(folder, part, images.values[rows])
     return int((~test).sum()), int(test.sum())

@@ -19,4 +19,6 @@ def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
         return []
     pixels = rows[rows["metric"] == "pixel"]
     shown = sorted(map(str, pixels["dataset"].unique())) if "dataset" in pixels else sorted(readers)
-    return [name for name in shown if name not in readers or not may_be_published(DATASETS.get(readers[name]))]
+    return [
+        name for name in shown if name not in readers or not may_be_published(DATASETS.get(readers[name]))
+    ]

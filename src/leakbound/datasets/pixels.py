@@ -34,14 +34,18 @@ def decode(encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height widt
                 image.load()
                 pixels = np.asarray(image)
     except Exception as error:  # decoders of damaged images raise anything
-        raise DatasetError(f"{place}: the image cannot be decoded ({error}). Replace it or leave it out.") from error
+        raise DatasetError(
+            f"{place}: the image cannot be decoded ({error}). Replace it or leave it out."
+        ) from error
     if pixels is None:
         raise DatasetError(
             f"{place}: the image has {size[0]}×{size[1]} pixels, allowed are {largest} in all. Make it smaller, leave "
             f"it out, or set {limits.VARIABLE}."
         )
     if mode not in ("L", "RGB"):
-        raise DatasetError(f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it.")
+        raise DatasetError(
+            f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it."
+        )
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
@@ -50,8 +54,8 @@ def resized(
 ) -> Float[np.ndarray, "n colors {side} {side}"]:
     """Resize pixels 0 to 255 to a square by antialiased bilinear interpolation and scale them to [-1, 1].
 
-    The eigenvalues that Tan et al. (2024) print come from images treated so. Interpolation works on floats, so nothing
-    is rounded; images of that size keep their exact values. The aspect ratio is not kept.
+    The eigenvalues that Tan et al. (2024) print come from images treated so. Interpolation works on floats,
+    so nothing is rounded; images of that size keep their exact values. The aspect ratio is not kept.
     """
     planes = np.moveaxis(pixels, -1, 1).astype(np.float32)
     if planes.shape[2:] != (side, side):

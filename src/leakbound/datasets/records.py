@@ -48,7 +48,8 @@ class RawDataset:
     Attributes:
         classes: Name of each class. A label is an index into it.
         train: Records of the original training split, or the whole pool if there is no original test split.
-        test: Records of the original test split. None lets :func:`leakbound.datasets.prepare` cut one off the pool.
+        test: Records of the original test split. None lets :func:`leakbound.datasets.prepare` cut one off the
+            pool.
     """
 
     classes: tuple[str, ...]
@@ -61,12 +62,15 @@ def may_be_published(reader: object) -> bool:
     return bool(getattr(reader, "publishable", False))
 
 
-def checked_labels(values: np.ndarray, *, classes: int | None, column: str, origin: str) -> Int[np.ndarray, " n"]:
+def checked_labels(
+    values: np.ndarray, *, classes: int | None, column: str, origin: str
+) -> Int[np.ndarray, " n"]:
     """Labels as int64 after a look at every row.
 
     Args:
         values: Column of labels: integers, or booleans.
-        classes: Number of classes. None if the labels themselves determine it; then they must be 0 … k-1 without gaps.
+        classes: Number of classes. None if the labels themselves determine it; then they must be 0 … k-1
+            without gaps.
         column: Column name, for messages.
         origin: File or dataset, for messages.
 
@@ -76,8 +80,12 @@ def checked_labels(values: np.ndarray, *, classes: int | None, column: str, orig
     if len(values) == 0:
         raise DatasetError(f"{origin}: has no images. Make the file again.")
     if values.dtype.kind not in "iub":
-        row = next((i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0)
-        held = shown(values[row][:100] if isinstance(values[row], bytes) else values[row])  # bytes can be many
+        row = next(
+            (i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0
+        )
+        held = shown(
+            values[row][:100] if isinstance(values[row], bytes) else values[row]
+        )  # bytes can be many
         raise DatasetError(
             f"{origin}: row {row}: column {column!r} holds {held}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."

@@ -73,13 +73,13 @@ class ImageDataset:
     Attributes:
         name: Name in the configuration.
         classes: Name of each class. A label is an index into it.
-        pool: Private records, from which each replica draws members, non-members and validation records: all three
-            come from one law.
+        pool: Private records, from which each replica draws members, non-members and validation records: all
+            three come from one law.
         test: Records for accuracy alone, of the original test split if there is one.
         aux: Records that the attacker owns, disjoint from both.
         drawing: Rule by which replicas draw from the pool.
-        secret: Random text that hashes of the records are made with, so that nobody can try candidates for a record
-            by them. Empty for records that are public, whose hashes are to be compared.
+        secret: Random text that hashes of the records are made with, so that nobody can try candidates for a
+            record by them. Empty for records that are public, whose hashes are to be compared.
     """
 
     name: str
@@ -140,9 +140,13 @@ class ImageDataset:
         rule = self.drawing
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica)
         count = len(self.pool)
-        order = stratified_order(self.pool.labels, generator) if rule.stratified else generator.permutation(count)
+        order = (
+            stratified_order(self.pool.labels, generator) if rule.stratified else generator.permutation(count)
+        )
         members, nonmembers, rest = np.split(order, [rule.members, 2 * rule.members])
-        return Parts(*(generator.permutation(rows) for rows in (members, nonmembers, rest[: rule.validation])))
+        return Parts(
+            *(generator.permutation(rows) for rows in (members, nonmembers, rest[: rule.validation]))
+        )
 
     def members(self, replica: int) -> Split:
         """Records that a replica trains on, canaries with their wrong labels among them."""
@@ -162,27 +166,40 @@ class ImageDataset:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays for storage: ``pool_images``, ``pool_labels``, ``test_images`` and so on."""
-        return {f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS}
+        return {
+            f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS
+        }
 
     @classmethod
     def from_arrays(
-        cls, name: str, classes: tuple[str, ...], arrays: Mapping[str, np.ndarray], drawing: Drawing, secret: str = ""
+        cls,
+        name: str,
+        classes: tuple[str, ...],
+        arrays: Mapping[str, np.ndarray],
+        drawing: Drawing,
+        secret: str = "",
     ) -> ImageDataset:
         """The dataset whose :meth:`arrays` were stored.
 
         Raises:
             DatasetError: If an array is missing, or they do not fit each other or the drawing.
         """
-        if missing := [key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays]:
+        if missing := [
+            key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays
+        ]:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
         colors, side = (*arrays["pool_images"].shape[1:3], 0, 0)[:2]
         splits = {}
         for split in _SPLITS:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
             if (images.dtype, images.shape[1:]) != (np.float32, (colors, side, side)):
-                raise DatasetError(f"{name}: stored {split} images are {images.dtype} of shape {images.shape}.")
+                raise DatasetError(
+                    f"{name}: stored {split} images are {images.dtype} of shape {images.shape}."
+                )
             if (labels.dtype, labels.shape) != (np.int64, images.shape[:1]) or not len(labels):
-                raise DatasetError(f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}.")
+                raise DatasetError(
+                    f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}."
+                )
             if not 0 <= labels.min() <= labels.max() < len(classes):
                 raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
             splits[split] = Split(images, labels)
@@ -196,7 +213,9 @@ class ImageDataset:
 
     def content_hash(self) -> str:
         """SHA-256 of the secret, all images and labels and the drawing, independent of how they are stored."""
-        return arrays_hash({**self.arrays(), "drawing": np.array([*asdict(self.drawing).values()])}, self.secret)
+        return arrays_hash(
+            {**self.arrays(), "drawing": np.array([*asdict(self.drawing).values()])}, self.secret
+        )
 
 
 @dataclass(frozen=True)
@@ -220,11 +239,13 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     """Read a dataset and draw its disjoint splits; only the images drawn are decoded.
 
     Args:
-        name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names another.
+        name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names
+            another.
         config: Sizes of the splits and where the images come from.
         seed: Seed of the configuration. Equal arguments give equal bytes.
-        stratified: Whether a split's classes are in proportion to the original split's. Then the label of one record
-            decides who many of the others are, while bounds are for records that differ by one: not for secret ones.
+        stratified: Whether a split's classes are in proportion to the original split's. Then the label of one
+            record decides who many of the others are, while bounds are for records that differ by one: not
+            for secret ones.
 
     Returns:
         Images of ``config.side`` × ``config.side`` pixels on the scale [-1, 1].
@@ -250,11 +271,15 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         first = records.decode(rows[:1]).shape[1:]
         side = config.side
         size = side * side * first[2]
-        limits.check_limit(records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2)
+        limits.check_limit(
+            records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2
+        )
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
-            images[start : start + step] = resized(records.like(int(rows[0]), rows[start : start + step]), side)
+            images[start : start + step] = resized(
+                records.like(int(rows[0]), rows[start : start + step]), side
+            )
         return Split(images, records.labels[rows])
 
     pool, test, aux = split(raw.train, drawn.pool), split(held, drawn.test), split(raw.train, drawn.aux)
@@ -270,10 +295,10 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
 def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, stratified: bool = True) -> Draw:
     """Choose the rows of each split.
 
-    Each original split is put into one random order; if it is stratified, every beginning and every end has its classes
-    in proportion. The pool is its beginning and the attacker's records its end, so other sizes change which records are
-    drawn as little as possible. Without an original test split, the test records are drawn first: as many as asked
-    for, or a fifth of all.
+    Each original split is put into one random order; if it is stratified, every beginning and every end has
+    its classes in proportion. The pool is its beginning and the attacker's records its end, so other sizes
+    change which records are drawn as little as possible. Without an original test split, the test records are
+    drawn first: as many as asked for, or a fifth of all.
 
     Raises:
         DatasetError: If more records are asked for than there are.
@@ -305,17 +330,23 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     if (problem := canary_problem(config.canaries, sizes.members, len(raw.classes))) is not None:
         raise DatasetError(f"datasets.{name}.{problem}")
     generator = numpy_generator(seed, "datasets", name, "train")
-    order = rows[stratified_order(raw.train.labels[rows], generator)] if stratified else generator.permutation(rows)
-    pool, aux = (generator.permutation(part) for part in (order[: sizes.pool], order[len(rows) - sizes.aux :]))
+    order = (
+        rows[stratified_order(raw.train.labels[rows], generator)]
+        if stratified
+        else generator.permutation(rows)
+    )
+    pool, aux = (
+        generator.permutation(part) for part in (order[: sizes.pool], order[len(rows) - sizes.aux :])
+    )
     return Draw(pool, aux, test, Drawing(sizes.members, sizes.validation, seed, stratified, config.canaries))
 
 
 def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generator) -> Int[np.ndarray, " n"]:
     """Random order of records in which classes are spread evenly.
 
-    A class with n_c records has its j-th one (in random order) at position (j + u_c)/n_c of [0, 1), u_c uniform in
-    [0, 1). Records are equally likely at every position; equally frequent classes alternate, so that a beginning that
-    is a multiple of their number holds each equally often.
+    A class with n_c records has its j-th one (in random order) at position (j + u_c)/n_c of [0, 1), u_c
+    uniform in [0, 1). Records are equally likely at every position; equally frequent classes alternate, so
+    that a beginning that is a multiple of their number holds each equally often.
     """
     positions = np.empty(len(labels))
     for label in np.unique(labels):

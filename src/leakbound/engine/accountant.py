@@ -26,8 +26,8 @@ class Account:
         worst: Index of the record of which most is told.
         uses: Uses of that record.
         looks: Looks with independent noise at it: a frozen copy is one, however often it is used.
-        printed: Σ n·κ over the steps, as published: loose for one record, and no bound for all; None where the number
-            of steps is not known.
+        printed: Σ n·κ over the steps, as published: loose for one record, and no bound for all; None where
+            the number of steps is not known.
         linear: Σ k·κ, valid for one record, and loose.
         joint: ½ ln det(I + Σ_i k_i Σ_D Σ_ξi⁻¹), by added precisions: valid, and never above ``linear``.
         labels: Nats that labels tell on top, released without noise; None where they are not counted.
@@ -90,15 +90,15 @@ class _Part:
 class LeakageAccountant:
     """Adds up what uses of channels tell of each record, whatever the order, the channels and the noise.
 
-    Bounds hold for every law of the records whose covariance is that of ``moments``, and for whoever sees all that
-    was computed from the noisy records. Noise of different uses is independent, so their precisions add; a frozen copy
-    is one look in all.
+    Bounds hold for every law of the records whose covariance is that of ``moments``, and for whoever sees all
+    that was computed from the noisy records. Noise of different uses is independent, so their precisions add;
+    a frozen copy is one look in all.
 
     Args:
         moments: Mean and covariance of the records' law, which the channels were calibrated to.
         records: Number of records, >= 1.
-        distinct: (records,) places that are records of their own, over which average and sum are taken; by default all.
-            False where another place holds the same record.
+        distinct: (records,) places that are records of their own, over which average and sum are taken; by
+            default all. False where another place holds the same record.
 
     Raises:
         GuaranteeError: If there is no record.
@@ -138,8 +138,10 @@ class LeakageAccountant:
         Args:
             channel: A calibrated channel.
             uses: Whole number, of every record, or array (records,) of one for each; >= 0.
-            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn again for each call of this.
-            looks: Looks with independent noise at each record, if they are known; else those that ``noise`` gives.
+            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn again for each call of
+                this.
+            looks: Looks with independent noise at each record, if they are known; else those that ``noise``
+                gives.
             steps: Steps of training, >= 0, for the published total alone.
             ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
 
@@ -147,11 +149,13 @@ class LeakageAccountant:
             This accountant.
 
         Raises:
-            GuaranteeError: If counts are negative, 2⁵³ or more in all, or not one for each record, or the channel has
-                another dimension.
+            GuaranteeError: If counts are negative, 2⁵³ or more in all, or not one for each record, or the
+                channel has another dimension.
         """
         given = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
-        whole = given.shape == (self.records,) and given.dtype.kind in "iuf" and np.all(given == np.floor(given))
+        whole = (
+            given.shape == (self.records,) and given.dtype.kind in "iuf" and np.all(given == np.floor(given))
+        )
         if not whole or np.any(given < 0):
             raise GuaranteeError(
                 f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
@@ -173,7 +177,9 @@ class LeakageAccountant:
         for place, part in enumerate(self._parts):
             if part.channel is channel:
                 total = None if steps is None or part.steps is None else part.steps + steps
-                self._parts[place] = replace(part, uses=part.uses + counts, looks=part.looks + looks, steps=total)
+                self._parts[place] = replace(
+                    part, uses=part.uses + counts, looks=part.looks + looks, steps=total
+                )
                 return self
         found = signal_to_noise(channel, self.moments) if ratios is None else ratios
         self._parts.append(_Part(channel, found, counts, looks, steps))
@@ -213,14 +219,17 @@ class LeakageAccountant:
         uses = sum(int(part.uses[worst]) for part in self._parts)
         printed: float | None = 0.0
         for part in self._parts:
-            printed = None if printed is None or part.steps is None else printed + times(part.steps, part.capacity)
+            printed = (
+                None if printed is None or part.steps is None else printed + times(part.steps, part.capacity)
+            )
         return Account(
             worst=worst,
             uses=uses,
             looks=sum(int(part.looks[worst]) for part in self._parts),
             printed=printed,
             linear=sum(
-                (times(int(part.looks[worst]), part.capacity) for part in self._parts), float(self._added[worst])
+                (times(int(part.looks[worst]), part.capacity) for part in self._parts),
+                float(self._added[worst]),
             ),
             joint=float(joint[worst]),
             labels=self._labels if uses or self._labels is None else 0.0,
@@ -250,4 +259,6 @@ class LeakageAccountant:
 def check_noise(noise: str) -> None:
     """Refuse, with a ``GuaranteeError``, noise that is neither ``fresh`` nor ``frozen``."""
     if noise not in ("fresh", "frozen"):
-        raise GuaranteeError(f"noise = {noise!r}: give 'fresh', drawn at each use, or 'frozen', once for each record")
+        raise GuaranteeError(
+            f"noise = {noise!r}: give 'fresh', drawn at each use, or 'frozen', once for each record"
+        )

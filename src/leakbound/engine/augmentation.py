@@ -1,7 +1,7 @@
 """Randomness before the channel: by the names of transforms, and by reading records more than once.
 
-A random transform before the channel shows another version of a record at each use. Precisions of noise then do not add
-up on one record, and what k uses tell is no longer what an accountant of channels computes.
+A random transform before the channel shows another version of a record at each use. Precisions of noise then
+do not add up on one record, and what k uses tell is no longer what an accountant of channels computes.
 """
 
 import re
@@ -13,7 +13,9 @@ import torch
 from leakbound.engine.records import Key, as_tensor, taken
 from leakbound.engine.refusals import GuaranteeError
 
-_RANDOM = re.compile(r"Random|Jitter|Augment|AugMix|MixUp|Mixup|CutMix|Cutout|Erasing|Elastic|GaussianNoise|Dropout")
+_RANDOM = re.compile(
+    r"Random|Jitter|Augment|AugMix|MixUp|Mixup|CutMix|Cutout|Erasing|Elastic|GaussianNoise|Dropout"
+)
 _PLACES = ("transform", "transforms", "dataset", "datasets", "augmentations")
 _DEPTH = 6
 _RECORDS = 3  # that are read again
@@ -23,8 +25,9 @@ _READS = 3
 def refuse_random(dataset: Any, key: Key) -> None:
     """Refuse a dataset whose records are not the same at each reading.
 
-    Names of transforms are looked through, as torchvision and others give them, and a few records are read several
-    times. Randomness that neither shows is caught at a record's second use (:mod:`leakbound.engine.ledger`).
+    Names of transforms are looked through, as torchvision and others give them, and a few records are read
+    several times. Randomness that neither shows is caught at a record's second use
+    (:mod:`leakbound.engine.ledger`).
 
     Raises:
         GuaranteeError: If a transform is named as random ones are, or a record differs between two readings.

@@ -61,7 +61,9 @@ class Book:
         return [row for row in rows if row in self._copies]
 
 
-def order_of_use(which: Int[np.ndarray, " batch"], counts: Int[np.ndarray, " kinds"]) -> Int[np.ndarray, " batch"]:
+def order_of_use(
+    which: Int[np.ndarray, " batch"], counts: Int[np.ndarray, " kinds"]
+) -> Int[np.ndarray, " batch"]:
     """Number, from 0, of each place among those of its kind, in the order of the batch.
 
     Args:

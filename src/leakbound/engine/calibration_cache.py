@@ -1,8 +1,9 @@
 """Calibrations kept on disk, by the digest of all that they depend on.
 
-An entry is a statistic of the calibration records: their mean and covariance. It is kept only where the user asks for
-it, in files that only their owner may read, and never unasked for records that are protected themselves. The name of an
-entry is a digest of the records: whoever can list the folder can test whether a whole set of records was used.
+An entry is a statistic of the calibration records: their mean and covariance. It is kept only where the user
+asks for it, in files that only their owner may read, and never unasked for records that are protected
+themselves. The name of an entry is a digest of the records: whoever can list the folder can test whether a
+whole set of records was used.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def cache_folder(given: bool | str | Path, private: bool) -> Path | None:
         private: Whether the calibration records are those that are protected.
 
     Raises:
-        GuaranteeError: If a statistic of private records would be kept in a place that nobody named, or others can
-            write to the folder.
+        GuaranteeError: If a statistic of private records would be kept in a place that nobody named, or
+            others can write to the folder.
     """
     if given is False:
         return None
@@ -51,7 +52,9 @@ def cache_folder(given: bool | str | Path, private: bool) -> Path | None:
     except OSError as error:
         raise GuaranteeError(f"cache = {folder}: {error.strerror}, so give a folder of yours") from error
     if mode & 0o022:
-        raise GuaranteeError(f"cache = {folder}: its mode is {mode:o}, so others can write to it: chmod 700 it first")
+        raise GuaranteeError(
+            f"cache = {folder}: its mode is {mode:o}, so others can write to it: chmod 700 it first"
+        )
     return folder
 
 
@@ -80,7 +83,13 @@ def calibrated(
     """
     if folder is None:
         return target.calibrate(records, shape, weights, looks, progress)
-    depends = {"target": target_facts(target), "shape": name, "looks": looks, "version": __version__, "format": FORMAT}
+    depends = {
+        "target": target_facts(target),
+        "shape": name,
+        "looks": looks,
+        "version": __version__,
+        "format": FORMAT,
+    }
     given = {"records": records} if weights is None else {"records": records, "weights": np.asarray(weights)}
     digest = arrays_hash(given, settings_hash(depends))
     path = folder / f"{digest}.safetensors"

@@ -31,7 +31,8 @@ class Plan:
     Attributes:
         most: Looks that are planned; None for no limit.
         information: Nats of some looks through the engine's channel.
-        adds: Whether the target is met as long as nats of all channels stay within those of the planned looks.
+        adds: Whether the target is met as long as nats of all channels stay within those of the planned
+            looks.
         frozen: Whether noise is frozen.
         seeded: Whether a seed repeats it.
     """
@@ -173,7 +174,12 @@ class Counter:
         """
         offers, rank = together(
             lambda: Offer(
-                *(self.identity, self.pristine, self.file is not None, [ledgers[number].name for number in which]),
+                *(
+                    self.identity,
+                    self.pristine,
+                    self.file is not None,
+                    [ledgers[number].name for number in which],
+                ),
                 *(records, contents(), done),
             )
         )
@@ -196,10 +202,14 @@ class Counter:
         """Uses with fresh noise that the record with fewest has left; None if they are not limited."""
         if self.plan.frozen or self.plan.most is None:
             return None
-        rows = np.concatenate([np.zeros(0, np.int64), *(ledger.used(self.book) for ledger in self.ledgers.values())])
+        rows = np.concatenate(
+            [np.zeros(0, np.int64), *(ledger.used(self.book) for ledger in self.ledgers.values())]
+        )
         looks, others = self.book.looks[rows], self.book.others[rows]
         return bisect_left(
-            range(self.plan.most), True, key=lambda more: bool(len(self.plan.exceeded(looks + 1 + more, others)))
+            range(self.plan.most),
+            True,
+            key=lambda more: bool(len(self.plan.exceeded(looks + 1 + more, others))),
         )
 
     def refresh(self) -> None:
@@ -275,7 +285,8 @@ class Counter:
         """The ledger of a collection, which keeps its own whatever its name; or that of a state that waits for it.
 
         Raises:
-            GuaranteeError: If the name stands for another collection, or a record that a state has counted is missing.
+            GuaranteeError: If the name stands for another collection, or a record that a state has counted is
+                missing.
         """
         for ledger in self.ledgers.values():
             if ledger.base is not None and ledger.base[0] is base:
@@ -296,7 +307,8 @@ class Counter:
     def columns(self) -> tuple[np.ndarray, ...]:
         """Uses, looks and nats of other channels for each index of all collections, and where a record is counted.
 
-        A record that stands at several indices is counted at the first; one that no loader shows, once it was used.
+        A record that stands at several indices is counted at the first; one that no loader shows, once it was
+        used.
         """
         self.refresh()
         ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
@@ -305,7 +317,9 @@ class Counter:
             np.concatenate([ledger.counts(column) for ledger in ledgers])
             for column in (self.book.uses, self.book.looks, self.book.others)
         )
-        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (uses > 0)
+        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (
+            uses > 0
+        )
         known = np.flatnonzero(shown & (rows >= 0))
         shown[known] = False
         shown[known[np.unique(rows[known], return_index=True)[1]]] = True
@@ -339,15 +353,17 @@ class Counter:
         """Looks of a joint batch.
 
         Returns:
-            Row of the book of each record; places that are new looks; rows that these show, each once, in the order of
-            the batch; which of them each look shows; and the looks at each.
+            Row of the book of each record; places that are new looks; rows that these show, each once, in the
+            order of the batch; which of them each look shows; and the looks at each.
         """
         rows = self.book.rows(self.identity.of([one for offer in offers for one in offer.contents]))
         charged = np.arange(len(rows))
         if self.plan.frozen:
             charged = self.book.uncopied(rows, self.book.looks if self.plan.seeded else None)
         places: dict[int, int] = {}
-        kind_of = np.array([places.setdefault(row, len(places)) for row in rows[charged].tolist()], dtype=np.int64)
+        kind_of = np.array(
+            [places.setdefault(row, len(places)) for row in rows[charged].tolist()], dtype=np.int64
+        )
         kinds = np.array(list(places), dtype=np.int64)
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 

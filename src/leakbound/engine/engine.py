@@ -80,10 +80,16 @@ class ChannelEngine(Saved):
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
-        adds = not isinstance(target, Reconstruction)  # of several channels, nats have a sum; errors have none
-        self._counter = Counter(Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger)
+        adds = not isinstance(
+            target, Reconstruction
+        )  # of several channels, nats have a sum; errors have none
+        self._counter = Counter(
+            Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger
+        )
         if ledger is not None:
-            law = calibration.channel.shape + (f", frozen, seed {seed}" if frozen and seed is not None else "")
+            law = calibration.channel.shape + (
+                f", frozen, seed {seed}" if frozen and seed is not None else ""
+            )
             ledger.use(law, calibration.ratios)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
         self._loaders = WeakSet[ProtectedLoader]()
@@ -110,8 +116,8 @@ class ChannelEngine(Saved):
         """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
 
         Args:
-            data: Array or tensor of inputs (n, ...), map-style dataset, or loader, whose inputs come in the form,
-                units and order of axes that the private ones will have.
+            data: Array or tensor of inputs (n, ...), map-style dataset, or loader, whose inputs come in the
+                form, units and order of axes that the private ones will have.
             target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity.
             key: Place of the input in a record: index in a tuple (by default 0), field, or key of a mapping.
             shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
@@ -119,17 +125,20 @@ class ChannelEngine(Saved):
             noise: ``fresh`` at each use; or ``frozen``, the same noisy copy of a record each time.
             seed: Seed for reproducible noise, which gives no protection. Default: secure noise.
             classes: Number of labels, which are released without noise; without it they are not counted.
-            value_range: Least and largest value that an input may have; by default half the width of the data more
-                than they show on both sides.
+            value_range: Least and largest value that an input may have; by default half the width of the data
+                more than they show on both sides.
             accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
-            ledger: File, made if it is not there, in which all runs, processes and engines that name it count uses
-                together; without it only this engine's are known. It holds a key, so its owner alone may read it.
-            calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted statistic.
+            ledger: File, made if it is not there, in which all runs, processes and engines that name it count
+                uses together; without it only this engine's are known. It holds a key, so its owner alone may
+                read it.
+            calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted
+                statistic.
             cache: Folder in which calibrations are kept and found again; True for that of your account.
             progress: Whether progress is shown; by default for records of 500 values and more.
 
         Raises:
-            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be used.
+            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be
+                used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
         asked, folder = as_target(target), cache_folder(cache, calibrate_to_own)
@@ -142,7 +151,9 @@ class ChannelEngine(Saved):
         inputs = gathered(data, key)
         layout = Layout.of(inputs, value_range)
         if len(inputs) < 2:
-            raise GuaranteeError("one record has no covariance: give at least two, better ten for each of their values")
+            raise GuaranteeError(
+                "one record has no covariance: give at least two, better ten for each of their values"
+            )
         identity = Identity.new(inputs, seed)
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
@@ -150,8 +161,15 @@ class ChannelEngine(Saved):
         keeping: dict[str, Any] = {"name": shape, "folder": folder, "progress": show}
         calibration = calibrated(asked, inputs.numpy(), form, weights, looks, **keeping)
         public = None if calibrate_to_own else identity.contents(inputs)
-        given: dict[str, Any] = {"labels": labels, "key": key, "accept_capacity": accept_capacity, "public": public}
-        return cls(calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given)
+        given: dict[str, Any] = {
+            "labels": labels,
+            "key": key,
+            "accept_capacity": accept_capacity,
+            "public": public,
+        }
+        return cls(
+            calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given
+        )
 
     def protect(
         self,
@@ -164,24 +182,26 @@ class ChannelEngine(Saved):
     ) -> Any:
         """The same loader or dataset with noisy inputs.
 
-        Some records are read first, to compare their moments with the calibration's; a stop can be seen by others.
+        Some records are read first, to compare their moments with the calibration's; a stop can be seen by
+        others.
 
         Args:
-            data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``; or a map-style
-                dataset, which then must be read in the process that holds this engine.
+            data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``; or a
+                map-style dataset, which then must be read in the process that holds this engine.
             name: Of the records, under which uses are counted and resumed; other records take another name.
             key: Place of the input in a record, if it is another than in the calibration data.
             after: Transform of each noisy input, e.g. normalisation or augmentation: it costs no leakage.
-            uncounted: Places, fields or keys of a record that are released as they are though they are no labels, e.g.
-                ``[2]`` or ``["boxes"]``; what they reveal is not counted.
+            uncounted: Places, fields or keys of a record that are released as they are though they are no
+                labels, e.g. ``[2]`` or ``["boxes"]``; what they reveal is not counted.
 
         Returns:
-            ``ProtectedLoader`` or ``ProtectedDataset``: inputs are float32 tensors in the units of the data, not
-            clipped; all else is as it was.
+            ``ProtectedLoader`` or ``ProtectedDataset``: inputs are float32 tensors in the units of the data,
+            not clipped; all else is as it was.
 
         Raises:
-            GuaranteeError: If the records are not as those of the calibration, are these themselves, are not the same
-                at each reading, hold more than input and labels, lack some of a loaded state, or reveal too much.
+            GuaranteeError: If the records are not as those of the calibration, are these themselves, are not
+                the same at each reading, hold more than input and labels, lack some of a loaded state, or
+                reveal too much.
         """
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
@@ -233,14 +253,17 @@ class ChannelEngine(Saved):
 
         Raises:
             BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before; if those so
-                far reveal over 25 % more than promised by their moments; or in a process forked from the engine's.
+            GuaranteeError: If an input has another form than calibrated for, or other values than before; if
+                those so far reveal over 25 % more than promised by their moments; or in a process forked from
+                the engine's.
         """
 
         def contents() -> list[bytes]:
             self._labels.check(rests, uncounted)
             if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
-                raise GuaranteeError("the loader was protected before take_up, for another client: protect it again")
+                raise GuaranteeError(
+                    "the loader was protected before take_up, for another client: protect it again"
+                )
             found = self._checked(inputs)
             self._own.show(inputs.reshape(len(inputs), -1).double().numpy(), found)
             return found
@@ -256,7 +279,8 @@ class ChannelEngine(Saved):
         """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
 
         Raises:
-            GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % too much.
+            GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % too
+                much.
         """
         none, done = np.zeros(0, np.int64), not in_ranks()
         clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
@@ -290,7 +314,9 @@ class ChannelEngine(Saved):
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Releases of each record so far, by the name of the data."""
         self._counter.refresh()
-        return {name: ledger.counts(self._counter.book.uses) for name, ledger in self._counter.ledgers.items()}
+        return {
+            name: ledger.counts(self._counter.book.uses) for name, ledger in self._counter.ledgers.items()
+        }
 
     @property
     def secure(self) -> bool:
@@ -321,10 +347,10 @@ class ChannelEngine(Saved):
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors to resume from, for a checkpoint.
 
-        It holds no clean record, but a keyed digest and the uses of each that was used; with frozen secure noise also
-        its noisy copy. The key is in it sealed by that of your account (``~/.config/leakbound/record.key``, or the file
-        that ``LEAKBOUND_KEY`` names), so that whoever gets the checkpoint alone recognises no record; with a ledger
-        the key is in that file alone.
+        It holds no clean record, but a keyed digest and the uses of each that was used; with frozen secure
+        noise also its noisy copy. The key is in it sealed by that of your account
+        (``~/.config/leakbound/record.key``, or the file that ``LEAKBOUND_KEY`` names), so that whoever gets
+        the checkpoint alone recognises no record; with a ledger the key is in that file alone.
 
         Raises:
             GuaranteeError: If the key of your account can be neither read nor made.
@@ -338,19 +364,20 @@ class ChannelEngine(Saved):
         All records of a collection that the state has counted are read once, to find those in it.
 
         Raises:
-            GuaranteeError: If the state is of another form, channel or noise, of other data or another run, or forgets
-                uses with noise that no seed repeats.
+            GuaranteeError: If the state is of another form, channel or noise, of other data or another run,
+                or forgets uses with noise that no seed repeats.
         """
         self._load(state, adds=False)
 
     def take_up(self, state: Mapping[str, Any] | None) -> None:
         """Count for another client of this process from now on; loaders have to be protected again.
 
-        Uses that this process has counted of a record stay with it, whatever client holds it and whatever the state
-        says.
+        Uses that this process has counted of a record stay with it, whatever client holds it and whatever the
+        state says.
 
         Args:
-            state: :meth:`state_dict` of the engine as that client left it; None for a client without any uses.
+            state: :meth:`state_dict` of the engine as that client left it; None for a client without any
+                uses.
 
         Raises:
             GuaranteeError: If the state is of another channel or noise.

@@ -10,8 +10,9 @@ Flower needs a folder of its own on the path (``make .venv-flower/ready``, ``PYT
         loader = engine.protect(own_loader(context))  # again in each round
         ...
 
-A process may serve several nodes one after the other, so the counts of a node live in its own state. Flower drops the
-state of a node whose training fails: within one process such uses are still known, over several give a ledger.
+A process may serve several nodes one after the other, so the counts of a node live in its own state. Flower
+drops the state of a node whose training fails: within one process such uses are still known, over several
+give a ledger.
 """
 
 import json
@@ -77,6 +78,10 @@ def _keep(context: Context, state: dict[str, Any]) -> None:
     """Keep the state of the engine in that of a node."""
     ledgers = state["ledgers"]
     context.state[_ARRAYS] = ArrayRecord(
-        {f"{part}:{name}": Array(value.numpy()) for name, parts in ledgers.items() for part, value in parts.items()}
+        {
+            f"{part}:{name}": Array(value.numpy())
+            for name, parts in ledgers.items()
+            for part, value in parts.items()
+        }
     )
     context.state[_FACTS] = ConfigRecord({"json": json.dumps({**state, "ledgers": {}})})

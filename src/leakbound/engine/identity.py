@@ -1,10 +1,10 @@
 """Identity of a record: a keyed digest of its values, whatever object, order, type of number or process holds it.
 
-Records whose values agree in float32 are one record; in float64 where calibration records hardly differ in float32, as
-columns of unix times. A digest without its key recognises no record. The key is random: it lies in a ledger on disk, or
-in a state that an engine saves, sealed there by a key of the owner's account, so that a checkpoint that is given away
-reveals nothing about records. Whoever can read the ledger, or both a state and the owner's key, can test whether a
-record that they hold was used.
+Records whose values agree in float32 are one record; in float64 where calibration records hardly differ in
+float32, as columns of unix times. A digest without its key recognises no record. The key is random: it lies
+in a ledger on disk, or in a state that an engine saves, sealed there by a key of the owner's account, so that
+a checkpoint that is given away reveals nothing about records. Whoever can read the ledger, or both a state
+and the owner's key, can test whether a record that they hold was used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Identity:
     @classmethod
     def made(cls, double: bool, seed: int | None = None) -> Identity:
         """Random key, or that of a seed, for records of which this many digits count."""
-        return cls(os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double)
+        return cls(
+            os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double
+        )
 
     def renewed(self) -> Identity:
         """Another random key."""
@@ -67,7 +69,9 @@ class Identity:
     def contents(self, inputs: Tensor) -> list[bytes]:
         """Digests without the key of inputs (n, ...), which are kept in memory alone."""
         rows = inputs.reshape(len(inputs), -1).to(torch.float64 if self.double else torch.float32)
-        return [blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).contiguous().numpy()]  # -0 is 0
+        return [
+            blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).contiguous().numpy()
+        ]  # -0 is 0
 
     def sealed(self) -> str:
         """The key for a state: whoever lacks the owner's key learns nothing from it."""

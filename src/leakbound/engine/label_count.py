@@ -26,7 +26,9 @@ class LabelCount:
 
     def __init__(self, classes: int | None) -> None:
         if classes is not None and classes < 1:
-            raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1, or leave it out")
+            raise GuaranteeError(
+                f"classes = {classes}: give the number of labels, at least 1, or leave it out"
+            )
         self.classes, self.uncounted = classes, set[str | int]()
         self._most = 1
 
@@ -55,14 +57,17 @@ def count_labels(rest: Any, classes: int | None, uncounted: Collection[str | int
     Args:
         rest: The record, with None in place of its input.
         classes: Labels are whole numbers from 0 to below it; None for any whole numbers.
-        uncounted: Places, fields or keys of the record that its owner allows to be released too, whatever they hold.
+        uncounted: Places, fields or keys of the record that its owner allows to be released too, whatever
+            they hold.
 
     Raises:
         GuaranteeError: If something else than single whole numbers is in it.
     """
     fields = getattr(rest, "_fields", ())
     allowed = {fields.index(place) if place in fields else place for place in uncounted}
-    return sum(_labels(part, place, "", classes) for place, part in _parts(rest) or () if place not in allowed)
+    return sum(
+        _labels(part, place, "", classes) for place, part in _parts(rest) or () if place not in allowed
+    )
 
 
 def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:

@@ -70,7 +70,11 @@ class Ledger:
             )
 
     def placed(
-        self, identity: Identity, book: Book, used: Int[np.ndarray, " used"], known: Int[np.ndarray, " records"]
+        self,
+        identity: Identity,
+        book: Book,
+        used: Int[np.ndarray, " used"],
+        known: Int[np.ndarray, " records"],
     ) -> Int[np.ndarray, " records"]:
         """Rows of all records, which are read to find those that a state has used; the known ones if it used none.
 
@@ -91,7 +95,11 @@ class Ledger:
 
     def counts(self, column: np.ndarray) -> np.ndarray:
         """A column of the book by index; 0 for records that are not known yet."""
-        return np.where(self.rows >= 0, column[self.rows], 0) if len(column) else np.zeros(len(self.rows), column.dtype)
+        return (
+            np.where(self.rows >= 0, column[self.rows], 0)
+            if len(column)
+            else np.zeros(len(self.rows), column.dtype)
+        )
 
     def used(self, book: Book) -> Int[np.ndarray, " used"]:
         """Rows of the records that were used."""
@@ -103,7 +111,9 @@ class Ledger:
         rows = self.used(book).tolist()
         kept = {
             "size": torch.tensor([len(self.rows)]),
-            "digests": torch.tensor([list(book.digests[row]) for row in rows], dtype=torch.uint8).reshape(-1, WORD),
+            "digests": torch.tensor([list(book.digests[row]) for row in rows], dtype=torch.uint8).reshape(
+                -1, WORD
+            ),
             "uses": torch.from_numpy(book.uses[rows].copy()),
         }
         if copied := book.copied(rows):
@@ -150,12 +160,21 @@ class Kept:
             raise ValueError("counts must be int64, digests uint8")
         count = len(uses)
         used = tuple(row.tobytes() for row in digests.numpy())
-        if size.shape != (1,) or uses.shape != (count,) or digests.shape != (count, WORD) or len(set(used)) != count:
+        if (
+            size.shape != (1,)
+            or uses.shape != (count,)
+            or digests.shape != (count, WORD)
+            or len(set(used)) != count
+        ):
             raise ValueError("give one count for each record")
         if not count <= int(size) or (count and int(uses.min()) < 1):
             raise ValueError("a record was used once or more")
         known = tuple(copied.tolist())
-        if copies.shape != (len(known), 1, 1, width) or copies.dtype != torch.float32 or not copies.isfinite().all():
+        if (
+            copies.shape != (len(known), 1, 1, width)
+            or copies.dtype != torch.float32
+            or not copies.isfinite().all()
+        ):
             raise ValueError("copies must be finite float32, one for each record that has one")
         if not len(known) == len(set(known) & {*range(count)}) or (needs_copies and len(known) != count):
             raise ValueError("frozen noise needs the copy of each record that was used")
@@ -174,13 +193,16 @@ def checked_state(
         needs_copies: Whether each record that was used must have its frozen copy.
 
     Raises:
-        GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or noise.
+        GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or
+            noise.
     """
     found = state.get("law")
     alike = isinstance(found, Mapping) and found.keys() == law.keys()
     for name in law if alike else ():
         value, own = found[name], law[name]  # type: ignore[index]
-        close = isinstance(own, float) and isinstance(value, float) and math.isclose(value, own, rel_tol=_ALIKE)
+        close = (
+            isinstance(own, float) and isinstance(value, float) and math.isclose(value, own, rel_tol=_ALIKE)
+        )
         alike = alike and (close or value == own)
     if not alike:
         raise GuaranteeError(
@@ -195,5 +217,7 @@ def checked_state(
         if type(steps) is not int or steps < 0:
             raise ValueError("steps are a whole number of at least 0")
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise GuaranteeError("the state is not as state_dict() gave it: go on from a whole checkpoint") from error
+        raise GuaranteeError(
+            "the state is not as state_dict() gave it: go on from a whole checkpoint"
+        ) from error
     return key, steps, kept

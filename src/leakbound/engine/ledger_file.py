@@ -1,7 +1,7 @@
 """Uses of records on disk: one SQLite file that all runs, processes and engines add to, each use before its release.
 
-Whoever is killed between the two has counted a use that nobody saw, never the reverse. SQLite's write-ahead log and
-locks order the processes of one machine; a network's file system often has no such locks.
+Whoever is killed between the two has counted a use that nobody saw, never the reverse. SQLite's write-ahead
+log and locks order the processes of one machine; a network's file system often has no such locks.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class LedgerFile:
             ]
             if not known:
                 added = connection.execute(
-                    "INSERT INTO channels (law, ratios) VALUES (?, ?)", (law, np.asarray(ratios, "<f8").tobytes())
+                    "INSERT INTO channels (law, ratios) VALUES (?, ?)",
+                    (law, np.asarray(ratios, "<f8").tobytes()),
                 )
                 known = [int(added.lastrowid or 0)]
             self._channel = known[0]
@@ -124,7 +125,8 @@ class LedgerFile:
         Args:
             digests: Of records, each once.
             counts: Looks at each that are to be added.
-            check: Called with the looks there would be and nats of other channels; raises where that is too much.
+            check: Called with the looks there would be and nats of other channels; raises where that is too
+                much.
             once: Whether looks of all runs at one record are the same one.
 
         Returns:
@@ -154,7 +156,9 @@ class LedgerFile:
         for begin in range(0, len(digests), _AT_ONCE):
             some = digests[begin : begin + _AT_ONCE]
             marks = ",".join("?" * len(some))
-            for digest, channel, looks in connection.execute(f"SELECT * FROM looks WHERE digest IN ({marks})", some):
+            for digest, channel, looks in connection.execute(
+                f"SELECT * FROM looks WHERE digest IN ({marks})", some
+            ):
                 if channel == self._channel:
                     own[places[digest]] = looks
                     continue
@@ -176,7 +180,9 @@ class LedgerFile:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 if not fresh and self._place != self._inode():
-                    raise GuaranteeError(f"ledger = {self.path}: it was removed or replaced, so begin the run again")
+                    raise GuaranteeError(
+                        f"ledger = {self.path}: it was removed or replaced, so begin the run again"
+                    )
                 yield connection
                 connection.execute("COMMIT")
             finally:
@@ -191,7 +197,9 @@ class LedgerFile:
             return self._connection
         if self._connection is not None:
             self._left.append(self._connection)
-        self._connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(
+            self.path, timeout=_WAIT, isolation_level=None, check_same_thread=False
+        )
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._process = os.getpid()
         self._place = self._place or self._inode()

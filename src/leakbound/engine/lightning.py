@@ -22,8 +22,8 @@ class ChannelCallback(Callback):
 
     Args:
         engine: Whose loader is trained on.
-        metric: Name under which the smallest valid bound of the most used record, in nats, is logged at each epoch's
-            end.
+        metric: Name under which the smallest valid bound of the most used record, in nats, is logged at each
+            epoch's end.
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
@@ -36,7 +36,9 @@ class ChannelCallback(Callback):
             GuaranteeError: If its loader is not a protected one of this engine.
         """
         if not self.engine.protects(trainer.train_dataloader):
-            raise GuaranteeError("the trainer reads clean records: give fit the loader that engine.protect returns")
+            raise GuaranteeError(
+                "the trainer reads clean records: give fit the loader that engine.protect returns"
+            )
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log what has leaked, and stop once records have no uses left."""

@@ -24,7 +24,9 @@ class Shown:
         return self if loader is None else getattr(loader._loader, self._name)
 
     def __set__(self, loader: Any, value: Any) -> None:
-        raise AttributeError(f"{self._name} is that of the loader that was protected: set it there, before protect")
+        raise AttributeError(
+            f"{self._name} is that of the loader that was protected: set it there, before protect"
+        )
 
 
 class LoaderAttributes:

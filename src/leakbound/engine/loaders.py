@@ -1,8 +1,8 @@
 """Loaders and datasets whose records pass the channel before anybody else sees them.
 
-Workers fetch clean records with their positions; noise, counting and refusals happen in the process that iterates, so
-that a record which a worker fetched and nobody took is not counted. Whatever works on several records, the loader's
-``collate_fn`` included, comes after the channel and takes nothing from the guarantee.
+Workers fetch clean records with their positions; noise, counting and refusals happen in the process that
+iterates, so that a record which a worker fetched and nobody took is not counted. Whatever works on several
+records, the loader's ``collate_fn`` included, comes after the channel and takes nothing from the guarantee.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Gate:
     """The one way of records from a dataset through a channel.
 
     Args:
-        release: Counts the uses of a batch and returns its noisy inputs, or refuses it. It takes the collection of
-            each record, its index inside it, the clean inputs, and the records without these.
+        release: Counts the uses of a batch and returns its noisy inputs, or refuses it. It takes the
+            collection of each record, its index inside it, the clean inputs, and the records without these.
         layout: Form that the channel was calibrated for.
         places: Origins of the dataset's records.
         key: Place of the input in a record.
@@ -171,7 +171,9 @@ def check_batches(loader: DataLoader[Any]) -> None:
         GuaranteeError: If it has no batch sampler.
     """
     if loader.batch_sampler is None:
-        raise GuaranteeError("batch_size=None: let the DataLoader make batches, so that uses are counted by record")
+        raise GuaranteeError(
+            "batch_size=None: let the DataLoader make batches, so that uses are counted by record"
+        )
 
 
 class _Positions(Dataset[Any]):

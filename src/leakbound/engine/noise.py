@@ -1,7 +1,8 @@
 """Noise that belongs to a record and its use: equal whoever draws it, in which batch, and after which interruption.
 
-Philox is a counter-based generator: a key and a 256-bit counter give its numbers. The key comes from the seed, the
-counter holds a word of the record's digest and its use, so no state has to be kept and no two uses share a stream.
+Philox is a counter-based generator: a key and a 256-bit counter give its numbers. The key comes from the
+seed, the counter holds a word of the record's digest and its use, so no state has to be kept and no two uses
+share a stream.
 """
 
 from __future__ import annotations
@@ -43,10 +44,14 @@ class CentredSampler:
         self._mean, self._type = off, torch.float64 if on_grid else torch.float32
         left = None if channel.mean is None else channel.mean - off.numpy()
         self._sampler = (
-            plain if left is None else ChannelSampler(replace(channel, mean=left), plain.image_shape, on_grid=on_grid)
+            plain
+            if left is None
+            else ChannelSampler(replace(channel, mean=left), plain.image_shape, on_grid=on_grid)
         )
 
-    def apply(self, clean: Float[Tensor, "rows *ones d"], source: NoiseSource) -> Float[Tensor, "rows *ones d"]:
+    def apply(
+        self, clean: Float[Tensor, "rows *ones d"], source: NoiseSource
+    ) -> Float[Tensor, "rows *ones d"]:
         """One use of the channel for each row; in and out float64."""
         centred = (clean - self._mean).to(self._type)
         noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, len(self._mean)), source)
@@ -63,11 +68,15 @@ class BatchNoise:
         seed: Of noise that can be repeated; None for secure noise.
     """
 
-    def __init__(self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], noise: str, seed: int | None) -> None:
+    def __init__(
+        self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], noise: str, seed: int | None
+    ) -> None:
         self._sampler = CentredSampler(channel, mean, on_grid=seed is None)
         self._noise, self._seed = noise, seed
 
-    def apply(self, clean: Float[Tensor, "rows 1 1 d"], counted: Counted, book: Book) -> Float[Tensor, "rows 1 1 d"]:
+    def apply(
+        self, clean: Float[Tensor, "rows 1 1 d"], counted: Counted, book: Book
+    ) -> Float[Tensor, "rows 1 1 d"]:
         """Noisy inputs of this rank's part of a batch, float32.
 
         Args:
@@ -78,13 +87,17 @@ class BatchNoise:
         if self._seed is not None:
             digests = [book.digests[row][:8] for row in counted.rows[counted.own]]
             words = np.frombuffer(b"".join(digests), np.uint64)
-            return self._sampler.apply(clean, RecordNoise(self._seed, "release", words, counted.numbers)).float()
+            return self._sampler.apply(
+                clean, RecordNoise(self._seed, "release", words, counted.numbers)
+            ).float()
         source: NoiseSource = SecureNoise()
         if self._noise == "fresh":
             return self._sampler.apply(clean, source).float()
         begin = counted.own.start
         mine = counted.new[(counted.new >= begin) & (counted.new < counted.own.stop)]
-        copies, _ = together(lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float())
+        copies, _ = together(
+            lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float()
+        )
         book.keep(counted.rows[counted.new].tolist(), torch.cat(copies))
         return book.frozen(counted.rows[counted.own].tolist()) if len(clean) else clean.float()
 

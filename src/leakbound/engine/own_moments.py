@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from leakbound.engine.targets import Calibration
 
 _READ = 256  # records of a dataset that are read before the first release
-_FIRST = 16  # records at which it is made first; then whenever their number has quadrupled, and after an epoch
+_FIRST = (
+    16  # records at which it is made first; then whenever their number has quadrupled, and after an epoch
+)
 
 
 class OwnMoments:
@@ -57,8 +59,8 @@ class OwnMoments:
         """Compare some records of a dataset with the calibration, before the first release.
 
         Raises:
-            GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of another form
-                are left to whoever releases them.
+            GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of
+                another form are left to whoever releases them.
         """
         some = self._random.permutation(len(dataset))[:_READ]
         inputs = [as_tensor(taken(dataset[int(index)], key)) for index in some]
@@ -109,8 +111,8 @@ class OwnMoments:
         """Compare records, each there once, with the calibration; warn from 5 % more capacity, refuse from 25 % more.
 
         Raises:
-            GuaranteeError: If their own moments give more than a quarter above what was promised, beyond chance, and
-                more than was accepted.
+            GuaranteeError: If their own moments give more than a quarter above what was promised, beyond
+                chance, and more than was accepted.
         """
         self._checked = found = self._found(rows)
         if found.exceeds(REFUSED, self._accepted):

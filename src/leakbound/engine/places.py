@@ -1,6 +1,7 @@
 """Identity of records: the collection and index behind each position of a dataset, through subsets and concatenations.
 
-So an index of one collection is known again whichever loader reads it; that records are equal, their digests show.
+So an index of one collection is known again whichever loader reads it; that records are equal, their digests
+show.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ _KNOWN: weakref.WeakValueDictionary[bytes, RecordUses] = weakref.WeakValueDictio
 class RecordUses:
     """Counts by keyed digests; equal rows are one record, and a seeded copy that comes again is one use.
 
-    A copy or a pickle that is loaded in the process that made it is the same object; elsewhere it refuses to count.
+    A copy or a pickle that is loaded in the process that made it is the same object; elsewhere it refuses to
+    count.
     """
 
     def __init__(self, name: bytes | None = None) -> None:
@@ -31,7 +32,9 @@ class RecordUses:
         self._name = name or os.urandom(16)
         self._process, self._lock = os.getpid(), threading.Lock()
         self._counts: Counter[bytes] = Counter()
-        self._spent: defaultdict[bytes, Fraction] = defaultdict(Fraction)  # of plans, whose precisions of noise add
+        self._spent: defaultdict[bytes, Fraction] = defaultdict(
+            Fraction
+        )  # of plans, whose precisions of noise add
         self._copies: set[tuple[bytes, bytes]] = set()
         _KNOWN[self._name] = self
 
@@ -65,7 +68,10 @@ class RecordUses:
             BudgetError: If a row has no uses left.
             GuaranteeError: If there is a plan, and this is a copy in another process.
         """
-        found = [blake2b(row.tobytes(), digest_size=16, key=self._name).digest() for row in np.ascontiguousarray(rows)]
+        found = [
+            blake2b(row.tobytes(), digest_size=16, key=self._name).digest()
+            for row in np.ascontiguousarray(rows)
+        ]
         if most is not None:
             self.check_process()
         with self._lock:

@@ -41,11 +41,14 @@ class Layout:
         """Layout of some inputs (n, ...); without a range, values may lie half their width outside of what is seen.
 
         Raises:
-            GuaranteeError: If there are no values, too many, values that are not finite, or some outside of the range.
+            GuaranteeError: If there are no values, too many, values that are not finite, or some outside of
+                the range.
         """
         shape = tuple(inputs.shape[1:])
         if not inputs.numel():
-            raise GuaranteeError(f"inputs of shape {tuple(inputs.shape)} hold nothing: give at least two records")
+            raise GuaranteeError(
+                f"inputs of shape {tuple(inputs.shape)} hold nothing: give at least two records"
+            )
         if (width := math.prod(shape)) > _MOST_VALUES:
             raise GuaranteeError(
                 f"a record of {width} values needs a covariance of {8e-9 * width**2:.0f} GB: make it smaller before "
@@ -58,7 +61,9 @@ class Layout:
             slack = _SLACK * (high - low)
             return cls(shape, is_whole(inputs), low - slack, high + slack)
         if not value_range[0] <= low <= high <= value_range[1]:
-            raise GuaranteeError(f"values from {low:g} to {high:g} leave value_range = {value_range}: widen it")
+            raise GuaranteeError(
+                f"values from {low:g} to {high:g} leave value_range = {value_range}: widen it"
+            )
         return cls(shape, is_whole(inputs), float(value_range[0]), float(value_range[1]))
 
     def fits(self, inputs: Tensor) -> bool:
@@ -135,7 +140,9 @@ def taken(record: Any, key: Key) -> Any:
     """
     if isinstance(record, Mapping):
         if key not in record:
-            raise GuaranteeError(f"a record has the keys {', '.join(map(repr, record))}: give one as key, not {key!r}")
+            raise GuaranteeError(
+                f"a record has the keys {', '.join(map(repr, record))}: give one as key, not {key!r}"
+            )
         return record[key]
     if not _is_tuple(record):
         if key is not None:
@@ -143,11 +150,15 @@ def taken(record: Any, key: Key) -> Any:
         return record
     if isinstance(key, str) and hasattr(record, "_fields"):
         if key not in record._fields:
-            raise GuaranteeError(f"a record has the fields {', '.join(record._fields)}: give one as key, not {key!r}")
+            raise GuaranteeError(
+                f"a record has the fields {', '.join(record._fields)}: give one as key, not {key!r}"
+            )
         return getattr(record, key)
     place = 0 if key is None else key
     if not isinstance(place, int) or not 0 <= place < len(record):
-        raise GuaranteeError(f"a record has {len(record)} places: give key as 0 to {len(record) - 1}, not {key!r}")
+        raise GuaranteeError(
+            f"a record has {len(record)} places: give key as 0 to {len(record) - 1}, not {key!r}"
+        )
     return record[place]
 
 

@@ -53,20 +53,25 @@ class Replay:
 def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[Replay]:
     """Bounds of a training from its provenance, recomputed where that is possible.
 
-    A DP training's are always. A channel's need the variance ratios of one use; without them the printed and the
-    added-up totals are computed, and the stated joint bound is compared with both.
+    A DP training's are always. A channel's need the variance ratios of one use; without them the printed and
+    the added-up totals are computed, and the stated joint bound is compared with both.
 
     Args:
         record: Provenance of a training.
         ratios: (d,), of its channel (:func:`leakbound.channels.signal_to_noise`).
 
     Raises:
-        ValueError: If the record is of no training, of one without a bound, or states other numbers than its events
-            and channel give.
+        ValueError: If the record is of no training, of one without a bound, or states other numbers than its
+            events and channel give.
     """
     try:
         return _replayed(record, ratios)
-    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:  # values of other types than were written
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:  # values of other types than were written
         raise ValueError("the provenance holds events or bounds of another form: train again") from error
 
 
@@ -78,17 +83,22 @@ def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None)
     verified = not channel or ratios is not None
     if verified:
         options = {} if channel else {name: told["replica"][name] for name in ("delta", "accountant")}
-        found = stated_bounds(events, ratios if channel else None, **options, classes=round(math.exp(stated["labels"])))
+        found = stated_bounds(
+            events, ratios if channel else None, **options, classes=round(math.exp(stated["labels"]))
+        )
         if found is None or not all(_agree(found[name]["record"], told[name]["record"]) for name in told):
             given = "its channel give" if channel else f"its {kind} gives"
             raise ValueError(f"the provenance states other bounds than its events and {given}: train again")
     worst = max(events, key=lambda event: event.uses if channel else event.steps)
     return [
-        _one(name, [worst] if name == "replica" else events, told[name]["record"], stated, verified) for name in told
+        _one(name, [worst] if name == "replica" else events, told[name]["record"], stated, verified)
+        for name in told
     ]
 
 
-def _one(of: str, events: list[PrivacyEvent], joint: float, stated: Mapping[str, Any], verified: bool) -> Replay:
+def _one(
+    of: str, events: list[PrivacyEvent], joint: float, stated: Mapping[str, Any], verified: bool
+) -> Replay:
     """Numbers of some networks together."""
     facts, labels = stated[of], stated["labels"]
     count, uses = len(events), sum(event.uses for event in events)
@@ -108,7 +118,9 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
     """Stated bounds and events of a provenance."""
     stated, given = record.get("leakage"), record.get("events")
     if not isinstance(given, list) or not given:
-        raise ValueError("the provenance holds no privacy events, so it is of no training: give that of a training")
+        raise ValueError(
+            "the provenance holds no privacy events, so it is of no training: give that of a training"
+        )
     events = [PrivacyEvent(**event) for event in given]
     if stated is None:
         raise ValueError(
@@ -116,12 +128,18 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
             "name a training behind a channel, DP-SGD or DP-PSAC"
         )
     needed = {"replica", "replicas", "labels"}
-    if not isinstance(stated, dict) or not needed <= stated.keys() or len({event.bound for event in events}) != 1:
+    if (
+        not isinstance(stated, dict)
+        or not needed <= stated.keys()
+        or len({event.bound for event in events}) != 1
+    ):
         raise ValueError("the provenance states bounds of another form: give that of a training")
     classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
     if (classes > 1) != channel or not _agree(math.log(classes), stated["labels"]):
         labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
-        raise ValueError(f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again")
+        raise ValueError(
+            f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
+        )
     return stated, events
 
 

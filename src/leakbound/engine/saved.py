@@ -1,7 +1,8 @@
 """Calibrated engines on disk: one file with the channel, what it is for and where it comes from, and its checksum.
 
-The file holds arrays and strings, nothing that runs when it is read. It holds no key, no use, no noisy copy and nothing
-that was computed from private records: the mean, covariance and digests in it are those of the calibration records.
+The file holds arrays and strings, nothing that runs when it is read. It holds no key, no use, no noisy copy
+and nothing that was computed from private records: the mean, covariance and digests in it are those of the
+calibration records.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.targets import Calibration, Capacity, Identification, Leakage, Naming, Reconstruction, Target
+from leakbound.engine.targets import (
+    Calibration,
+    Capacity,
+    Identification,
+    Leakage,
+    Naming,
+    Reconstruction,
+    Target,
+)
 from leakbound.storage.provenance import commit, settings_hash, versions
 
 _KIND, FORMAT = "leakbound engine", 1
@@ -53,15 +62,16 @@ class Saved:
     def save(self, path: str | Path) -> None:
         """Write the calibrated channel to one file, from which :meth:`load` makes this engine without the records.
 
-        The file states shape, target, layout, classes, seed, versions and time. Uses are not in it: they lie in the
-        ledger, or in :meth:`state_dict`. It appears whole or not at all, with mode 0600, and replaces an older one.
+        The file states shape, target, layout, classes, seed, versions and time. Uses are not in it: they lie
+        in the ledger, or in :meth:`state_dict`. It appears whole or not at all, with mode 0600, and replaces
+        an older one.
 
         Args:
             path: File to write, e.g. ``engine.safetensors``.
 
         Raises:
-            GuaranteeError: If the channel is a statistic of the private records, if the target is of a class of your
-                own, or if records were released and no ledger counts them.
+            GuaranteeError: If the channel is a statistic of the private records, if the target is of a class
+                of your own, or if records were released and no ledger counts them.
 
         Example:
             >>> ChannelEngine.for_data(public, Leakage(60, uses=10)).save("engine.safetensors")  # doctest: +SKIP
@@ -101,9 +111,9 @@ class Saved:
     ) -> Any:
         """Engine from a file of :meth:`save`: no calibration, no public records.
 
-        Counts do not come from the file, so that loading it twice gives no second budget unnoticed: an engine that
-        had a ledger asks for the same ledger; any other warns that it counts from zero unless it is given one, or the
-        state to resume from.
+        Counts do not come from the file, so that loading it twice gives no second budget unnoticed: an engine
+        that had a ledger asks for the same ledger; any other warns that it counts from zero unless it is
+        given one, or the state to resume from.
 
         Args:
             path: File of an engine.
@@ -112,11 +122,12 @@ class Saved:
             accept_capacity: As in :meth:`for_data`; it is yours to decide, so it is not in the file.
 
         Returns:
-            The engine; its ``provenance`` says when, from how many records and with which versions it was made.
+            The engine; its ``provenance`` says when, from how many records and with which versions it was
+            made.
 
         Raises:
-            GuaranteeError: If the file is missing, damaged, changed or of something else, its channel does not meet its
-                target, or the ledger is not the one that the engine counted in.
+            GuaranteeError: If the file is missing, damaged, changed or of something else, its channel does
+                not meet its target, or the ledger is not the one that the engine counted in.
 
         Example:
             >>> engine = ChannelEngine.load("engine.safetensors", ledger="uses.ledger")  # doctest: +SKIP
@@ -131,11 +142,17 @@ class Saved:
             labels = LabelCount(facts["classes"])
             counted_in = facts["ledger"]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise GuaranteeError(f"{path}: its facts are not those of an engine ({error}): save it again") from error
+            raise GuaranteeError(
+                f"{path}: its facts are not those of an engine ({error}): save it again"
+            ) from error
         if math.prod(layout.shape) != calibration.channel.dimension:
-            raise GuaranteeError(f"{path}: layout and channel differ in size, so it was changed: save it again")
+            raise GuaranteeError(
+                f"{path}: layout and channel differ in size, so it was changed: save it again"
+            )
         if target.excess(calibration, uses) > ROUNDING:
-            raise GuaranteeError(f"{path}: the channel does not meet {target}, so the file was changed: save it again")
+            raise GuaranteeError(
+                f"{path}: the channel does not meet {target}, so the file was changed: save it again"
+            )
         file = _ledger_of(path, counted_in, ledger, identity)
         made: Any = cls
         engine = made(
@@ -199,7 +216,9 @@ def write_calibration(
     storage.write_arrays(path, arrays, strings, private=True, sealed=False)
 
 
-def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, Any], np.ndarray, Mapping[str, Any]]:
+def read_calibration(
+    path: Path, kind: str
+) -> tuple[Calibration, Mapping[str, Any], np.ndarray, Mapping[str, Any]]:
     """Calibration, facts, digests and provenance of a file of :func:`write_calibration`.
 
     Args:
@@ -216,10 +235,14 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, A
     if strings.get("kind") != kind:
         raise GuaranteeError(f"{path}: this is no {kind}: give a file that leakbound has saved as one")
     if strings.get("format") != str(FORMAT):
-        raise GuaranteeError(f"{path}: format {strings.get('format')}, this version reads {FORMAT}: calibrate again")
+        raise GuaranteeError(
+            f"{path}: format {strings.get('format')}, this version reads {FORMAT}: calibrate again"
+        )
     expected = strings.pop("checksum", None)
     if expected != _checksum(arrays, strings):
-        raise GuaranteeError(f"{path}: its checksum does not match, so it was damaged or changed: save it again")
+        raise GuaranteeError(
+            f"{path}: its checksum does not match, so it was damaged or changed: save it again"
+        )
     try:
         parts: dict[str, dict[str, np.ndarray]] = {"moments": {}, "spectrum": {}, "channel": {}}
         digests = arrays.pop("digests")
@@ -227,7 +250,9 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, Mapping[str, A
             part, _, of = name.partition(".")
             parts[part][of] = array
         spectrum = Spectrum.from_arrays(parts["spectrum"], json.loads(strings["spectrum"]))
-        channel = GaussianChannel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
+        channel = GaussianChannel.from_arrays(
+            parts["channel"], json.loads(strings["channel"]), spectrum.basis
+        )
         calibration = Calibration(channel, spectrum, Moments.from_arrays(parts["moments"]))
         if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
             raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")
@@ -246,8 +271,8 @@ def _check_agreement(calibration: Calibration) -> None:
     """Refuse a spectrum that is not that of the covariance beside it, without the time of decomposing this again.
 
     Raises:
-        ValueError: If means, sums of eigenvalues or of their squares, or a vector along the axes disagree, or the
-            channel is of another shape.
+        ValueError: If means, sums of eigenvalues or of their squares, or a vector along the axes disagree, or
+            the channel is of another shape.
     """
     spectrum, moments, channel = calibration.spectrum, calibration.moments, calibration.channel
     if not spectrum.dimension == moments.dimension == channel.dimension or spectrum.shape != channel.shape:
@@ -296,7 +321,9 @@ def _layout_of(facts: Mapping[str, Any]) -> Layout:
     return Layout(tuple(facts["shape"]), facts["integers"], float(facts["low"]), float(facts["high"]))
 
 
-def _ledger_of(path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity) -> LedgerFile | None:
+def _ledger_of(
+    path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity
+) -> LedgerFile | None:
     """Ledger on disk for an engine that is loaded.
 
     Args:
@@ -311,7 +338,9 @@ def _ledger_of(path: Path, counted_in: str | None, ledger: str | Path | None, id
     if counted_in is None:
         return None if ledger is None else LedgerFile(ledger, identity)
     if ledger is None:
-        raise GuaranteeError(f"{path}: the engine counts in a ledger on disk: give load the same one, ledger=PATH")
+        raise GuaranteeError(
+            f"{path}: the engine counts in a ledger on disk: give load the same one, ledger=PATH"
+        )
     place = Path(ledger).expanduser()
     if not place.exists():
         raise GuaranteeError(

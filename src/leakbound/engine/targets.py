@@ -1,7 +1,8 @@
 """Targets of a defense, each solved for the least noise that meets it, on the safe side.
 
-Every target becomes weaker with the capacity κ of one use: more leaks, errors fall, records are identified. So each
-asks for the largest κ that still meets it, a root in one dimension, found for whatever shape the noise has.
+Every target becomes weaker with the capacity κ of one use: more leaks, errors fall, records are identified.
+So each asks for the largest κ that still meets it, a root in one dimension, found for whatever shape the
+noise has.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Calibration:
         if spectrum.weights is not None:
             total = linear_mmse_from_covariances(self.moments.covariance, channel.variances, float(looks))
         else:
-            signal = spectrum.data_eigenvalues if spectrum.data_eigenvalues is not None else spectrum.eigenvalues
+            signal = (
+                spectrum.data_eigenvalues if spectrum.data_eigenvalues is not None else spectrum.eigenvalues
+            )
             # A gain in front of the noise is the same as noise divided by it.
             gain = np.ones_like(signal) if channel.gain is None else channel.gain
             noise = np.divide(channel.variances, gain**2, out=np.full_like(signal, math.inf), where=gain > 0)
@@ -86,8 +89,8 @@ class Target(ABC):
     """A limit on what an attacker gets from all looks at a record together.
 
     Attributes:
-        uses: Planned uses of each record with fresh noise, and the most that are released; None for no limit. Frozen
-            noise shows a record once, so it takes none.
+        uses: Planned uses of each record with fresh noise, and the most that are released; None for no limit.
+            Frozen noise shows a record once, so it takes none.
         needs_uses: Whether the target limits all uses together.
     """
 
@@ -139,7 +142,9 @@ class Target(ABC):
         progress("covariance", 0.0)
         moments = population_moments(records, progress)
         if not moments.total_variance > 0:
-            raise GuaranteeError("all calibration records are equal, so there is nothing to hide: give other data")
+            raise GuaranteeError(
+                "all calibration records are equal, so there is nothing to hide: give other data"
+            )
         progress("principal directions", 0.8)
         spectrum = shape.decompose(moments, weights=weights)
         progress("noise for the target", 0.95)
@@ -249,7 +254,8 @@ class Leakage(Target):
 class Reconstruction(Target):
     """At least this squared error, per value, for the best linear estimate of a record from all its uses together.
 
-    For Gaussian records no attacker does better. Of other records, images among them, one that is not linear can.
+    For Gaussian records no attacker does better. Of other records, images among them, one that is not linear
+    can.
 
     Attributes:
         mse: Squared units of the data, > 0 and below the variance per value, which guessing the mean has.
@@ -319,7 +325,9 @@ class Naming(Target):
         """Refuse values that are out of range."""
         name = type(self).__name__
         if self.candidates < 2:
-            raise GuaranteeError(f"{name}({self.word}={self.candidates}): naming takes at least 2, so give more")
+            raise GuaranteeError(
+                f"{name}({self.word}={self.candidates}): naming takes at least 2, so give more"
+            )
         if not 1.0 / self.candidates < self.probability < 1.0:
             raise GuaranteeError(
                 f"{name}(probability={self.probability:g}): give one between {1 / self.candidates:g}, which guessing "

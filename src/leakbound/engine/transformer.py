@@ -25,26 +25,29 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Add calibrated noise to every record, so that the rest of a pipeline reveals a bounded number of nats of each.
 
-    ``fit`` calibrates, ``transform`` releases: each call is one use of each row, also that of ``fit_transform``. Uses
-    are counted by the values of a row, over all fits, copies and clones of a channel in this process (folds and
-    candidates of a search, a score after a fit), and refused beyond the plan of the target; in other processes a
-    channel with a plan refuses to work. What is released is compared with the calibration: range, directions, and the
-    capacity that the rows' own moments give. A calibrated channel without this interface is a
-    :class:`leakbound.channels.GaussianChannel`.
+    ``fit`` calibrates, ``transform`` releases: each call is one use of each row, also that of
+    ``fit_transform``. Uses are counted by the values of a row, over all fits, copies and clones of a channel
+    in this process (folds and candidates of a search, a score after a fit), and refused beyond the plan of
+    the target; in other processes a channel with a plan refuses to work. What is released is compared with
+    the calibration: range, directions, and the capacity that the rows' own moments give. A calibrated channel
+    without this interface is a :class:`leakbound.channels.GaussianChannel`.
 
     Args:
-        target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity in nats per use.
+        target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity in nats
+            per use.
         shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
         weights: (n_features,), relative noise variances, for the shape ``personalized``.
-        auxiliary: (n, n_features), public or auxiliary records of the same law to calibrate to. Without them ``fit``
-            takes the records that it is given, and the channel is then a statistic of these, which nobody should
-            publish, neither noise nor attributes; a pickle of it holds their exact mean and covariance.
-        random_state: By default noise is secure and fresh at each call. With a seed it is a function of the seed and
-            of the record: equal records get equal noise, which makes experiments reproducible and gives no protection.
-        value_range: Least and largest value that a record may have; by default half the width of the calibration
-            records more than they show on both sides.
-        accept_capacity: Nats of all planned uses together that the moments of the rows may give; by default up to 25 %
-            more than the calibration's are released, with a warning from 5 %.
+        auxiliary: (n, n_features), public or auxiliary records of the same law to calibrate to. Without them
+            ``fit`` takes the records that it is given, and the channel is then a statistic of these, which
+            nobody should publish, neither noise nor attributes; a pickle of it holds their exact mean and
+            covariance.
+        random_state: By default noise is secure and fresh at each call. With a seed it is a function of the
+            seed and of the record: equal records get equal noise, which makes experiments reproducible and
+            gives no protection.
+        value_range: Least and largest value that a record may have; by default half the width of the
+            calibration records more than they show on both sides.
+        accept_capacity: Nats of all planned uses together that the moments of the rows may give; by default
+            up to 25 % more than the calibration's are released, with a warning from 5 %.
 
     Attributes:
         calibration_: The channel, with the moments that it was calibrated to.
@@ -94,14 +97,16 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             y: Ignored.
 
         Raises:
-            GuaranteeError: If all records are equal, the auxiliary ones have other features or are those of X, or no
-                channel meets the target.
+            GuaranteeError: If all records are equal, the auxiliary ones have other features or are those of
+                X, or no channel meets the target.
         """
         asked, form = as_target(self.target), shape_named(self.shape)
         if asked.uses is not None:
             self._counted().check_process()
         known = self.auxiliary is not None
-        records = np.array(validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if known else 2), order="C")
+        records = np.array(
+            validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if known else 2), order="C"
+        )
         if known:
             given, records = records, np.array(self.auxiliary, dtype=np.float64, order="C")
             if records.ndim != 2 or records.shape[1] != self.n_features_in_:
@@ -110,7 +115,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 )
             refuse_shared(records, given)
         if self.value_range is not None and len(np.atleast_1d(self.value_range)) != 2:
-            raise GuaranteeError(f"value_range = {self.value_range!r}: give the least and the largest value, or None")
+            raise GuaranteeError(
+                f"value_range = {self.value_range!r}: give the least and the largest value, or None"
+            )
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
         self.calibration_ = asked.calibrate(records, form, weights, asked.uses or 1)
@@ -132,9 +139,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
         Raises:
             BudgetError: If a row has no uses left.
-            GuaranteeError: If a value is out of range, if a row varies in directions in which no calibration record
-                does, and noise that follows these does not hide it, or if the moments of the rows give over 25 % more
-                capacity than promised.
+            GuaranteeError: If a value is out of range, if a row varies in directions in which no calibration
+                record does, and noise that follows these does not hide it, or if the moments of the rows give
+                over 25 % more capacity than promised.
         """
         check_is_fitted(self)
         records = np.array(validate_data(self, X, dtype=np.float64, reset=False), order="C")
@@ -161,7 +168,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if uses is not None and uses < 0:
-            raise GuaranteeError(f"uses = {uses}: give the calls of transform that a record takes part in, at least 0")
+            raise GuaranteeError(
+                f"uses = {uses}: give the calls of transform that a record takes part in, at least 0"
+            )
         return self.calibration_.information(max(1, self._counted().most) if uses is None else uses)
 
     @property

@@ -41,7 +41,8 @@ class FederatedRequest:
         records: Records of each client.
         seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose).
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
-        replicas: Federations that repeat the experiment, with records, weights, batches and noise of their own.
+        replicas: Federations that repeat the experiment, with records, weights, batches and noise of their
+            own.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
         on_rows: Called at each point of the curves with all rows so far, for a live view.
@@ -64,13 +65,14 @@ class FederatedResult:
     """Outcome of a run.
 
     Attributes:
-        rows: Columns ``replica``, ``communication_round``, ``unit``, ``metric``, ``value``. Curves: ``train_loss``
-            (nats, on clients' records), ``test_accuracy``, ``threshold`` (mean over clients). At the end:
-            ``final_loss``, ``final_accuracy``, ``weight_distance`` (‖p − 1/N‖₁ of the last round), ``diverged``, and
-            the threat table in nats, for each client (``unit``) and the worst one (−1): ``leak_round`` and
-            ``leak_total`` to those who see the averages, in one round (the worst) and in all,
-            ``leak_server_round`` and ``leak_server_total`` to the server. Points but the last are computed on at most
-            2,000 records of each split. A replica that diverged has no row but ``diverged`` = 1.
+        rows: Columns ``replica``, ``communication_round``, ``unit``, ``metric``, ``value``. Curves:
+            ``train_loss`` (nats, on clients' records), ``test_accuracy``, ``threshold`` (mean over clients).
+            At the end: ``final_loss``, ``final_accuracy``, ``weight_distance`` (‖p − 1/N‖₁ of the last
+            round), ``diverged``, and the threat table in nats, for each client (``unit``) and the worst one
+            (−1): ``leak_round`` and ``leak_total`` to those who see the averages, in one round (the worst)
+            and in all, ``leak_server_round`` and ``leak_server_total`` to the server. Points but the last are
+            computed on at most 2,000 records of each split. A replica that diverged has no row but
+            ``diverged`` = 1.
         parameters: The last average of each replica; NaN for a diverged one.
         dimension: Number of parameters.
     """
@@ -83,9 +85,9 @@ class FederatedResult:
 def train_federation(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was interrupted and
-    resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for the caller to remove once
-    the result is stored.
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was interrupted
+    and resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for the caller to
+    remove once the result is stored.
 
     Args:
         request: The run: data, scheme, budgets, replicas.
@@ -142,7 +144,13 @@ def _federated(request: FederatedRequest) -> FederatedResult:
 def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows of several replicas, typed."""
     rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(ROW_COLUMNS))
-    types = {"replica": "int64", "communication_round": "int64", "unit": "int64", "metric": "str", "value": "float64"}
+    types = {
+        "replica": "int64",
+        "communication_round": "int64",
+        "unit": "int64",
+        "metric": "str",
+        "value": "float64",
+    }
     return rows.astype(types)
 
 
@@ -162,7 +170,11 @@ class Federation:
         self._words = words = (request.seed, run.dataset, replica)
         colors, height, width = members.images.shape[1:]
         model = build(
-            run.model, colors, len(request.dataset.classes), torch_generator(*words, "init"), request.dataset.side
+            run.model,
+            colors,
+            len(request.dataset.classes),
+            torch_generator(*words, "init"),
+            request.dataset.side,
         )
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
@@ -208,7 +220,9 @@ class Federation:
         round_noise = self.noise()
         average, norms = self._average(round_noise)
         self.round += 1
-        self.parameters = clients.perturb(average, round_noise.server_std, self._source("server_noise", self.round))
+        self.parameters = clients.perturb(
+            average, round_noise.server_std, self._source("server_noise", self.round)
+        )
         for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
             now = leak(round_noise, self.thresholds, len(average))
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
@@ -218,7 +232,9 @@ class Federation:
                 self.thresholds, norms, self._request.config.clip_rate
             )
         if not bool(self.parameters.isfinite().all()):
-            logger.warning("%s, replica %d diverged in round %d", self._request.run.slug, self._replica, self.round)
+            logger.warning(
+                "%s, replica %d diverged in round %d", self._request.run.slug, self._replica, self.round
+            )
             self._diverged = True
             self.parameters = torch.full_like(self.parameters, torch.nan)
         elif self.at_a_point:
@@ -244,14 +260,18 @@ class Federation:
             norms += before
         return total.float(), np.array(norms)
 
-    def _uploads(self, chunk: range, round_noise: AggregateNoise) -> tuple[Float[Tensor, "clients d"], list[float]]:
+    def _uploads(
+        self, chunk: range, round_noise: AggregateNoise
+    ) -> tuple[Float[Tensor, "clients d"], list[float]]:
         """Uploads of some clients in this round, and the norms before clipping."""
         config = self._request.config
         records = self._request.records
         following = self.round + 1
         drawn = [
             self.held[client][
-                clients.draw_batches(records, config.batch_size, config.local_epochs, *self._words, client, following)
+                clients.draw_batches(
+                    records, config.batch_size, config.local_epochs, *self._words, client, following
+                )
             ]
             for client in chunk
         ]
@@ -263,14 +283,18 @@ class Federation:
         vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
         return torch.stack(
             [
-                clients.perturb(vector, float(round_noise.client_std[client]), self._source("noise", client, following))
+                clients.perturb(
+                    vector, float(round_noise.client_std[client]), self._source("noise", client, following)
+                )
                 for client, vector in zip(chunk, vectors, strict=True)
             ]
         ), before
 
     def _source(self, *purpose: str | int) -> NoiseSource:
         """Noise of one purpose and round, on the device of the parameters."""
-        return noise_source(self._request.privacy_noise, *self._words, *purpose, device=self.parameters.device)
+        return noise_source(
+            self._request.privacy_noise, *self._words, *purpose, device=self.parameters.device
+        )
 
     def _evaluate(self, round_noise: AggregateNoise) -> None:
         """Extend the curves, and at the end add what is known only then."""
@@ -294,7 +318,9 @@ class Federation:
                 for name, leak in self._leaks.items()
                 for client, value in enumerate(leak)
             ]
-        described = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3])
+        described = ", ".join(
+            f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3]
+        )
         slug = self._request.run.slug
         total = self._request.config.communication_rounds
         logger.info("%s, replica %d: round %d of %d: %s", slug, self._replica, self.round, total, described)

@@ -28,12 +28,20 @@ def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Pa
     parameters = dict(model.named_parameters())
     pieces = vectors.split([value.numel() for value in parameters.values()], dim=1)
     return {
-        name: piece.reshape(-1, *parameters[name].shape).clone() for name, piece in zip(parameters, pieces, strict=True)
+        name: piece.reshape(-1, *parameters[name].shape).clone()
+        for name, piece in zip(parameters, pieces, strict=True)
     }
 
 
 def draw_batches(
-    records: int, batch_size: int, local_epochs: int, seed: int, dataset: str, replica: int, client: int, round_: int
+    records: int,
+    batch_size: int,
+    local_epochs: int,
+    seed: int,
+    dataset: str,
+    replica: int,
+    client: int,
+    round_: int,
 ) -> Int[Tensor, "steps batch"]:
     """Positions among a client's records for τ epochs of steps in one round, from that round's own seed."""
     generator = torch_generator(seed, dataset, replica, "batches", client, round_)

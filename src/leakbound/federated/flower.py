@@ -1,17 +1,17 @@
 """PMIDP-FL in Flower: a client mod that clips and adds noise, and a strategy that averages by the noise.
 
-Flower asks for older versions of what the rest uses: they lie in a folder of their own (``make .venv-flower/ready``,
-``PYTHONPATH=.venv-flower``).
+Flower asks for older versions of what the rest uses: they lie in a folder of their own (``make
+.venv-flower/ready``, ``PYTHONPATH=.venv-flower``).
 
-    client_app = ClientApp()
-    @client_app.train(mods=[PersonalizedNoise(mi_budget=1.0, n_clients=100, max_rounds=10, max_param_norm=10.0)])
-    strategy = PersonalizedAveraging(n_clients=100)
+    client_app = ClientApp() @client_app.train(mods=[PersonalizedNoise(mi_budget=1.0, n_clients=100,
+    max_rounds=10, max_param_norm=10.0)]) strategy = PersonalizedAveraging(n_clients=100)
 
-A client's reply holds its parameters as one ``ArrayRecord`` with the arrays it was sent, and a ``MetricRecord``; the
-mod does the rest. Parameters have to be all that is sent: buffers would count as parameters.
+A client's reply holds its parameters as one ``ArrayRecord`` with the arrays it was sent, and a
+``MetricRecord``; the mod does the rest. Parameters have to be all that is sent: buffers would count as
+parameters.
 
-The client trusts nothing that a server sends: how strong its noise is follows from its own settings and from what it
-clips itself. A message that asks for anything else is refused before anything is trained.
+The client trusts nothing that a server sends: how strong its noise is follows from its own settings and from
+what it clips itself. A message that asks for anything else is refused before anything is trained.
 """
 
 import math
@@ -44,26 +44,30 @@ _STATE = "leakbound.personalized"
 class PersonalizedNoise:
     """Client mod: clip what training returns, add noise that meets the client's own budget, and state its strength.
 
-    Noise is σ_k = α_k/√N, so that the average of all N replies reveals at most ε_k nats about this client in one round;
-    rounds add up. The server itself sees the reply and learns about N times as much. Other clients must do the same.
-    A reply holds nothing but the noisy parameters, how strong their noise is, and the metrics named here. Training that
-    ends in numbers that are not finite counts as one that changed nothing (or ended at 0), and is not reported.
+    Noise is σ_k = α_k/√N, so that the average of all N replies reveals at most ε_k nats about this client in
+    one round; rounds add up. The server itself sees the reply and learns about N times as much. Other clients
+    must do the same. A reply holds nothing but the noisy parameters, how strong their noise is, and the
+    metrics named here. Training that ends in numbers that are not finite counts as one that changed nothing
+    (or ended at 0), and is not reported.
 
     Args:
         mi_budget: Budget ε_k in nats for one round, > 0, or what gives it for a node; by default the node's
             configuration ``mi-budget``.
         n_clients: Number N of clients, >= 1, as this client knows it; by default the node's configuration
             ``n-clients``. A server that states another number is refused.
-        max_rounds: Most rounds that are answered, >= 1, so that ε_k times this bounds them all; by default the node's
-            configuration ``max-rounds``. One of the two is required: a server could ask without end.
+        max_rounds: Most rounds that are answered, >= 1, so that ε_k times this bounds them all; by default
+            the node's configuration ``max-rounds``. One of the two is required: a server could ask without
+            end.
         least_noise_std: Floor of σ_k, whatever the other settings say, >= 0.
-        metrics: Names of metrics that are sent without noise in addition to the parameters, e.g. ``num-examples``.
+        metrics: Names of metrics that are sent without noise in addition to the parameters, e.g.
+            ``num-examples``.
         max_param_norm: Clipping threshold of the first round.
-        clip_rate: Rate at which the threshold follows the norms, in [0, 1); 0 keeps it. A threshold that follows the
-            norms reveals them to the server.
+        clip_rate: Rate at which the threshold follows the norms, in [0, 1); 0 keeps it. A threshold that
+            follows the norms reveals them to the server.
         clipped: Whether parameters are clipped or their change.
-        generator: Gives the generator of a node's noise in a round, to repeat a simulation; who knows its seed can
-            subtract the noise. By default noise is secure and released on a grid (:mod:`leakbound.randomness`).
+        generator: Gives the generator of a node's noise in a round, to repeat a simulation; who knows its
+            seed can subtract the noise. By default noise is secure and released on a grid
+            (:mod:`leakbound.randomness`).
 
     Source:
         PMIDP-FL, Algorithm 2.
@@ -83,7 +87,9 @@ class PersonalizedNoise:
         generator: Callable[[Context, int], torch.Generator] | None = None,
     ) -> None:
         if not 0 <= clip_rate < 1:
-            raise ValueError(f"clip_rate = {clip_rate}: must be at least 0 and below 1; 0 keeps the threshold")
+            raise ValueError(
+                f"clip_rate = {clip_rate}: must be at least 0 and below 1; 0 keeps the threshold"
+            )
         if not 0 <= least_noise_std < math.inf:
             raise ValueError(f"least_noise_std = {least_noise_std}: must be at least 0 and finite")
         self._mi_budget = mi_budget
@@ -100,9 +106,9 @@ class PersonalizedNoise:
         """Let the client train, and make its reply private.
 
         Raises:
-            ValueError: Before training, if the message is no request for training in a new round with as many clients
-                as this one knows of, its parameters are not finite, the rounds are used up, or a setting is out of
-                range; after it, if other arrays came back than were sent.
+            ValueError: Before training, if the message is no request for training in a new round with as many
+                clients as this one knows of, its parameters are not finite, the rounds are used up, or a
+                setting is out of range; after it, if other arrays came back than were sent.
         """
         kept = context.state.metric_records.get(_STATE)
         round_ = self._checked_round(message, context, kept)
@@ -131,29 +137,41 @@ class PersonalizedNoise:
         self._strip(reply, std)
         following = next_max_param_norms(np.array([threshold]), np.array(norms), self._clip_rate)
         answered = 1 if kept is None else 1 + int(kept[_ANSWERED])
-        context.state[_STATE] = MetricRecord({_THRESHOLD: float(following[0]), _ROUND: round_, _ANSWERED: answered})
+        context.state[_STATE] = MetricRecord(
+            {_THRESHOLD: float(following[0]), _ROUND: round_, _ANSWERED: answered}
+        )
         return reply
 
     def _checked_round(self, message: Message, context: Context, kept: MetricRecord | None) -> int:
         """Number of the round that a message asks for, once all that the message states has been checked."""
         kind = message.metadata.message_type.partition(".")[0]
         if kind != MessageType.TRAIN:
-            raise ValueError(f"a message of type {kind!r}: only replies to {MessageType.TRAIN!r} are made private")
+            raise ValueError(
+                f"a message of type {kind!r}: only replies to {MessageType.TRAIN!r} are made private"
+            )
         config = _only(message.content.config_records, "ConfigRecord")
         if N_CLIENTS not in config:
             raise ValueError(f"the message has no {N_CLIENTS!r}: use the strategy PersonalizedAveraging")
         n_clients = _own_count(context, N_CLIENTS, self._n_clients)
         if n_clients is None:
-            raise ValueError(f"n_clients: give it, or {N_CLIENTS!r} in the node's configuration; a server may lie")
+            raise ValueError(
+                f"n_clients: give it, or {N_CLIENTS!r} in the node's configuration; a server may lie"
+            )
         if type(config[N_CLIENTS]) is not int or config[N_CLIENTS] != n_clients:
-            raise ValueError(f"{N_CLIENTS} = {config[N_CLIENTS]!r} in the message: this client knows of {n_clients}")
+            raise ValueError(
+                f"{N_CLIENTS} = {config[N_CLIENTS]!r} in the message: this client knows of {n_clients}"
+            )
         round_ = config.get(_ROUND)
         last, answered = (0, 0) if kept is None else (int(kept[_ROUND]), int(kept[_ANSWERED]))
         if type(round_) is not int or round_ <= last:
-            raise ValueError(f"{_ROUND} = {round_!r} in the message: must be a whole number above {last}, the last one")
+            raise ValueError(
+                f"{_ROUND} = {round_!r} in the message: must be a whole number above {last}, the last one"
+            )
         most = _own_count(context, _MAX_ROUNDS, self._max_rounds)
         if most is None:
-            raise ValueError(f"max_rounds: give it, or {_MAX_ROUNDS!r} in the node's configuration; rounds add up")
+            raise ValueError(
+                f"max_rounds: give it, or {_MAX_ROUNDS!r} in the node's configuration; rounds add up"
+            )
         if answered >= most:
             raise ValueError(f"max_rounds = {most}: all are answered, and each costs the budget of one round")
         return round_
@@ -181,8 +199,8 @@ class PersonalizedNoise:
 class PersonalizedAveraging(FedAvg):
     """Strategy: average the parameters with weights in proportion to one over each client's noise.
 
-    A round in which not all clients answer is dropped, and the parameters stay as they were: fewer replies hold less
-    noise than the budgets ask for.
+    A round in which not all clients answer is dropped, and the parameters stay as they were: fewer replies
+    hold less noise than the budgets ask for.
 
     Args:
         n_clients: Number of clients N, all of which take part in every round.
@@ -195,7 +213,9 @@ class PersonalizedAveraging(FedAvg):
     def __init__(self, n_clients: int, **options: Any) -> None:
         fixed = {"fraction_train": 1.0, "min_train_nodes": n_clients, "min_available_nodes": n_clients}
         if unwanted := sorted({*fixed, "weighted_by_key"} & set(options)):
-            raise ValueError(f"{', '.join(unwanted)}: every client takes part in every round, weighted by its noise")
+            raise ValueError(
+                f"{', '.join(unwanted)}: every client takes part in every round, weighted by its noise"
+            )
         super().__init__(weighted_by_key=NOISE_STD, **fixed, **options)
         self.n_clients = n_clients
 
@@ -213,11 +233,14 @@ class PersonalizedAveraging(FedAvg):
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         if len(valid) != self.n_clients:
             return None, None
-        stds = np.array([float(_only(reply.content.metric_records, "MetricRecord")[NOISE_STD]) for reply in valid])
+        stds = np.array(
+            [float(_only(reply.content.metric_records, "MetricRecord")[NOISE_STD]) for reply in valid]
+        )
         weights = stds.min() / stds
         weights /= weights.sum()
         total = sum(
-            float(weight) * _vector(_only_arrays(reply)).double() for weight, reply in zip(weights, valid, strict=True)
+            float(weight) * _vector(_only_arrays(reply)).double()
+            for weight, reply in zip(weights, valid, strict=True)
         )
         average = _only_arrays(valid[0]).copy()
         _fill(average, torch.as_tensor(total).float())
@@ -232,7 +255,9 @@ def _own_count(context: Context, name: str, setting: int | None) -> int | None:
     """
     count = context.node_config.get(name) if setting is None else setting
     if count is not None and (type(count) is not int or count < 1):
-        raise ValueError(f"{name} = {count!r} in this client's own settings: must be a whole number of at least 1")
+        raise ValueError(
+            f"{name} = {count!r} in this client's own settings: must be a whole number of at least 1"
+        )
     return count
 
 

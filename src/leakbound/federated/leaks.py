@@ -1,8 +1,8 @@
 """Leaks of federated averaging about a client: to those who see the average, to the server, in one round and in all.
 
-All leaks are in nats and bound the mutual information over every distribution of the clipped parameters. Rounds compose
-by the chain rule, which also holds where a client trains on what was published before: T rounds reveal at most the sum
-of what each reveals. The paper bounds one round alone.
+All leaks are in nats and bound the mutual information over every distribution of the clipped parameters.
+Rounds compose by the chain rule, which also holds where a client trains on what was published before: T
+rounds reveal at most the sum of what each reveals. The paper bounds one round alone.
 """
 
 import math
@@ -24,7 +24,9 @@ def aggregate_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension:
     Source:
         PMIDP-FL, proof of Theorem 1.
     """
-    return _gaussian_leak(noise.weights * max_param_norms, np.full(len(noise.weights), noise.aggregate_std), dimension)
+    return _gaussian_leak(
+        noise.weights * max_param_norms, np.full(len(noise.weights), noise.aggregate_std), dimension
+    )
 
 
 def server_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
@@ -49,8 +51,8 @@ def _gaussian_leak(norms: PerClient, std: PerClient, dimension: int) -> PerClien
 def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:
     """Leak of T rounds if the same vector is sent in each, (d/2) ln(1 + T·(e^{2ε/d} − 1)) ≤ T·ε.
 
-    Repeated releases of one secret add precisions, so this is less than the sum. Only the sum covers a vector that
-    changes.
+    Repeated releases of one secret add precisions, so this is less than the sum. Only the sum covers a vector
+    that changes.
 
     Args:
         mi_budget: ε of one round in nats, > 0.
@@ -67,8 +69,8 @@ def budget_per_round(total: float, rounds: int, dimension: int | None = None) ->
     Args:
         total: Nats over all rounds, > 0.
         rounds: T.
-        dimension: If given, the secret is taken to be the same vector in each round: :func:`static_leak` is inverted.
-            Without it the budget is total/T, which always holds.
+        dimension: If given, the secret is taken to be the same vector in each round: :func:`static_leak` is
+            inverted. Without it the budget is total/T, which always holds.
     """
     if dimension is None:
         return total / rounds

@@ -1,8 +1,8 @@
 """Noise that a mutual-information budget asks of federated averaging, and weights of the clients.
 
-Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. Everything is computed from the
-logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an aggregate in which client k had weight 1: it holds for
-10⁸ parameters and budgets of 10⁻³ nats, and no product over clients is formed.
+Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. Everything is computed from
+the logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an aggregate in which client k had weight 1: it
+holds for 10⁸ parameters and budgets of 10⁻³ nats, and no product over clients is formed.
 """
 
 import math
@@ -49,8 +49,8 @@ class AggregateNoise:
 def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> PerClient:
     """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.
 
-    Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any distribution of the vector can send through
-    noise of that strength. For d ≫ ε, α ≈ C/√(2ε).
+    Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any distribution of the vector can send
+    through noise of that strength. For d ≫ ε, α ≈ C/√(2ε).
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
@@ -96,8 +96,8 @@ def client_noise(
 ) -> AggregateNoise:
     """Equal noise that every client adds so that the average reveals at most ε_k about each, σ_c = max_k p_k α_k / ‖p‖.
 
-    The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound is about the average: an
-    upload reveals far more (:func:`leakbound.federated.server_leak`).
+    The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound is about the
+    average: an upload reveals far more (:func:`leakbound.federated.server_leak`).
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
@@ -119,10 +119,10 @@ def client_noise(
 def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
     """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
 
-    Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ 1/α_k)².
-    Weights are a softmax of −ln α, in time N; the paper's products take N² and leave the range of floats. They depend
-    on budgets and thresholds, not on how many records a client has: the average leans towards clients with loose
-    budgets.
+    Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ
+    1/α_k)². Weights are a softmax of −ln α, in time N; the paper's products take N² and leave the range of
+    floats. They depend on budgets and thresholds, not on how many records a client has: the average leans
+    towards clients with loose budgets.
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
@@ -149,8 +149,8 @@ def no_noise(n_clients: int) -> AggregateNoise:
 def printed_weights(noise_units: PerClient) -> PerClient:
     """Weights by the products of all other clients' α or σ, as printed; only for comparison.
 
-    Products of α, as in Theorem 3, overflow, and those of σ = α/√N, as in Corollary 2, vanish, from a few hundred
-    clients on; the weights are NaN then.
+    Products of α, as in Theorem 3, overflow, and those of σ = α/√N, as in Corollary 2, vanish, from a few
+    hundred clients on; the weights are NaN then.
 
     Source:
         PMIDP-FL, (5.30) for α, (5.33) for σ.
@@ -165,12 +165,13 @@ def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: flo
 
     Args:
         max_param_norms: Thresholds C_k of this round.
-        norms: Norms *before* clipping; with those after it, as the paper may be read, a threshold could never grow.
+        norms: Norms *before* clipping; with those after it, as the paper may be read, a threshold could never
+            grow.
         rate: η_c in [0, 1); 0 keeps the thresholds.
 
     Returns:
-        New thresholds, at least ``LEAST_PARAM_NORM``. They are functions of the private history, and σ_k, which is sent
-        in clear, reveals them: the budgets do not cover that.
+        New thresholds, at least ``LEAST_PARAM_NORM``. They are functions of the private history, and σ_k,
+        which is sent in clear, reveals them: the budgets do not cover that.
 
     Source:
         PMIDP-FL, (5.18).
@@ -178,7 +179,9 @@ def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: flo
     return np.maximum((1 - rate) * max_param_norms + rate * norms, LEAST_PARAM_NORM)
 
 
-def draw_budgets(n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator) -> PerClient:
+def draw_budgets(
+    n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator
+) -> PerClient:
     """Budgets ε_k ~ N(mean, spread²), those below ``least`` set to ``least``.
 
     Args:

@@ -18,9 +18,10 @@ def split_records(
         n_clients: Number of clients.
         records: Records of each client.
         generator: Draws them.
-        concentration: None draws uniformly. A number draws each client's class proportions from a symmetric Dirichlet
-            distribution of this concentration and its records class by class; where a class is used up, the rest of
-            the client's records come from the classes that are left. Small numbers give each client few classes.
+        concentration: None draws uniformly. A number draws each client's class proportions from a symmetric
+            Dirichlet distribution of this concentration and its records class by class; where a class is used
+            up, the rest of the client's records come from the classes that are left. Small numbers give each
+            client few classes.
 
     Raises:
         ValueError: If there are fewer records than asked for, or the concentration is not positive.
@@ -36,14 +37,18 @@ def split_records(
     if concentration is None:
         return generator.permutation(len(labels))[: n_clients * records].reshape(n_clients, records)
     if not concentration > 0:
-        raise ValueError(f"concentration = {concentration}: must be positive; for alike clients use the split iid")
+        raise ValueError(
+            f"concentration = {concentration}: must be positive; for alike clients use the split iid"
+        )
     pools = [generator.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)]
     clients: list[list[int]] = [[] for _ in range(n_clients)]
     for chosen in clients:
         shares = generator.dirichlet(np.full(len(pools), concentration))
         while len(chosen) < records:
             left = np.array([len(pool) for pool in pools])
-            open_shares = np.where(left > 0, np.maximum(shares, 1e-12), 0.0)  # a class of share 0 is the last resort
+            open_shares = np.where(
+                left > 0, np.maximum(shares, 1e-12), 0.0
+            )  # a class of share 0 is the last resort
             counts = generator.multinomial(records - len(chosen), open_shares / open_shares.sum())
             for pool, count in zip(pools, np.minimum(counts, left), strict=True):
                 chosen += [pool.pop() for _ in range(count)]

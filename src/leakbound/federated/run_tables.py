@@ -16,7 +16,16 @@ from leakbound.jobs.federated_runs import FederatedRun
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
 
-RUN_COLUMNS = ("run", "dataset", "model", "scheme", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
+RUN_COLUMNS = (
+    "run",
+    "dataset",
+    "model",
+    "scheme",
+    "n_clients",
+    "max_param_norm",
+    "mi_budget",
+    "budget_spread",
+)
 _SETTING = ["dataset", "model", "n_clients", "max_param_norm", "mi_budget", "budget_spread", "replica"]
 _POINTS = 25
 
@@ -24,9 +33,10 @@ _POINTS = 25
 def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     """Put the rows of runs into one table, with the columns that say which run a row belongs to.
 
-    Derived rows have unit −1 and no round: ``gap_first`` and ``gap_last``, the loss of a run with noise minus the mean
-    loss of the undisturbed one on the same dataset, at the first and the last point of the curves; and ``advantage``,
-    the final accuracy of a personalized run minus that of the uniform one with the same settings, replica by replica.
+    Derived rows have unit −1 and no round: ``gap_first`` and ``gap_last``, the loss of a run with noise minus
+    the mean loss of the undisturbed one on the same dataset, at the first and the last point of the curves;
+    and ``advantage``, the final accuracy of a personalized run minus that of the uniform one with the same
+    settings, replica by replica.
 
     Args:
         runs: Run to its rows, as :class:`leakbound.federated.averaging.FederatedResult` has them.
@@ -64,7 +74,9 @@ def _advantages(table: pd.DataFrame) -> pd.DataFrame:
     personal, uniform = (final[final["scheme"] == scheme] for scheme in ("personalized", "uniform"))
     joined = personal.merge(uniform[[*_SETTING, "value"]], on=_SETTING, suffixes=("", "_uniform"))
     value = joined["value"] - joined["value_uniform"]
-    return joined.assign(metric="advantage", value=value, communication_round=None).drop(columns="value_uniform")
+    return joined.assign(metric="advantage", value=value, communication_round=None).drop(
+        columns="value_uniform"
+    )
 
 
 def parameters(model: str, images: ImageDataset) -> int:
@@ -76,7 +88,9 @@ def parameters(model: str, images: ImageDataset) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds: int, mi_budget: float) -> pd.DataFrame:
+def composition(
+    networks: Mapping[str, tuple[str, int]], n_clients: int, rounds: int, mi_budget: float
+) -> pd.DataFrame:
     """Leaks of 1 to ``rounds`` rounds about one client, with equal noise at all clients.
 
     Args:
@@ -86,10 +100,11 @@ def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds:
         mi_budget: Budget ε of one round in nats.
 
     Returns:
-        Columns ``dataset``, ``model``, ``variant``, ``communication_round``, ``metric``, ``value``. Metric ``leak`` in
-        nats over the rounds t; variants: ``printed`` (ε, the paper's level, of one round alone), ``composed`` (t·ε),
-        ``static`` (if the client sent the same vector in each round), ``uploads`` (to whoever sees the uploads), all to
-        those who see the averages but the last. ``final_leak`` is the same at t = ``rounds``, ``first_leak`` at 1.
+        Columns ``dataset``, ``model``, ``variant``, ``communication_round``, ``metric``, ``value``. Metric
+        ``leak`` in nats over the rounds t; variants: ``printed`` (ε, the paper's level, of one round alone),
+        ``composed`` (t·ε), ``static`` (if the client sent the same vector in each round), ``uploads`` (to
+        whoever sees the uploads), all to those who see the averages but the last. ``final_leak`` is the same
+        at t = ``rounds``, ``first_leak`` at 1.
     """
     steps = sorted({round(step) for step in np.geomspace(1, rounds, _POINTS)})
     leaks = []
@@ -105,9 +120,13 @@ def composition(networks: Mapping[str, tuple[str, int]], n_clients: int, rounds:
                 "uploads": step * upload,
             }
             leaks += [(dataset, model, variant, step, "leak", value) for variant, value in values.items()]
-    rows = pd.DataFrame(leaks, columns=["dataset", "model", "variant", "communication_round", "metric", "value"])
+    rows = pd.DataFrame(
+        leaks, columns=["dataset", "model", "variant", "communication_round", "metric", "value"]
+    )
     last, first = (rows[rows["communication_round"] == step] for step in (rounds, 1))
-    return pd.concat([rows, last.assign(metric="final_leak"), first.assign(metric="first_leak")], ignore_index=True)
+    return pd.concat(
+        [rows, last.assign(metric="final_leak"), first.assign(metric="first_leak")], ignore_index=True
+    )
 
 
 def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, float | None]]:

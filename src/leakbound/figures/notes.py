@@ -1,7 +1,7 @@
 """Facts that stand under a figure in addition to its caption: ε, attacks that are no results, grids of rates that bind.
 
-They are read from the whole table of the study that the figure shows, because the figure's own conditions need not
-choose the rows that say them.
+They are read from the whole table of the study that the figure shows, because the figure's own conditions
+need not choose the rows that say them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,11 @@ def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """
     if not {"run", "source", "variant", "metric"} <= set(table.columns):
         return rows
-    stated = (table["source"] == "accounting") & (table["metric"] == "epsilon") & table["variant"].isin(["", "replica"])
+    stated = (
+        (table["source"] == "accounting")
+        & (table["metric"] == "epsilon")
+        & table["variant"].isin(["", "replica"])
+    )
     if not stated.any():
         return rows
     return rows.assign(epsilon=rows["run"].map(table[stated].groupby("run")["value"].max()))
@@ -136,7 +140,9 @@ def _budgets(rows: pd.DataFrame) -> Iterator[str]:
     texts = []
     for defense in style.ordered(stated["defense"]):
         for level, group in stated[stated["defense"] == defense].groupby("level", sort=True):
-            ends = dict.fromkeys(style.epsilon_text(end) for end in (group["epsilon"].min(), group["epsilon"].max()))
+            ends = dict.fromkeys(
+                style.epsilon_text(end) for end in (group["epsilon"].min(), group["epsilon"].max())
+            )
             name = f"{style.look(defense).label} {style.level_label(defense, float(level))}".strip()
             texts.append(f"{name}: {'–'.join(ends)}")
     if texts:
@@ -167,7 +173,8 @@ def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     attacks = table[table["variant"].map(lambda variant: variant not in _CONTROLS)]
     attacks = attacks[pd.MultiIndex.from_frame(attacks[["source", "variant"]]).isin(pairs)]
     attacks = attacks[
-        pd.MultiIndex.from_frame(attacks[slots]).isin(wanted) & ~attacks["source"].isin(["training", "derived"])
+        pd.MultiIndex.from_frame(attacks[slots]).isin(wanted)
+        & ~attacks["source"].isin(["training", "derived"])
     ]
     has_units = attacks.groupby(["source", "variant"])["unit"].transform("max") >= 0
     attacks = attacks[(attacks["unit"] >= 0) | ~has_units]

@@ -54,7 +54,11 @@ _SETTINGS: Any = {
 
 # Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
 _LOOKS = {
-    **{name: style for mechanism in MECHANISMS.builtin for name, style in MECHANISMS.get(mechanism).styles.items()},
+    **{
+        name: style
+        for mechanism in MECHANISMS.builtin
+        for name, style in MECHANISMS.get(mechanism).styles.items()
+    },
     "lenet": SeriesStyle("LeNet", "#4477AA", "o"),
     "lenet_sigmoid": SeriesStyle("sigmoid LeNet", "#66CCEE", "8"),
     "resnet10": SeriesStyle("ResNet10", "#228833", "^"),
@@ -206,7 +210,10 @@ def look(series: str) -> SeriesStyle:
     if series in MECHANISMS.names() and series in (styles := MECHANISMS.get(series).styles):
         return styles[series]
     index = hashlib.sha256(series.encode()).digest()[0]
-    color, marker = _SPARE_COLORS[index % len(_SPARE_COLORS)], _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)]
+    color, marker = (
+        _SPARE_COLORS[index % len(_SPARE_COLORS)],
+        _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)],
+    )
     return SeriesStyle(series.replace("_", " "), color, marker)
 
 

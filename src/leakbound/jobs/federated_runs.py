@@ -26,9 +26,10 @@ class FederatedRun:
     Attributes:
         dataset: Name of the dataset.
         model: Name of the network.
-        scheme: ``none`` (neither noise nor clipping); ``client`` or ``server`` (Corollary 1 or Theorem 1, one budget
-            for all, a fixed threshold); ``personalized`` (Corollary 2) or ``uniform`` (its baseline with equal weights
-            and noise), both with a budget for each client and thresholds that follow the norms.
+        scheme: ``none`` (neither noise nor clipping); ``client`` or ``server`` (Corollary 1 or Theorem 1, one
+            budget for all, a fixed threshold); ``personalized`` (Corollary 2) or ``uniform`` (its baseline
+            with equal weights and noise), both with a budget for each client and thresholds that follow the
+            norms.
         n_clients: Number of clients.
         max_param_norm: Clipping threshold, the first one where it follows the norms. None without clipping.
         mi_budget: Budget in nats for one round, the mean of personal ones. None without noise.
@@ -68,7 +69,11 @@ def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRu
 
 def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:
     """Runs of one table on one dataset."""
-    usual = {"n_clients": config.n_clients, "max_param_norm": config.max_param_norm, "mi_budget": config.mi_budget}
+    usual = {
+        "n_clients": config.n_clients,
+        "max_param_norm": config.max_param_norm,
+        "mi_budget": config.mi_budget,
+    }
     personal = usual | {"mi_budget": config.budget_mean, "budget_spread": config.budget_spread}
     sweeps: dict[str, tuple[tuple[str, ...], dict[str, Any], str, Sequence[float]]] = {
         "budgets": (BASIC, usual, "mi_budget", config.mi_budgets),

@@ -60,7 +60,9 @@ class Job:
                 words += [word for name, path in files.items() for word in (f"--{role}", f"{name}={path}")]
         if any(not isinstance(files, str | Mapping) for files in self.inputs.values()):
             words += ["--root", str(self.root)]
-        return " ".join([*words, *(word for role, path in self.outputs.items() for word in (f"--{role}", path))])
+        return " ".join(
+            [*words, *(word for role, path in self.outputs.items() for word in (f"--{role}", path))]
+        )
 
     def settings_text(self) -> str:
         """The settings as one line of JSON, as the command's ``--settings``."""
@@ -84,8 +86,9 @@ def new_job(
 ) -> Job:
     """A job whose settings also say which of the things that it looks up come from outside the package.
 
-    ``uses`` is the kind of registered things to the names that the command looks up, None if it looks up none;
-    ``modules`` are found by other means and count for the code fingerprint; ``facts`` are inputs, purpose and work.
+    ``uses`` is the kind of registered things to the names that the command looks up, None if it looks up
+    none; ``modules`` are found by other means and count for the code fingerprint; ``facts`` are inputs,
+    purpose and work.
     """
     found = [*modules]
     if uses is not None:
@@ -108,7 +111,8 @@ class Step:
         settings: Model of its jobs' settings.
         command: Function behind the command line.
         jobs: Jobs that a configuration has of it.
-        resources: Entry of the configuration's ``resources`` that says what a job asks for. None for next to nothing.
+        resources: Entry of the configuration's ``resources`` that says what a job asks for. None for next to
+            nothing.
         group: Name that jobs share which may run in one allocation of a cluster.
         local: Whether its jobs run on the machine of Snakemake, on a cluster too.
         final: Whether its jobs are made for themselves; of the others those are made that a job reads.

@@ -74,7 +74,9 @@ class Run:
 
 def runs_of(study: StudyConfig, replicas: int) -> Iterator[Run]:
     """The runs of one study, each defense at its own levels."""
-    for dataset, model, rounds, batch_size in product(study.datasets, study.models, study.rounds, study.batch_sizes):
+    for dataset, model, rounds, batch_size in product(
+        study.datasets, study.models, study.rounds, study.batch_sizes
+    ):
         count = study.replicas or replicas
         for defense, levels in study.defenses.items():
             for level in levels or (None,):

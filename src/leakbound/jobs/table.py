@@ -26,18 +26,21 @@ class RunTable:
 
     Args:
         config: A checked configuration.
-        catalogue: The figures to choose from; those are kept whose study, illustration or table the configuration has.
+        catalogue: The figures to choose from; those are kept whose study, illustration or table the
+            configuration has.
 
     Attributes:
-        runs: Slug to run; a run that several studies share is there once, with the most replicas that one asks for.
+        runs: Slug to run; a run that several studies share is there once, with the most replicas that one
+            asks for.
         attacks: Slug to the names of the attacks on that run, sorted.
-        rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study asks for them.
+        rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study asks for
+            them.
         lengths: Slug to the points of each training whose networks are kept, likewise.
         studies: Study to the slugs of its runs.
         first_study: Slug to the first study that the run belongs to.
         federated: Table of federated averaging to its runs.
-        tables: Names of every table: each study's, ``efficiency``, ``<section>/<table>`` of the sections that make
-            tables of their own, and ``scoreboard`` where a figure makes claims.
+        tables: Names of every table: each study's, ``efficiency``, ``<section>/<table>`` of the sections that
+            make tables of their own, and ``scoreboard`` where a figure makes claims.
         figures: ``paper/id`` to figure.
     """
 
@@ -65,7 +68,9 @@ class RunTable:
         self.tables = list(self._table_names())
         if any(figure.claims and self._can_show(figure) for figure in catalogue.figures):
             self.tables.append(SCOREBOARD)
-        self.figures = {f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)}
+        self.figures = {
+            f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)
+        }
 
     def _table_names(self) -> Iterator[str]:
         """Names of all tables that the configuration makes but the scoreboard."""
@@ -89,7 +94,9 @@ class RunTable:
         attacks = registry.ATTACKS.names(self.config.plugins.attacks)
         missing = set(attacks) - set(study.attacks)
         wanted = figure.admitted("source", attacks) if "source" in figure.select else ()
-        return not missing & set(wanted) and all(figure.admitted(column, names) for column, names in asked.items())
+        return not missing & set(wanted) and all(
+            figure.admitted(column, names) for column, names in asked.items()
+        )
 
     def all_federated(self) -> dict[str, FederatedRun]:
         """Slug to federated run; what several tables show is there once."""
@@ -105,7 +112,9 @@ class RunTable:
 
     def noise_settings(self, *defenses: Defense) -> dict[str, str]:
         """Origin of noise, if one of the defenses draws any."""
-        return {"privacy_noise": self.config.privacy_noise} if any(one.draws_noise for one in defenses) else {}
+        return (
+            {"privacy_noise": self.config.privacy_noise} if any(one.draws_noise for one in defenses) else {}
+        )
 
     def file(self, step: str, name: str, role: str = "out") -> str:
         """A file that a job writes."""
@@ -233,14 +242,18 @@ class RunTable:
             run = self.runs[slug]
             channel = self.config.defense(run.defense).channel
             known = self.config.attacks.all()
-            needed = {file for name in attacks for file in known[name].needs(self.config.defense(run.defense))}
+            needed = {
+                file for name in attacks for file in known[name].needs(self.config.defense(run.defense))
+            }
             if channel is not None and "estimator" in needed and self.estimator_file(run):
                 found.setdefault(run.dataset, {})[channel.family] = channel.shape
         return found
 
     def estimator_file(self, run: Run) -> dict[str, str]:
         """Learned estimate that inversion of a run's gradients reads. None without a channel or without training."""
-        learned = self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
+        learned = (
+            self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
+        )
         return {"estimator": self.file("estimator", run.dataset)} if learned else {}
 
     # -- captions --------------------------------------------------------------------------------------------------
@@ -266,7 +279,8 @@ class RunTable:
     def caption_markup(self, key: str) -> str:
         """The same as reStructuredText, as Snakemake's own report reads it, in which nothing is a directive or markup.
 
-        A caption that begins with ``.. include::`` would otherwise bring a file of the user's into that report.
+        A caption that begins with ``.. include::`` would otherwise bring a file of the user's into that
+        report.
         """
         return re.sub(r"([^\w\s]|_)", r"\\\1", " ".join(self.caption(key).split()))
 

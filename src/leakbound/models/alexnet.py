@@ -12,7 +12,8 @@ _GROUPS = 32
 class AlexNet(Classifier):
     """AlexNet with 3×3 convolutions and GroupNorm where the original has local response normalisation; no dropout.
 
-    35,857,482 parameters for 3 colors and 10 classes; 35,856,330 for 1 color. The 4096-4096 head holds 94 % of them.
+    35,857,482 parameters for 3 colors and 10 classes; 35,856,330 for 1 color. The 4096-4096 head holds 94 %
+    of them.
 
     Source:
         Krizhevsky et al. 2012; the size is that of Tan et al. 2024, Table 2 (3.59e7).

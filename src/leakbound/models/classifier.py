@@ -20,8 +20,8 @@ class ImageShapeError(ValueError):
 class Classifier(nn.Module, ABC):
     """Network of images whose last layer, ``head``, is linear.
 
-    A subclass sets ``head`` and defines :meth:`features`. Attackers read both: the gradient of the head has a closed
-    form in the features.
+    A subclass sets ``head`` and defines :meth:`features`. Attackers read both: the gradient of the head has a
+    closed form in the features.
 
     Args:
         colors: Planes of an image, 1 or 3.
@@ -68,7 +68,8 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
         colors: Planes of an image, 1 or 3.
         classes: Number of labels, at least 2.
         generator: Draws the weights; a generator of the CPU.
-        side: Height and width of an image in pixels. For others than 32 the network is made with the keyword ``size``.
+        side: Height and width of an image in pixels. For others than 32 the network is made with the keyword
+            ``size``.
 
     Raises:
         UnknownNameError: If no model has this name.
@@ -84,7 +85,9 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
     constructor = MODELS.get(name)
     with torch.random.fork_rng(devices=[]):
         if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
-            raise ImageShapeError(f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}")
+            raise ImageShapeError(
+                f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}"
+            )
         sized = {} if side == _SIDE else {"size": side}
         model: nn.Module = constructor(colors, classes, **sized)
     initialize(model, generator)

@@ -14,8 +14,8 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm, _NormBase)
 def initialize(model: nn.Module, generator: torch.Generator) -> None:
     """Draw every parameter of ``model`` in place; nothing is taken from the global generator.
 
-    Linear and convolutional layers get torch's own defaults: weights uniform in ±1/√fan_in (He et al. 2015 with
-    a = √5), biases likewise. Normalisation layers get weight 1 and bias 0. A model with a method
+    Linear and convolutional layers get torch's own defaults: weights uniform in ±1/√fan_in (He et al. 2015
+    with a = √5), biases likewise. Normalisation layers get weight 1 and bias 0. A model with a method
     ``initialize(generator)`` draws its weights itself.
 
     Args:

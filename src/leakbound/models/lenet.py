@@ -38,8 +38,8 @@ class LeNet(Classifier):
 class SigmoidLeNet(Classifier):
     """LeNet of 'Deep Leakage from Gradients': three convolutions, sigmoids, no pooling.
 
-    Smooth, so that gradients can be matched by gradient descent. 15,826 parameters for 3 colors and 10 classes;
-    15,226 for 1 color; both for 32×32 pixels. Sides are multiples of 4.
+    Smooth, so that gradients can be matched by gradient descent. 15,826 parameters for 3 colors and 10
+    classes; 15,226 for 1 color; both for 32×32 pixels. Sides are multiples of 4.
 
     Source:
         Zhu et al. 2019, with the strides 2, 2, 1 and the 768 features of the authors' code.
@@ -68,8 +68,9 @@ class SigmoidLeNet(Classifier):
 def _by_pixel(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n colors height width"]:
     """The same images, on a CPU with the channels of a pixel side by side.
 
-    Few channels are pooled and convolved in half to three quarters of the time that way. Many, or those of a GPU, are
-    not; and gradients of weights would lie so too, which hooks and optimizers of others take for values in order.
+    Few channels are pooled and convolved in half to three quarters of the time that way. Many, or those of a
+    GPU, are not; and gradients of weights would lie so too, which hooks and optimizers of others take for
+    values in order.
     """
     if images.device.type != "cpu":
         return images

@@ -48,10 +48,14 @@ class _Block(nn.Module):
         self.shortcut = (
             nn.Identity()
             if stride == 1
-            else nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.GroupNorm(_GROUPS, outputs))
+            else nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False), nn.GroupNorm(_GROUPS, outputs)
+            )
         )
 
-    def forward(self, x: Float[Tensor, "n inputs height width"]) -> Float[Tensor, "n outputs new_height new_width"]:
+    def forward(
+        self, x: Float[Tensor, "n inputs height width"]
+    ) -> Float[Tensor, "n outputs new_height new_width"]:
         """Rectified sum of the convolutions and the shortcut."""
         y = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))

@@ -1,7 +1,7 @@
 """Networks that are small enough for noise on every parameter: a perceptron and a CNN.
 
-Federated averaging under a mutual-information budget adds noise of a squared norm in proportion to the number of
-parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
+Federated averaging under a mutual-information budget adds noise of a squared norm in proportion to the number
+of parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
 """
 
 import math
@@ -16,7 +16,8 @@ from leakbound.models.classifier import Classifier
 class MLP(Classifier):
     """Perceptron with a hidden layer of 32 units and ReLU.
 
-    33,130 parameters for 1 color, 32×32 pixels and 10 classes; 98,666 for 3 colors; 2,410 for 8×8 grey pixels.
+    33,130 parameters for 1 color, 32×32 pixels and 10 classes; 98,666 for 3 colors; 2,410 for 8×8 grey
+    pixels.
     """
 
     def __init__(self, colors: int, classes: int, size: int = 32) -> None:

@@ -14,10 +14,10 @@ _SIDE = 7
 class VGG16(Classifier):
     """VGG16 (configuration D) with GroupNorm after each convolution; no dropout.
 
-    134,309,962 parameters for 3 colors and 10 classes; 134,308,810 for 1 color. Five poolings leave one position of a
-    32×32 image, and the first linear layer expects 7×7 of them as from an image of 224×224: the one is repeated, as
-    torchvision's adaptive pooling does. So 100 million of the parameters add width in name only, as in the published
-    count.
+    134,309,962 parameters for 3 colors and 10 classes; 134,308,810 for 1 color. Five poolings leave one
+    position of a 32×32 image, and the first linear layer expects 7×7 of them as from an image of 224×224: the
+    one is repeated, as torchvision's adaptive pooling does. So 100 million of the parameters add width in
+    name only, as in the published count.
 
     Source:
         Simonyan and Zisserman 2015; the size is that of Tan et al. 2024, Table 2 (1.34e8).

@@ -1,8 +1,8 @@
 """Bytes that nobody can foretell: keys of the operating system, stretched by AES-256 in counter mode.
 
-Every stream that is not given one takes a new key and forgets it. So there is no state that a checkpoint could hold, a
-forked process or a restored virtual machine could repeat, or two threads could share, and whoever reads the memory of a
-process later finds no key of noise that it drew before.
+Every stream that is not given one takes a new key and forgets it. So there is no state that a checkpoint
+could hold, a forked process or a restored virtual machine could repeat, or two threads could share, and
+whoever reads the memory of a process later finds no key of noise that it drew before.
 """
 
 import os
@@ -10,7 +10,9 @@ import os
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 KEY_BYTES = 32
-_MOST_BYTES = 2**32  # in 2²⁸ blocks of a cipher that repeats none: told from random ones with a probability of 2⁻⁷³
+_MOST_BYTES = (
+    2**32
+)  # in 2²⁸ blocks of a cipher that repeats none: told from random ones with a probability of 2⁻⁷³
 _ZEROS = bytes(2**20)
 
 
@@ -18,7 +20,8 @@ class Keystream:
     """Random bytes of one key, in pieces.
 
     Args:
-        key: 32 bytes, which whoever knows them repeats the stream from; by default new ones of the operating system.
+        key: 32 bytes, which whoever knows them repeats the stream from; by default new ones of the operating
+            system.
 
     Source:
         NIST SP 800-38A, AES-256 in counter mode from counter 0, of OpenSSL.
@@ -26,7 +29,9 @@ class Keystream:
 
     def __init__(self, key: bytes | None = None) -> None:
         counter = modes.CTR(bytes(16))
-        self._encryptor = Cipher(algorithms.AES(os.urandom(KEY_BYTES) if key is None else key), counter).encryptor()
+        self._encryptor = Cipher(
+            algorithms.AES(os.urandom(KEY_BYTES) if key is None else key), counter
+        ).encryptor()
         self._left = _MOST_BYTES
 
     def fill(self, buffer: bytearray | memoryview) -> None:
@@ -37,7 +42,9 @@ class Keystream:
         """
         view = memoryview(buffer).cast("B")
         if len(view) > self._left:
-            raise ValueError(f"{len(view)} bytes asked, {self._left} left: one key gives {_MOST_BYTES} bytes at most")
+            raise ValueError(
+                f"{len(view)} bytes asked, {self._left} left: one key gives {_MOST_BYTES} bytes at most"
+            )
         self._left -= len(view)
         for start in range(0, len(view), len(_ZEROS)):
             piece = view[start : start + len(_ZEROS)]

@@ -1,10 +1,11 @@
 """Noisy values on a grid, so that no low-order bit tells what was protected.
 
-Which floating-point numbers a noisy sum can take depends on what the noise was added to (Mironov 2012; Jin et al.
-2022), so a plain sum tells more than real-valued noise would. Here the sum is taken in float64, whose spacing is finer
-than the grid by a factor of 2⁴⁰ and more, and rounded to a public grid of at most a sixteenth of the noise's standard
-deviation. Rounding comes after the ideal release and so tells nothing more; every point of the grid can be reached from
-every value; and it adds at most 0.033 % to the variance of the noise. docs/noise.md bounds what is left.
+Which floating-point numbers a noisy sum can take depends on what the noise was added to (Mironov 2012; Jin et
+al. 2022), so a plain sum tells more than real-valued noise would. Here the sum is taken in float64, whose
+spacing is finer than the grid by a factor of 2⁴⁰ and more, and rounded to a public grid of at most a
+sixteenth of the noise's standard deviation. Rounding comes after the ideal release and so tells nothing more;
+every point of the grid can be reached from every value; and it adds at most 0.033 % to the variance of the
+noise. docs/noise.md bounds what is left.
 """
 
 from collections.abc import Sequence
@@ -52,15 +53,17 @@ def perturbed(signal: Tensor, std: float, source: NoiseSource | StackedNoise) ->
         source: Of the noise, on the device of the signal.
 
     Returns:
-        As many values of the same type. A grid point that the type cannot hold, beyond 2²⁴ spacings in float32, is
-        rounded to the next one that it can.
+        As many values of the same type. A grid point that the type cannot hold, beyond 2²⁴ spacings in
+        float32, is rounded to the next one that it can.
     """
     if not source.secure:
         return signal + std * source.normal(signal.shape, signal.dtype)
     if std == 0:
         return signal.clone()
     if isinstance(source, StackedNoise):
-        return torch.stack([perturbed(one, std, own) for one, own in zip(signal, source.sources, strict=True)])
+        return torch.stack(
+            [perturbed(one, std, own) for one, own in zip(signal, source.sources, strict=True)]
+        )
     spacing = float(grid_spacing(np.array([std]))[0])
     released = torch.empty_like(signal, memory_format=torch.contiguous_format)
     for before, after in zip(signal.reshape(-1).split(_CHUNK), released.view(-1).split(_CHUNK), strict=True):

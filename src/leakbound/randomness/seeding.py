@@ -1,13 +1,14 @@
 """Seeds that belong to a purpose: every generator derives from (seed, run, replica, purpose), none is shared.
 
-Adding a run, a replica or a draw changes no other one, because no generator's stream is ever consumed by two of them.
+Adding a run, a replica or a draw changes no other one, because no generator's stream is ever consumed by two
+of them.
 
 Two limits. Torch's generator on a CPU keeps only the low 32 bits of a seed, so among 10⁴ of them two run in
 step with a probability of about 1 %. And seeds are for repeating, not for hiding: whoever knows the seed of a
-configuration, as everybody does once it is published, draws the same noise and subtracts it; whoever does not tries all
-2³² in hours. To protect real records set ``privacy_noise: secure``: their noise then comes from
-:class:`leakbound.randomness.sources.SecureNoise`, which depends on no seed. Nothing drawn here is secret then: weights,
-shuffled batches, splits, the simulated clients' budgets.
+configuration, as everybody does once it is published, draws the same noise and subtracts it; whoever does not
+tries all 2³² in hours. To protect real records set ``privacy_noise: secure``: their noise then comes from
+:class:`leakbound.randomness.sources.SecureNoise`, which depends on no seed. Nothing drawn here is secret
+then: weights, shuffled batches, splits, the simulated clients' budgets.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def numpy_generator(seed: int, *words: str | int) -> np.random.Generator:
 def torch_generator(seed: int, *words: str | int, device: str | torch.device = "cpu") -> torch.Generator:
     """Torch generator on ``device`` for the purpose that ``words`` name.
 
-    On a CPU (Mersenne Twister) torch reads only the low 32 bits of the seed: purposes whose seeds agree in them share
-    one stream, two of 10⁴ with a probability of about 1 %.
+    On a CPU (Mersenne Twister) torch reads only the low 32 bits of the seed: purposes whose seeds agree in
+    them share one stream, two of 10⁴ with a probability of about 1 %.
     """
     import torch
 

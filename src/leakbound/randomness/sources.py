@@ -1,8 +1,9 @@
 """Sources of privacy noise: one that its seed repeats, and one that nobody repeats.
 
-A secure normal number comes from a pair of independent uniform ones by the transform of Box and Muller, in float64. It
-rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn; its error is at most
-r 2⁻⁴⁹ + 2⁻⁵³/r at radius r; and its tails end where 126 random bits do, beyond 13 standard deviations.
+A secure normal number comes from a pair of independent uniform ones by the transform of Box and Muller, in
+float64. It rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn; its
+error is at most r 2⁻⁴⁹ + 2⁻⁵³/r at radius r; and its tails end where 126 random bits do, beyond 13 standard
+deviations.
 """
 
 import math
@@ -28,8 +29,8 @@ class NoiseSource(Protocol):
     """Independent draws for one purpose.
 
     Attributes:
-        secure: Whether nobody can repeat the draws. Values protected by them are then released on a grid, in float64
-            until rounded, and there is no state to continue from.
+        secure: Whether nobody can repeat the draws. Values protected by them are then released on a grid, in
+            float64 until rounded, and there is no state to continue from.
     """
 
     secure: bool
@@ -142,7 +143,9 @@ class StackedNoise:
     def __init__(self, sources: Sequence[NoiseSource]) -> None:
         self.sources = list(sources)
         if len({source.secure for source in self.sources}) > 1:
-            raise ValueError("some sources are secure and others are seeded: the slots of a stack have noise of a kind")
+            raise ValueError(
+                "some sources are secure and others are seeded: the slots of a stack have noise of a kind"
+            )
         self.secure = self.sources[0].secure
         self._reserve = self._used = 0
         self._before: list[Tensor | None] = []
@@ -177,7 +180,11 @@ class StackedNoise:
         """Those of the sources, before what is reserved was drawn, and how much of it was given out."""
         left = self._used < self._drawn.shape[1]
         before = self._before if left else [source.state() for source in self.sources]
-        return {"sources": before, "used": self._used if left else 0, "numbers": self._drawn.shape[1] if left else 0}
+        return {
+            "sources": before,
+            "used": self._used if left else 0,
+            "numbers": self._drawn.shape[1] if left else 0,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state`: draw again what is reserved, of secure noise new numbers; skip what was used."""
@@ -223,9 +230,9 @@ def box_muller(
 ) -> Float[np.ndarray, " numbers"]:
     """Two independent standard normal numbers from each column of three random words, √(−2 ln u) (cos θ, sin θ).
 
-    u takes 63 bits of the first word and, which matters in the tails, 63 more of the second, and is never 0; θ is the
-    third, as an angle in [−π, π]. With t = tan(θ/2), which takes less time than a sine and a cosine, these are
-    2/(1 + t²) − 1 and 2t/(1 + t²).
+    u takes 63 bits of the first word and, which matters in the tails, 63 more of the second, and is never 0;
+    θ is the third, as an angle in [−π, π]. With t = tan(θ/2), which takes less time than a sine and a cosine,
+    these are 2/(1 + t²) − 1 and 2t/(1 + t²).
 
     Args:
         words: Uniform 64-bit words, int64. The sign bits of the first two, which are not used, are cleared.
@@ -279,7 +286,11 @@ def noise_source(
         ValueError: If there is no such origin.
     """
     check_origin(origin)
-    return SecureNoise(device) if origin == "secure" else SeededNoise(torch_generator(seed, *words, device=device))
+    return (
+        SecureNoise(device)
+        if origin == "secure"
+        else SeededNoise(torch_generator(seed, *words, device=device))
+    )
 
 
 def check_origin(origin: str) -> None:
@@ -289,7 +300,9 @@ def check_origin(origin: str) -> None:
         ValueError: If ``origin`` is not a value of the setting ``privacy_noise``.
     """
     if origin not in get_args(PrivacyNoise):
-        raise ValueError(f"privacy_noise = {origin!r}: must be {' or '.join(map(repr, get_args(PrivacyNoise)))}")
+        raise ValueError(
+            f"privacy_noise = {origin!r}: must be {' or '.join(map(repr, get_args(PrivacyNoise)))}"
+        )
 
 
 def as_source(source: NoiseSource | torch.Generator) -> NoiseSource:

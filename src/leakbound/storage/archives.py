@@ -1,6 +1,7 @@
 """Archives of torch that take no more memory than they have bytes.
 
-torch's restricted reader runs nothing, but it unpacks what is compressed, and makes empty arrays of any length.
+torch's restricted reader runs nothing, but it unpacks what is compressed, and makes empty arrays of any
+length.
 """
 
 import io
@@ -13,7 +14,11 @@ from leakbound.storage import limits
 
 _BEGIN = b"PK\x03\x04"  # of an archive; torch reads a file that begins otherwise in an older form
 _DESCRIPTION = "data.pkl"
-_FORBIDDEN = {"INST", "STACK_GLOBAL", "BUILD"}  # torch writes none of them; the last copies what is there once
+_FORBIDDEN = {
+    "INST",
+    "STACK_GLOBAL",
+    "BUILD",
+}  # torch writes none of them; the last copies what is there once
 _EMPTY = "collections OrderedDict"
 _HARMLESS = re.compile(rf"{_EMPTY}|torch \w+Storage|torch\._utils _rebuild_tensor_v2")
 """Things that torch.save names for dictionaries, which must begin empty lest they copy a large one, and for tensors."""
@@ -54,7 +59,9 @@ def _check_description(content: bytes) -> None:
     dictionaries: set[object] = set()  # places where the pickle keeps the name of the empty dictionary
     named = False
     for operation, argument, _ in pickletools.genops(content):
-        if operation.name in _FORBIDDEN or (operation.name == "GLOBAL" and not _HARMLESS.fullmatch(str(argument))):
+        if operation.name in _FORBIDDEN or (
+            operation.name == "GLOBAL" and not _HARMLESS.fullmatch(str(argument))
+        ):
             raise ValueError(f"it holds {operation.name} {argument}")
         if named and operation.name.endswith("PUT"):
             dictionaries.add(argument)

@@ -2,8 +2,8 @@
 
 Arrays are safetensors, tables are Parquet, records are JSON. None of them can execute code when read.
 
-Each reader refuses a file that does not match its seal, unless ``sealed=False`` says that it has none, and raises
-:class:`DamagedFileError` if a file is missing, damaged, or of another kind than its name says.
+Each reader refuses a file that does not match its seal, unless ``sealed=False`` says that it has none, and
+raises :class:`DamagedFileError` if a file is missing, damaged, or of another kind than its name says.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def read_metadata(path: Path | str, *, sealed: bool = True) -> dict[str, str]:
         return _strings(archive)
 
 
-def read_arrays_and_metadata(path: Path | str, *, sealed: bool = True) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_arrays_and_metadata(
+    path: Path | str, *, sealed: bool = True
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read the named arrays of a safetensors file and the strings stored with them, with one look at its bytes."""
     with _archive(Path(path), sealed) as archive:
         arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
@@ -99,8 +101,8 @@ def read_arrays_and_metadata(path: Path | str, *, sealed: bool = True) -> tuple[
 def _archive(path: Path, sealed: bool) -> Iterator[Any]:
     """A safetensors file that matches its seal.
 
-    It is hashed piece by piece and then mapped, not read into memory as bytes, which would need twice the memory:
-    weights and images have gigabytes.
+    It is hashed piece by piece and then mapped, not read into memory as bytes, which would need twice the
+    memory: weights and images have gigabytes.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -110,14 +112,22 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
         if sealed:
             check(path)
         with path.open("rb") as file:
-            limits.check_limit(path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD)
+            limits.check_limit(
+                path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD
+            )
         with safe_open(path, framework="numpy") as archive:
             yield archive
         if not os.path.samestat(before, path.stat()):
             raise DamagedFileError(path, "it was replaced while it was read")
     except DamagedFileError:
         raise
-    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:  # the last two: unknown types
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # the last two: unknown types
         raise DamagedFileError(path, error) from error
 
 
@@ -161,7 +171,9 @@ def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
 def write_json(path: Path | str, value: Any, *, sealed: bool = True, private: bool = False) -> None:
     """Write plain values, all numbers finite, as JSON with sorted keys."""
     with atomic(path, sealed=sealed, private=private) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def read_json(path: Path | str, *, sealed: bool = True) -> Any:

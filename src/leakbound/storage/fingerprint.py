@@ -1,13 +1,14 @@
 """Hash of the code behind a job, so that an edit reruns exactly what depends on it.
 
-Snakemake does not notice an edit in an imported module. Each rule carries this hash as a parameter: it covers the
-syntax trees, without docstrings and comments, of the job's command and of every module of the package that the command
-reaches by imports, those inside functions included.
+Snakemake does not notice an edit in an imported module. Each rule carries this hash as a parameter: it covers
+the syntax trees, without docstrings and comments, of the job's command and of every module of the package
+that the command reaches by imports, those inside functions included.
 
-In the command line names are followed one by one, so that listing and planning jobs, which a step's file holds too,
-rerun nothing. Elsewhere a module counts as a whole, and ``from leakbound.channels.shapes import Natural`` reaches that
-module alone, not the ``__init__`` of its package. Two tests make that safe: no ``__init__`` holds more than imports and
-``__all__``, and no module does more than define things when it is imported.
+In the command line names are followed one by one, so that listing and planning jobs, which a step's file
+holds too, rerun nothing. Elsewhere a module counts as a whole, and ``from leakbound.channels.shapes import
+Natural`` reaches that module alone, not the ``__init__`` of its package. Two tests make that safe: no
+``__init__`` holds more than imports and ``__all__``, and no module does more than define things when it is
+imported.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def modules_behind(step: str, *others: str) -> list[str]:
 
 def _reached(step: str, *others: str) -> dict[str, str]:
     """Modules that a step's command reaches, and others with theirs, each with the hash of its syntax tree."""
-    return _closure({module for statement in _statements(step) for module in _imports(statement)} | {*others}, others)
+    return _closure(
+        {module for statement in _statements(step) for module in _imports(statement)} | {*others}, others
+    )
 
 
 def _statements(step: str) -> list[ast.stmt]:
@@ -154,7 +157,8 @@ def _read(module: str) -> tuple[str, set[str]]:
 def _tree(module: str) -> ast.Module:
     """Syntax tree of a module, without docstrings and without what stands there for type checkers alone.
 
-    It is not kept: a hundred trees would be many objects for Python's garbage collector to go through again and again.
+    It is not kept: a hundred trees would be many objects for Python's garbage collector to go through again
+    and again.
     """
     path = _path(module)
     if path is None:
@@ -203,7 +207,9 @@ def _path(module: str) -> Path | None:
     if spec is None:
         return None
     places = [Path(folder, *inner) for folder in spec.submodule_search_locations or ()]
-    candidates = [file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))]
+    candidates = [
+        file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))
+    ]
     if not (inner or places) and spec.has_location:
         candidates = [Path(str(spec.origin))]
     return next((file for file in candidates if file.suffix == ".py" and file.is_file()), None)

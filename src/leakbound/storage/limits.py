@@ -1,7 +1,7 @@
 """Bounds on what is read, all in one place, so that a small file cannot fill the memory.
 
-Each is compared with what the head of a file states, before memory is taken. They are far above what the papers'
-largest results need. Text that people write has bounds of its own, in ``config.messages``.
+Each is compared with what the head of a file states, before memory is taken. They are far above what the
+papers' largest results need. Text that people write has bounds of its own, in ``config.messages``.
 """
 
 import math
@@ -58,7 +58,6 @@ def check_limit(path: Path | str, what: str, found: int, most: int) -> None:
         TooLargeError: If there are more.
     """
     if found > most * factor():
-        advice = (
-            f"If this is meant, set {VARIABLE}={math.ceil(found / most)}, which multiplies all bounds on what is read."
-        )
+        advice = f"If this is meant, set {VARIABLE}={math.ceil(found / most)}"
+        advice += ", which multiplies all bounds on what is read."
         raise TooLargeError(path, f"has {found} {what}, allowed are {most * factor()}", advice)

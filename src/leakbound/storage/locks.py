@@ -1,7 +1,7 @@
 """Locks that the system releases when their holder ends, however it ends: none is ever stale.
 
-They hold between machines as far as the file system carries ``flock``: local ones do, and NFS with its lock service.
-Elsewhere nothing is locked, and :func:`taken` says so.
+They hold between machines as far as the file system carries ``flock``: local ones do, and NFS with its lock
+service. Elsewhere nothing is locked, and :func:`taken` says so.
 """
 
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """Parquet that is known to fit the memory before it is decoded.
 
-What a file says of its size can be false, and a page of a few bytes can stand for gigabytes: pages are compressed, a
-dictionary repeats a value of any length as often as it likes, and lists have any number of values in a row. So the
-header of every page is read first, which the decoder obeys too, and then few enough rows at a time that a batch stays
-small even if each of its values is as long as the longest page.
+What a file says of its size can be false, and a page of a few bytes can stand for gigabytes: pages are
+compressed, a dictionary repeats a value of any length as often as it likes, and lists have any number of
+values in a row. So the header of every page is read first, which the decoder obeys too, and then few enough
+rows at a time that a batch stays small even if each of its values is as long as the longest page.
 
 Source of the layout: Apache Parquet, ``parquet.thrift``; Apache Thrift, compact protocol.
 """
@@ -26,7 +26,10 @@ _OBJECT = 64  # bytes of a value that becomes an object of its own: text, bytes,
 _MOST_ROWS = 65_536  # of a batch
 _MOST_PAGES = 10**6
 _LONGEST_HEADER = 2**20
-_COUNTED_INSIDE = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}  # a count in the page itself takes memory
+_COUNTED_INSIDE = {
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+}  # a count in the page itself takes memory
 
 
 class ParquetSource:
@@ -69,14 +72,20 @@ class ParquetSource:
         leaves = self._file.schema
         chosen = self._leaves(columns)
         most = max(limits.TABLE, limits.EXPANSION * self._source.size())
-        groups = [group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows]
+        groups = [
+            group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows
+        ]
         rows = max(described.num_rows, sum(group.num_rows for group in groups))
         width = sum(_width(leaves.column(index)) for index in chosen)
         limits.check_limit(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
-        longest = sum(max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen)
+        longest = sum(
+            max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen
+        )
         limits.check_limit(self._path, "bytes in single pages", longest, most)
         held = 0
-        for batch in self._file.iter_batches(max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns):
+        for batch in self._file.iter_batches(
+            max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns
+        ):
             held += batch.nbytes
             limits.check_limit(self._path, "bytes or more once decoded", held, most)
             yield batch
@@ -92,7 +101,9 @@ class ParquetSource:
                 raise ValueError(f"column {leaf.path!r} holds lists, each of any length")
             if columns is None and leaf.name != leaf.path:
                 name = leaf.path.partition(".")[0]
-                raise ValueError(f"column {name!r} holds structures, of which each row would become many objects")
+                raise ValueError(
+                    f"column {name!r} holds structures, of which each row would become many objects"
+                )
             chosen.append(index)
         return chosen
 
@@ -140,7 +151,10 @@ class ParquetSource:
 
 def _width(leaf: pq.ColumnSchema) -> int:
     """Bytes that a value of a column counts at least."""
-    plain = leaf.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and leaf.logical_type.type in _NUMBERS
+    plain = (
+        leaf.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+        and leaf.logical_type.type in _NUMBERS
+    )
     return 8 if plain else _OBJECT + max(leaf.length or 0, 0)
 
 

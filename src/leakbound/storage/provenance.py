@@ -11,7 +11,17 @@ from typing import Any
 
 from leakbound.storage.seals import file_hash
 
-_PACKAGES = ("leakbound", "torch", "numpy", "scipy", "pandas", "opacus", "scikit-learn", "scikit-image", "snakemake")
+_PACKAGES = (
+    "leakbound",
+    "torch",
+    "numpy",
+    "scipy",
+    "pandas",
+    "opacus",
+    "scikit-learn",
+    "scikit-image",
+    "snakemake",
+)
 
 
 def settings_hash(settings: Any) -> str:
@@ -43,7 +53,9 @@ def versions() -> dict[str, str]:
     return found
 
 
-def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: float, **facts: Any) -> dict[str, Any]:
+def collect(
+    settings: Any, *, inputs: dict[str, Path], device: str, seconds: float, **facts: Any
+) -> dict[str, Any]:
     """Provenance record of one job.
 
     Args:

@@ -26,7 +26,8 @@ def check_replaceable(folder: Path) -> None:
     """Refuse a folder unless it is missing, empty, or ours and unchanged; nothing is written.
 
     Raises:
-        ForeignFolderError: If it is a link or a file, or holds a file that its manifest does not list as it is.
+        ForeignFolderError: If it is a link or a file, or holds a file that its manifest does not list as it
+            is.
     """
     if folder.is_symlink():
         raise ForeignFolderError(folder, f"it is a link to {folder.readlink()}")
@@ -40,8 +41,12 @@ def check_replaceable(folder: Path) -> None:
         raise ForeignFolderError(folder, f"it holds {held[0].relative_to(folder)} and no {MANIFEST}")
     listed = set(manifest.read_text(encoding="utf-8", errors="replace").splitlines())
     for path in held:
-        if path != manifest and (path.is_symlink() or not path.is_file() or _line(folder, path) not in listed):
-            raise ForeignFolderError(folder, f"it holds {path.relative_to(folder)}, which leakbound did not leave so")
+        if path != manifest and (
+            path.is_symlink() or not path.is_file() or _line(folder, path) not in listed
+        ):
+            raise ForeignFolderError(
+                folder, f"it holds {path.relative_to(folder)}, which leakbound did not leave so"
+            )
 
 
 def write_manifest(folder: Path) -> None:
@@ -64,8 +69,8 @@ def _beside(folder: Path) -> Iterator[Path]:
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
 
-    The old one is moved aside first, to ``.NAME.before``; whoever is killed then finds it there, and the next call puts
-    it back.
+    The old one is moved aside first, to ``.NAME.before``; whoever is killed then finds it there, and the next
+    call puts it back.
 
     Raises:
         ForeignFolderError: As :func:`check_replaceable`.
@@ -80,7 +85,9 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         yield new
         write_manifest(new)
         check_replaceable(folder)  # what came meanwhile
-        if before.exists():  # whoever left it was killed before it was gone; what is half deleted would be foreign
+        if (
+            before.exists()
+        ):  # whoever left it was killed before it was gone; what is half deleted would be foreign
             before.rename(new.with_name("left"))
         if folder.exists():
             folder.rename(before)
@@ -97,7 +104,9 @@ def check_new(folder: Path) -> None:
     """
     taken = folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir())))
     if taken:
-        raise ValueError(f"{folder}: is there already. Name a folder that is missing or empty; nothing is overwritten.")
+        raise ValueError(
+            f"{folder}: is there already. Name a folder that is missing or empty; nothing is overwritten."
+        )
 
 
 @contextmanager

@@ -18,8 +18,8 @@ _IN_USE = ".lock"
 def scratch(path: Path) -> Iterator[Path]:
     """Path of a new file on the same disk, with the suffix of ``path``; removed at the end, unless it was moved away.
 
-    It lies in a folder of its own, because some libraries make temporary files next to what they write. The folder is
-    locked, so that :func:`sweep` knows that it is in use.
+    It lies in a folder of its own, because some libraries make temporary files next to what they write. The
+    folder is locked, so that :func:`sweep` knows that it is in use.
     """
     while True:
         folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -39,11 +39,13 @@ def scratch(path: Path) -> Iterator[Path]:
 def sweep(path: Path) -> None:
     """Remove the folders that killed writers of ``path`` left; those of living ones stay.
 
-    Without locks the two cannot be distinguished, and all of them stay. Others may have planted links and pipes there,
-    which are neither followed nor waited for.
+    Without locks the two cannot be distinguished, and all of them stay. Others may have planted links and
+    pipes there, which are neither followed nor waited for.
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
-    for folder in [found for found in path.parent.glob(".*") if left.fullmatch(found.name) and not found.is_symlink()]:
+    for folder in [
+        found for found in path.parent.glob(".*") if left.fullmatch(found.name) and not found.is_symlink()
+    ]:
         with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_planted) as lock:
             if locks.acquire(lock):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Seals: files that are whole or not there, and errors that name the file.
 
-Each file has a seal next to it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so that
-``sha256sum -c`` reads it. Readers compare before they use anything, and refuse a file without a seal unless the caller
-says ``sealed=False``: files that were published, or come from others, have none.
+Each file has a seal next to it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so
+that ``sha256sum -c`` reads it. Readers compare before they use anything, and refuse a file without a seal
+unless the caller says ``sealed=False``: files that were published, or come from others, have none.
 """
 
 import errno
@@ -27,16 +27,19 @@ _REPLACING = 0.1  # seconds within which a writer that has replaced a seal has r
 
 
 @contextmanager
-def atomic(path: Path | str, *, sealed: bool = True, private: bool = False, replace: bool = True) -> Iterator[Path]:
+def atomic(
+    path: Path | str, *, sealed: bool = True, private: bool = False, replace: bool = True
+) -> Iterator[Path]:
     """Temporary path that replaces ``path`` when the block ends well and vanishes when it does not.
 
-    Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole new one.
-    The seal comes first: a crash between the two leaves a file that does not match, never one that wrongly does. What
-    an earlier writer of the file left when it was killed vanishes as well.
+    Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole
+    new one. The seal comes first: a crash between the two leaves a file that does not match, never one that
+    wrongly does. What an earlier writer of the file left when it was killed vanishes as well.
 
     Args:
         path: The file to write.
-        sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold their own.
+        sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold
+            their own.
         private: Whether nobody but its owner may read it; else the umask says who may.
         replace: Whether a file that is there is replaced, also one that appears meanwhile.
 
@@ -117,14 +120,18 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
     for wait in (_REPLACING, 0.0):
         try:
             found = read(path)
-        except OSError as error:  # also for a folder, whose path may have no name that a seal could be called by
+        except (
+            OSError
+        ) as error:  # also for a folder, whose path may have no name that a seal could be called by
             raise DamagedFileError(path, error) from error
         seal = seal_of(path)
         try:
             with seal.open("rb") as file:
                 expected = file.read(_LONGEST_SEAL)
         except FileNotFoundError:
-            raise DamagedFileError(path, f"no checksum file {seal.name}, so its integrity cannot be verified") from None
+            raise DamagedFileError(
+                path, f"no checksum file {seal.name}, so its integrity cannot be verified"
+            ) from None
         except OSError as error:
             raise DamagedFileError(path, f"its seal: {error}") from error
         if expected == _seal_text(path, digest(found)).encode():

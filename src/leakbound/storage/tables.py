@@ -53,7 +53,9 @@ def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> p
     for name, kind in columns.items():
         if name not in rows.columns:
             raise other_file(path, f"it lacks the column {name}", command)
-        known = rows[name].dropna().infer_objects()  # a column without any value, e.g. of intervals, has no type
+        known = (
+            rows[name].dropna().infer_objects()
+        )  # a column without any value, e.g. of intervals, has no type
         if not (known.empty or checks[kind](known)):
             raise other_file(path, f"its column {name} holds no {kind}", command)
     return rows

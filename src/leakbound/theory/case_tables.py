@@ -1,9 +1,10 @@
 """Rows of the figures of Zeng et al. 2022 and of the general problem beyond them.
 
-Every table is tidy, with the columns ``mi_budget`` (ε, bits), ``variant`` (the noise), ``metric`` and ``value``, and
-others that a table needs. Metrics: ``utility`` and ``gain`` (utility minus budget), ``privacy``, ``excess`` (privacy
-minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``, ``noise_covariance``. ``method`` is the way
-to a value: ``closed_form``, ``determinants`` or ``search``; ``budget`` is the budget itself.
+Every table is tidy, with the columns ``mi_budget`` (ε, bits), ``variant`` (the noise), ``metric`` and
+``value``, and others that a table needs. Metrics: ``utility`` and ``gain`` (utility minus budget),
+``privacy``, ``excess`` (privacy minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``,
+``noise_covariance``. ``method`` is the way to a value: ``closed_form``, ``determinants`` or ``search``;
+``budget`` is the budget itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +44,9 @@ def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
         ValueError: If the configuration does not make this table.
     """
     if table not in settings.tables():
-        raise ValueError(f"table = {table!r}: the configuration makes {', '.join(settings.tables()) or 'none'}")
+        raise ValueError(
+            f"table = {table!r}: the configuration makes {', '.join(settings.tables()) or 'none'}"
+        )
     makers: dict[str, Callable[[Any, int], Rows]] = {
         "case1": _case1,
         "case2": _case2,
@@ -111,7 +114,11 @@ def _case3(settings: CorrelatedCase, seed: int) -> Rows:
         for least in settings.boxes:
             for variant in ("boxed", "boxed_printed"):
                 release = search_exchangeable_noise(
-                    signal, budget, as_printed=variant == "boxed_printed", least_variance=least, reach=settings.reach
+                    signal,
+                    budget,
+                    as_printed=variant == "boxed_printed",
+                    least_variance=least,
+                    reach=settings.reach,
                 )
                 labels = {**where, "variant": variant, "box": least, "method": "search"}
                 rows += _metrics(labels, _released(release, budget))
@@ -128,7 +135,9 @@ def _surface(settings: NoiseSurface, seed: int) -> Rows:
         best = {"search": search_exchangeable_noise(signal, budget).noise}
         if (optimum := cases.optimal_exchangeable_noise(signal, budget).noise) is not None:
             best["optimum"] = optimum
-        points = [(variant, noise, (n - 1) * noise.covariance / noise.variance) for variant, noise in best.items()]
+        points = [
+            (variant, noise, (n - 1) * noise.covariance / noise.variance) for variant, noise in best.items()
+        ]
         center = best.get("optimum", best["search"]).variance
         for variance in center * np.geomspace(0.2, 5.0, settings.points):
             for tilt in np.linspace(-0.96, 0.96, settings.points):
@@ -149,9 +158,10 @@ def _surface(settings: NoiseSurface, seed: int) -> Rows:
 def _general(settings: GeneralCase, seed: int) -> Rows:
     """Utility of the optimum and of simpler noise, with the cap of all mechanisms, for any covariance.
 
-    ``exchangeable`` parameters have unit variances, equal covariances and one budget, so that the closed form of case
-    3 is the answer; ``drawn`` ones depend on common factors by drawn loadings and have drawn budgets. ``mi_budget`` is
-    the mean of the budgets, ``share`` a utility's share of the cap, ``released`` the directions of the optimum.
+    ``exchangeable`` parameters have unit variances, equal covariances and one budget, so that the closed form
+    of case 3 is the answer; ``drawn`` ones depend on common factors by drawn loadings and have drawn budgets.
+    ``mi_budget`` is the mean of the budgets, ``share`` a utility's share of the cap, ``released`` the
+    directions of the optimum.
     """
     alike = Exchangeable(1.0, settings.common, settings.n_clients)
     rows: Rows = []
@@ -168,7 +178,9 @@ def _general(settings: GeneralCase, seed: int) -> Rows:
     return rows
 
 
-def _drawn(settings: GeneralCase, seed: int, replica: int) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
+def _drawn(
+    settings: GeneralCase, seed: int, replica: int
+) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
     """A covariance of unit variances, and budgets in units of their mean."""
     generator = numpy_generator(seed, "theory", "general", replica)
     loadings = generator.normal(size=(settings.n_clients, settings.factors))
@@ -194,7 +206,9 @@ def _solved(where: Mapping[str, Any], problem: general.Problem) -> Rows:
         utilities["closed_form"] = general.release_utility_bits(signal, closed)
     rows: Rows = []
     for variant, utility in utilities.items():
-        rows += _metrics({**where, "variant": variant}, {"utility": utility, "share": utility / utilities["cap"]})
+        rows += _metrics(
+            {**where, "variant": variant}, {"utility": utility, "share": utility / utilities["cap"]}
+        )
     return rows + _metrics({**where, "variant": "optimum"}, {"released": float(optimum.released)})
 
 

@@ -48,23 +48,26 @@ def common_noise_utility_bits(variances: Float[np.ndarray, " n"], mi_budget_bits
 def own_noise_variances(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> Float[np.ndarray, " n"]:
     """Find the noise variance of each client in case 1 that spends exactly its budget, s_i / (2^{2ε} − 1).
 
-    A common variance protects all but the client of largest variance more than was asked. With this noise the utility
-    is ε, the most that is possible without dependence.
+    A common variance protects all but the client of largest variance more than was asked. With this noise the
+    utility is ε, the most that is possible without dependence.
     """
     _check_variances(variances)
     return variances / allowed_ratio(mi_budget_bits)
 
 
-def independent_noise(signal: Exchangeable, mi_budget_bits: float, *, as_printed: bool = False) -> Exchangeable:
+def independent_noise(
+    signal: Exchangeable, mi_budget_bits: float, *, as_printed: bool = False
+) -> Exchangeable:
     """Find the least independent noise of case 2 that keeps the budget where parameters depend on each other.
 
-    σ² = v / (2^{2ε} − 1), where v = σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) is a client's variance once all others
-    are known.
+    σ² = v / (2^{2ε} − 1), where v = σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) is a client's variance once
+    all others are known.
 
     Args:
         signal: Covariance of the clients' parameters.
         mi_budget_bits: ε.
-        as_printed: With the sign of the paper, σ_m² + (n − 1) σ_k⁴ / …, which adds more noise than the budget asks for.
+        as_printed: With the sign of the paper, σ_m² + (n − 1) σ_k⁴ / …, which adds more noise than the budget
+            asks for.
 
     Source:
         Zeng et al. 2022, Theorem 2 and Eq. (14). The correct sign follows from their own Eq. (13).
@@ -96,10 +99,11 @@ class ExchangeableOptimum:
 def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> ExchangeableOptimum:
     """Find the exchangeable noise of greatest utility of case 3 that keeps every client within its budget.
 
-    In the noise's precisions q_a = 1/z_a and q_b = 1/z_b the budget is linear, q_a + (n − 1) q_b <= n (2^{2ε} − 1)/v,
-    and the utility concave: water-filling over two eigenvalues, q_j = 1/level − 1/x_j where that is positive, else 0.
-    Above the threshold 1/z_j = 2^{2ε}/v − 1/x_j: given the release, the clients are independent, and the utility is
-    ε + DTC/n, its cap for any mechanism. Below it only the larger mode is released.
+    In the noise's precisions q_a = 1/z_a and q_b = 1/z_b the budget is linear, q_a + (n − 1) q_b <= n (2^{2ε}
+    − 1)/v, and the utility concave: water-filling over two eigenvalues, q_j = 1/level − 1/x_j where that is
+    positive, else 0. Above the threshold 1/z_j = 2^{2ε}/v − 1/x_j: given the release, the clients are
+    independent, and the utility is ε + DTC/n, its cap for any mechanism. Below it only the larger mode is
+    released.
 
     Args:
         signal: Covariance of the clients' parameters.

@@ -1,15 +1,17 @@
 """The best Gaussian release within a budget for each client, where the closed form does not exist, with a certificate.
 
-maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel with a
-power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w, Σ_X = LLᵀ, and
-s_j, V the eigenvalues and eigenvectors of D^{-½} Σ_X D^{-½}, here from singular values of D^{-½} L, which keep the
-digits of directions that are released little, next to others that are released a lot,
+maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel
+with a power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w,
+Σ_X = LLᵀ, and s_j, V the eigenvalues and eigenvectors of D^{-½} Σ_X D^{-½}, here from singular values of
+D^{-½} L, which keep the digits of directions that are released little, next to others that are released a
+lot,
 
     g(w) = ½ Σ_{s_j > 1} [ln s_j − 1 + 1/s_j] + ½ Σ_i w_i P_i,   Q(w) = D^{-½} V diag(1 − 1/s)₊ Vᵀ D^{-½},
 
-and its gradient is ½ (P − diag Q(w)). Newton's method with conjugate gradients (a product with the Hessian costs two
-of matrices) starts at w_i = v_i/2^{2ε_i}, which solves the problem wherever the closed form exists. Q(w) with its rows
-and columns rescaled to Q_ii = P_i is feasible, so g(w) minus its value bounds how far it is from the optimum.
+and its gradient is ½ (P − diag Q(w)). Newton's method with conjugate gradients (a product with the Hessian
+costs two of matrices) starts at w_i = v_i/2^{2ε_i}, which solves the problem wherever the closed form exists.
+Q(w) with its rows and columns rescaled to Q_ii = P_i is feasible, so g(w) minus its value bounds how far it
+is from the optimum.
 """
 
 from __future__ import annotations

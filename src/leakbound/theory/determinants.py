@@ -1,8 +1,8 @@
 """Utility and privacy of a release by determinants of whole covariances: slow, general, independent of closed forms.
 
-The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise. ``signal`` is Σ_X, positive
-definite, ``noise`` is Σ_Z, positive definite, both float64, and ``client`` is i, from 0. Functions raise a
-``ValueError`` where a covariance is not positive definite, or there is no such client.
+The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise. ``signal`` is Σ_X,
+positive definite, ``noise`` is Σ_Z, positive definite, both float64, and ``client`` is i, from 0. Functions
+raise a ``ValueError`` where a covariance is not positive definite, or there is no such client.
 """
 
 import numpy as np
@@ -34,7 +34,9 @@ def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
     return 0.5 * (log_determinant(joint) - log_determinant(others_covariance) - log_determinant(noise)) / BIT
 
 
-def unconditional_leak_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
+def unconditional_leak_bits(
+    signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int
+) -> float:
     """Compute I(X_i; Yⁿ), information about a client for somebody without side information, of at least two clients."""
     _others(len(signal), client)
     cross = signal[:, [client]]

@@ -1,7 +1,7 @@
 """Covariances that treat all clients alike, and the information in a release of them, in closed form.
 
-Such a matrix has two eigenvalues: a + (n − 1) b for all clients moving together, and a − b, n − 1 times, for their
-differences. Everything in cases 2 and 3 of Zeng et al. 2022 follows from these two numbers.
+Such a matrix has two eigenvalues: a + (n − 1) b for all clients moving together, and a − b, n − 1 times, for
+their differences. Everything in cases 2 and 3 of Zeng et al. 2022 follows from these two numbers.
 """
 
 import math
@@ -62,7 +62,9 @@ class Exchangeable:
 
     def matrix(self) -> Float[np.ndarray, "n n"]:
         """Make the covariance itself, float64."""
-        return np.full((self.n_clients, self.n_clients), self.covariance) + self.difference * np.eye(self.n_clients)
+        return np.full((self.n_clients, self.n_clients), self.covariance) + self.difference * np.eye(
+            self.n_clients
+        )
 
     @property
     def dual_total_correlation_bits(self) -> float:
@@ -78,8 +80,8 @@ class Exchangeable:
 class Release:
     """Parameters of clients with noise of the same form, Yⁿ = Xⁿ + Zⁿ.
 
-    Below, x_a and x_b are the eigenvalues of the parameters, z_a and z_b those of the noise, and v is the conditional
-    variance of the parameters.
+    Below, x_a and x_b are the eigenvalues of the parameters, z_a and z_b those of the noise, and v is the
+    conditional variance of the parameters.
 
     Args:
         signal: Covariance of the clients' parameters.
@@ -121,7 +123,9 @@ class Release:
             Zeng et al. 2022, Eqs. (18) and (27).
         """
         signal, noise, n = self.signal, self.noise, self.signal.n_clients
-        total = math.log1p(signal.joint / noise.joint) + (n - 1) * math.log1p(signal.difference / noise.difference)
+        total = math.log1p(signal.joint / noise.joint) + (n - 1) * math.log1p(
+            signal.difference / noise.difference
+        )
         return 0.5 * total / n / BIT
 
     @property

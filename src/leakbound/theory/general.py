@@ -1,12 +1,12 @@
 """Any covariance of the parameters, a budget for each client: the cap of every mechanism, and noise that meets it.
 
-For every distribution of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so that the
-utility is at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is what the parameters
-share. Gaussian noise that leaves the parameters independent given the release attains it: Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) −
-Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
+For every distribution of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so
+that the utility is at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is
+what the parameters share. Gaussian noise that leaves the parameters independent given the release attains it:
+Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
 
-Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive semidefinite.
-Both are float64.
+Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive
+semidefinite. Both are float64.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ class Problem:
         mi_budgets_bits: ε_i of each client, in (0, 500].
 
     Raises:
-        ValueError: If Σ_X is no positive definite covariance, or budgets are outside or not one for each client.
+        ValueError: If Σ_X is no positive definite covariance, or budgets are outside or not one for each
+            client.
     """
 
     signal: Float[np.ndarray, "n n"]
@@ -89,8 +90,8 @@ def independent_noise_variances(problem: Problem) -> Float[np.ndarray, " n"]:
 def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
     """Find the exchangeable Q of greatest utility within every client's budget: case 3 for any covariance.
 
-    All clients have the same Q_ii, so the least of the allowed powers holds for all. The one free variable is the share
-    of it that goes to all clients moving together, and the utility is concave in it.
+    All clients have the same Q_ii, so the least of the allowed powers holds for all. The one free variable is
+    the share of it that goes to all clients moving together, and the utility is concave in it.
 
     Returns:
         Q = q_b I + (q_a − q_b) 11ᵀ/n with (q_a + (n − 1) q_b)/n = min_i P_i, positive semidefinite.
@@ -135,8 +136,8 @@ def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "
     """Invert a positive definite Q: Σ_Z = Q⁻¹.
 
     Raises:
-        ValueError: If Q is singular: some direction has infinite noise. Release Y = A X + N(0, I) instead, with A from
-            :func:`release_matrix`.
+        ValueError: If Q is singular: some direction has infinite noise. Release Y = A X + N(0, I) instead,
+            with A from :func:`release_matrix`.
     """
     try:
         return _inverse(precision)

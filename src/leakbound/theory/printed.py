@@ -1,8 +1,8 @@
 """Determinants behind the privacy of case 3, and what Zeng et al. 2022 print for them in Eqs. (22) and (24).
 
 |Cov(Yⁿ, X⁻ⁱ)| factors into (σ_m² − σ_k²)^{n−2} (σ² − σ_e²)^{n−2} and a bracket. The printed bracket A + B + C + D is
-right for independent parameters only. With it as the constraint the search for the best noise has no solution, and
-returns the edge of whatever region it searches.
+right for independent parameters only. With it as the constraint the search for the best noise has no
+solution, and returns the edge of whatever region it searches.
 """
 
 import math

@@ -13,7 +13,10 @@ from leakbound.theory.printed import printed_argument
 
 _SLACK = 1e-9  # of the constraints, in bits or as a share of 2^(2ε)
 _EDGE = 1.0 - 1e-9  # how close to the edge of covariances the region reaches
-_FLOOR, _CEILING = 1e-3, 1e4  # of σ², in units of what independent noise needs and of the parameters' variance
+_FLOOR, _CEILING = (
+    1e-3,
+    1e4,
+)  # of σ², in units of what independent noise needs and of the parameters' variance
 
 
 def search_exchangeable_noise(
@@ -26,23 +29,25 @@ def search_exchangeable_noise(
 ) -> Release:
     """Search exchangeable noise of greatest utility within a budget, by quadratic programming from several starts.
 
-    Over ln σ² and r = (n − 1) σ_e²/σ². The true optimum has a closed form, so this serves to check it, and to see what
-    a search makes of the printed constraint, or of a region that leaves the optimum out.
+    Over ln σ² and r = (n − 1) σ_e²/σ². The true optimum has a closed form, so this serves to check it, and to
+    see what a search makes of the printed constraint, or of a region that leaves the optimum out.
 
     Args:
         signal: Covariance of the clients' parameters.
         mi_budget_bits: ε, in (0, 500].
-        as_printed: With the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the correct one.
+        as_printed: With the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the
+            correct one.
         least_variance: Lower end of the region for σ². By default one that leaves the optimum in.
-        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise. By
-            default every r that a covariance can have.
+        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise.
+            By default every r that a covariance can have.
 
     Returns:
-        The release with the best noise that met the constraint. Its ``privacy_bits`` is the true figure, whatever
-        constraint the search was given.
+        The release with the best noise that met the constraint. Its ``privacy_bits`` is the true figure,
+        whatever constraint the search was given.
 
     Raises:
-        ValueError: If ε, ``least_variance`` or ``reach`` is outside, or no start led to noise within the constraint.
+        ValueError: If ε, ``least_variance`` or ``reach`` is outside, or no start led to noise within the
+            constraint.
 
     Source:
         Zeng et al. 2022, Section 3.3, where a solver's default settings are used. Start and region are not stated.
@@ -56,7 +61,9 @@ def search_exchangeable_noise(
         raise ValueError(f"least_variance = {least}: between 0 and {_CEILING * signal.variance:g}")
     program = _Program(signal, mi_budget_bits, as_printed)
     low, high = (-_EDGE, _EDGE * (signal.n_clients - 1)) if reach is None else (-reach, reach)
-    region = optimize.Bounds([math.log(least), low], [math.log(_CEILING * signal.variance), high], keep_feasible=True)
+    region = optimize.Bounds(
+        [math.log(least), low], [math.log(_CEILING * signal.variance), high], keep_feasible=True
+    )
     releases = [
         program.solve(np.array([math.log(start), r]), region)
         for start in np.geomspace(max(least, needed / 4.0), 4.0 * max(signal.conditional_variance, least), 4)
@@ -64,7 +71,9 @@ def search_exchangeable_noise(
     ]
     allowed = [release for release in releases if program.room(release).min() >= -_SLACK]
     if not allowed:
-        raise ValueError(f"no start led to noise within the constraint for ε = {mi_budget_bits} bits; widen the region")
+        raise ValueError(
+            f"no start led to noise within the constraint for ε = {mi_budget_bits} bits; widen the region"
+        )
     return max(allowed, key=lambda release: release.utility_bits)
 
 

@@ -1,8 +1,9 @@
 """MLflow's Flask application, cut down to what runs need: what `mlflow server --app-name leakbound` serves.
 
-MLflow's own one trusts every page that this machine serves to a browser, lets clients say where on the server's disk
-artifacts are, and calls addresses that clients name. Here a request is refused unless it is for one of the few routes
-that jobs and pages use, comes from the server's own pages or from no page, and leaves places to the server.
+MLflow's own one trusts every page that this machine serves to a browser, lets clients say where on the
+server's disk artifacts are, and calls addresses that clients name. Here a request is refused unless it is for
+one of the few routes that jobs and pages use, comes from the server's own pages or from no page, and leaves
+places to the server.
 """
 
 import os
@@ -78,7 +79,9 @@ def guarded(app: Flask) -> Flask:
     """MLflow's application that looks at each request before anything else does, and reads its own folder only."""
     from mlflow.server import handlers
 
-    opening = "_get_artifact_repository_for_uri"  # the one function that MLflow opens the artifacts of a run by
+    opening = (
+        "_get_artifact_repository_for_uri"  # the one function that MLflow opens the artifacts of a run by
+    )
     setattr(handlers, opening, _only_inside(getattr(handlers, opening)))
     app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check(app))
     return app
@@ -125,7 +128,9 @@ def _served(app: Flask, rule: str, endpoint: str) -> bool:
         return request.method in ("GET", "HEAD", "PUT")
     if request.method == "OPTIONS":
         return False
-    return called in _READ | _WRITTEN or app.view_functions[endpoint].__module__.startswith("mlflow.server.auth")
+    return called in _READ | _WRITTEN or app.view_functions[endpoint].__module__.startswith(
+        "mlflow.server.auth"
+    )
 
 
 def _asked_location() -> bool:

@@ -53,7 +53,11 @@ def _setting(facts: RunFacts) -> str:
     level = f" at {facts.level_label}" if facts.level_label else ""
     defense = "no defense" if facts.defense == "none" else f"the defense {facts.defense}{level}"
     count = f"{facts.replicas} {'replica' if facts.replicas == 1 else 'replicas'}"
-    work = f"trained for {facts.rounds:,} rounds, batch size {facts.batch_size}" if facts.rounds else "not trained"
+    work = (
+        f"trained for {facts.rounds:,} rounds, batch size {facts.batch_size}"
+        if facts.rounds
+        else "not trained"
+    )
     return f"{facts.model} on {facts.dataset} with {defense}, {work}: {count}."
 
 

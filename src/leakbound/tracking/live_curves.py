@@ -20,8 +20,8 @@ _LOGGER = logging.getLogger(__name__)
 class LiveCurves:
     """Daemon thread that sends the curves so far now and then. It does nothing without a server.
 
-    Its values carry the time at which they were first seen, not that of any file: they are a view for the moment, and
-    ``push`` deletes it when the finished run arrives.
+    Its values carry the time at which they were first seen, not that of any file: they are a view for the
+    moment, and ``push`` deletes it when the finished run arrives.
 
     Args:
         uri: Tracking address; only ``http`` and ``https`` are watched live.

@@ -52,8 +52,8 @@ def send_pending(folder: Path, uri: str, *, everything: bool = False) -> list[Ou
         everything: Whether to push stored records too, e.g. to fill a new store.
 
     Returns:
-        One outcome for each record that was to be sent, and for each file that cannot be read. When the store stops
-        answering, the rest is pending without being tried.
+        One outcome for each record that was to be sent, and for each file that cannot be read. When the store
+        stops answering, the rest is pending without being tried.
 
     Raises:
         ValueError: If ``uri`` can never keep runs.
@@ -86,7 +86,9 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
     kept = record.to_dict(marker.parent)
     value = {"status": outcome.status, "reason": outcome.reason, "place": place, "record": kept}
     with atomic(marker) as temporary:
-        temporary.write_text(json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8"
+        )
     return outcome
 
 

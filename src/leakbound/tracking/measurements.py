@@ -24,7 +24,8 @@ class Measurement:
     """One value of one replica.
 
     Attributes:
-        kind: ``curve`` of the training, ``score`` of an attack, or ``interval``: an end of a score's interval.
+        kind: ``curve`` of the training, ``score`` of an attack, or ``interval``: an end of a score's
+            interval.
         replica: Number of the replica; ``ALL_REPLICAS`` for a value of all together.
         point: The value, its name, step and time.
     """
@@ -74,7 +75,9 @@ def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int)
         yield Measurement("curve", int(row.replica), point)
 
 
-def score_values(source: str, rows: pd.DataFrame, end: int, over_units: Mapping[str, str]) -> Iterator[Measurement]:
+def score_values(
+    source: str, rows: pd.DataFrame, end: int, over_units: Mapping[str, str]
+) -> Iterator[Measurement]:
     """One value for each metric, the one for all units or the summary over them, and its interval if known.
 
     Args:

@@ -10,7 +10,14 @@ import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
 from leakbound.tracking.headlines import headlines, run_summary
-from leakbound.tracking.measurements import ALL_REPLICAS, Measurement, curve_values, means, metric_name, score_values
+from leakbound.tracking.measurements import (
+    ALL_REPLICAS,
+    Measurement,
+    curve_values,
+    means,
+    metric_name,
+    score_values,
+)
 from leakbound.tracking.run_facts import RunFacts
 from leakbound.tracking.run_records import Artifact, DataInput, Point, RunRecord, RunStatus
 
@@ -38,12 +45,16 @@ class _Job:
     diverged: set[int]
     rates: Mapping[int, float]
 
-    def record(self, key: str, name: str, points: Sequence[Point], *, failed: bool, **content: Any) -> RunRecord:
+    def record(
+        self, key: str, name: str, points: Sequence[Point], *, failed: bool, **content: Any
+    ) -> RunRecord:
         """The run with some points, which open with the headlines unless the run failed."""
         status: RunStatus = "FAILED" if failed else "FINISHED"
         metrics = tuple(points) if failed else (*headlines(points), *points)
         experiment = self.facts.experiment
-        return RunRecord(key, experiment, name, self.start, self.end, status=status, metrics=metrics, **content)
+        return RunRecord(
+            key, experiment, name, self.start, self.end, status=status, metrics=metrics, **content
+        )
 
     def child(self, replica: int) -> RunRecord:
         """The run of one replica; of a diverged one, its curves as far as they are finite."""
@@ -72,20 +83,22 @@ def describe_run(
 ) -> RunRecord:
     """Describe a finished job, federated or not, as an MLflow run: means and spread over replicas, a child for each.
 
-    A value that is not finite is no measurement and is left out. If a replica diverged, the run is FAILED and shows
-    curves as far as all replicas have them, but no mean of its scores: it is never mixed into a result.
+    A value that is not finite is no measurement and is left out. If a replica diverged, the run is FAILED and
+    shows curves as far as all replicas have them, but no mean of its scores: it is never mixed into a result.
 
     Args:
         facts: Name of the run, and all that it is found by.
         curves: Rows (replica, step, metric, value) of its training. None for an untrained network.
-        scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit, metric,
-            value, and optionally low, high); unit -1 stands for all units, replica -1 for all replicas.
-        provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if known
-            ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy events) and
-            ``diverged`` (one flag for each replica).
+        scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit,
+            metric, value, and optionally low, high); unit -1 stands for all units, replica -1 for all
+            replicas.
+        provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if
+            known ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy
+            events) and ``diverged`` (one flag for each replica).
         channel: Facts about the channel, as :func:`channel_facts` gives them.
         files: Artifacts.
-        over_units: Source to the summary of its rows over units, by pandas' name for it; all others have their mean.
+        over_units: Source to the summary of its rows over units, by pandas' name for it; all others have
+            their mean.
 
     Raises:
         ValueError: If the provenance does not say when the job ran.
@@ -107,7 +120,8 @@ def describe_run(
         failed=bool(diverged),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
-        tags=_tags(facts, provenance, diverged) | _summary_tags(facts, provenance, points, failed=bool(diverged)),
+        tags=_tags(facts, provenance, diverged)
+        | _summary_tags(facts, provenance, points, failed=bool(diverged)),
         artifacts=tuple(map(Artifact.of, files)),
         data=tuple(_data(facts, provenance)),
         children=tuple(map(job.child, replicas)),
@@ -115,7 +129,11 @@ def describe_run(
 
 
 def describe_figures(
-    preset: str, files: Sequence[Path], root: Path, claims: Mapping[str, int], tags: Mapping[str, str] | None = None
+    preset: str,
+    files: Sequence[Path],
+    root: Path,
+    claims: Mapping[str, int],
+    tags: Mapping[str, str] | None = None,
 ) -> RunRecord:
     """The MLflow run that keeps all figures, tables and verdicts of a configuration.
 
@@ -140,7 +158,9 @@ def describe_figures(
         end=end,
         about=f"Figures, tables and verdicts on claims under preset {preset}",
         tags={"preset": preset, "mlflow.source.name": "leakbound", **(tags or {})},
-        metrics=tuple(Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())),
+        metrics=tuple(
+            Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())
+        ),
         artifacts=tuple(
             Artifact.of(path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files
         ),
@@ -176,7 +196,9 @@ def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
     return start, start + round(float(provenance.get("seconds", 0.0)) * 1000)
 
 
-def _params(facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]) -> dict[str, str]:
+def _params(
+    facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]
+) -> dict[str, str]:
     """Settings as text, without what the run does not have."""
     events = provenance.get("events") or [{}]
     candidates = sorted({one["learning_rate"] for one in provenance.get("rates", ())})
@@ -198,7 +220,10 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
     """All that a run is found by."""
     return _texts(
         {
-            **{name: getattr(facts, name) for name in ("slug", "preset", "dataset", "model", "defense", "level")},
+            **{
+                name: getattr(facts, name)
+                for name in ("slug", "preset", "dataset", "model", "defense", "level")
+            },
             "paper": ",".join(facts.papers),
             "figures": ",".join(facts.figures),
             "diverged_replicas": ",".join(map(str, sorted(diverged))),

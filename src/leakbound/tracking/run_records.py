@@ -110,11 +110,18 @@ class RunRecord:
         for point in self.metrics:
             metrics[point.key].append([point.step, point.timestamp, point.value])
         artifacts = [
-            {**vars(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()} for item in self.artifacts
+            {**vars(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()}
+            for item in self.artifacts
         ]
         children = [child.to_dict(folder) for child in self.children]
         data = [vars(one) for one in self.data]
-        return {**vars(self), "metrics": dict(metrics), "artifacts": artifacts, "data": data, "children": children}
+        return {
+            **vars(self),
+            "metrics": dict(metrics),
+            "artifacts": artifacts,
+            "data": data,
+            "children": children,
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], folder: Path) -> RunRecord:
@@ -125,8 +132,11 @@ class RunRecord:
             for step, timestamp, value in points
         )
         artifacts = tuple(
-            Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))}) for item in values["artifacts"]
+            Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))})
+            for item in values["artifacts"]
         )
         data = tuple(DataInput(**one) for one in values["data"])
         children = tuple(cls.from_dict(child, folder) for child in values["children"])
-        return cls(**{**values, "metrics": metrics, "artifacts": artifacts, "data": data, "children": children})
+        return cls(
+            **{**values, "metrics": metrics, "artifacts": artifacts, "data": data, "children": children}
+        )

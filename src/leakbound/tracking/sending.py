@@ -12,7 +12,16 @@ from urllib.parse import urlsplit
 from leakbound.storage import file_hash
 from leakbound.tracking.headlines import BRIEF, HEADLINES
 from leakbound.tracking.run_records import Artifact, DataInput, Point, RunRecord
-from leakbound.tracking.store import connect, failures, is_server, may_pass, patient, reason, sqlite_file, writing
+from leakbound.tracking.store import (
+    connect,
+    failures,
+    is_server,
+    may_pass,
+    patient,
+    reason,
+    sqlite_file,
+    writing,
+)
 
 _LOGGER = logging.getLogger(__name__)
 KEY = "leakbound.key"
@@ -22,7 +31,9 @@ PARENT = "mlflow.parentRunId"
 _CONTEXT = "mlflow.data.context"
 VIEW = "leakbound"
 """Share key of the view that the runs of an experiment open with."""
-_COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [f"metrics.`{BRIEF}/{one}`" for one in HEADLINES]
+_COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [
+    f"metrics.`{BRIEF}/{one}`" for one in HEADLINES
+]
 _VIEW = {
     "orderByKey": "tags.`mlflow.runName`",
     "orderByAsc": True,
@@ -59,12 +70,13 @@ def live_key(key: str) -> str:
 def push(record: RunRecord, uri: str) -> RunPlace:
     """Make the run of ``record`` stand in the store once, with exactly the record's values.
 
-    A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key and other
-    content is deleted (MLflow keeps it in its bin) and made again, so the store never shows values that no file holds.
+    A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key
+    and other content is deleted (MLflow keeps it in its bin) and made again, so the store never shows values
+    that no file holds.
 
-    A store that does not answer at all is given up at once. One that has answered and then fails, as a server does that
-    restarts or has too much to do, is tried again after a pause: that can double nothing, because each attempt looks
-    first for what is there.
+    A store that does not answer at all is given up at once. One that has answered and then fails, as a server
+    does that restarts or has too much to do, is tried again after a pause: that can double nothing, because
+    each attempt looks first for what is there.
 
     Args:
         record: The run.
@@ -80,10 +92,14 @@ def push(record: RunRecord, uri: str) -> RunPlace:
     """
     for artifact in record.artifacts:
         if not artifact.path.is_file() or file_hash(artifact.path) != artifact.sha256:
-            raise OutdatedRecordError(f"{artifact.path}: changed or gone since this run was recorded; log it again")
+            raise OutdatedRecordError(
+                f"{artifact.path}: changed or gone since this run was recorded; log it again"
+            )
     with writing(uri):
         pushing = _Push(record, uri)
-        for pause in () if sqlite_file(uri) else _PAUSES:  # whoever holds a file's lock has nobody to wait for
+        for pause in (
+            () if sqlite_file(uri) else _PAUSES
+        ):  # whoever holds a file's lock has nobody to wait for
             try:
                 return pushing.attempt()
             except failures() as error:
@@ -126,7 +142,9 @@ class _Push:
             return str(run.info.run_id)
         made = run is None
         if run is None:
-            tags = {**record.tags, KEY: record.key, CONTENT: record.content} | ({PARENT: parent} if parent else {})
+            tags = {**record.tags, KEY: record.key, CONTENT: record.content} | (
+                {PARENT: parent} if parent else {}
+            )
             run = client.create_run(experiment, start_time=record.start, tags=tags, run_name=record.name)
             if parent is None:
                 self._made.add(str(run.info.run_id))
@@ -139,7 +157,9 @@ class _Push:
             _send_files(client, run_id, record, self._uri)
             client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
         client.set_terminated(run_id, record.status, record.end)
-        if made and self._shared:  # another writer, or a lost answer of an attempt before, may have made the same run
+        if (
+            made and self._shared
+        ):  # another writer, or a lost answer of an attempt before, may have made the same run
             return self._bring(client, experiment, record, parent)
         return str(run_id)
 
@@ -156,9 +176,8 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
 
     place = str(client.get_run(run_id).info.artifact_uri)
     if is_server(uri) and not _is_on(uri, place):
-        refusal = (
-            f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself"
-        )
+        refusal = f"the server names {place!r}, on this machine or another, for a run's files"
+        refusal += ": it must serve them itself"
         raise MlflowException(f"{refusal} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
     repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was looked at
     for artifact in record.artifacts:
@@ -179,8 +198,8 @@ def _is_on(uri: str, place: str) -> bool:
 def _put(home: str, artifact: Artifact) -> None:
     """Send a file to a server.
 
-    MLflow's own way sends large ones wherever the server says, and takes a redirection that it does not follow for
-    success.
+    MLflow's own way sends large ones wherever the server says, and takes a redirection that it does not
+    follow for success.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
@@ -191,7 +210,9 @@ def _put(home: str, artifact: Artifact) -> None:
         answer = http_request(get_default_host_creds(home), name, "PUT", data=content, allow_redirects=False)
     augmented_raise_for_status(answer)
     if answer.status_code != HTTPStatus.OK:
-        raise MlflowException(f"the server answers {answer.status_code} to a file, and redirections are not followed")
+        raise MlflowException(
+            f"the server answers {answer.status_code} to a file, and redirections are not followed"
+        )
 
 
 def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
@@ -210,7 +231,9 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         database = sqlite_file(uri)
-        artifacts = database and (database.parent / "mlartifacts" / name).as_uri()  # other stores decide themselves
+        artifacts = (
+            database and (database.parent / "mlartifacts" / name).as_uri()
+        )  # other stores decide themselves
         try:
             return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
         except MlflowException:
@@ -225,7 +248,8 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
 def pages(uri: str, preset: str) -> dict[str, str]:
     """Experiments of a preset in a database, and the part of their pages' address that follows the server's.
 
-    Runs come with columns for accuracy, leakage and attacks, means over replicas alone, sorted by defense and level.
+    Runs come with columns for accuracy, leakage and attacks, means over replicas alone, sorted by defense and
+    level.
     """
     found = {}
     with writing(uri):
@@ -233,7 +257,9 @@ def pages(uri: str, preset: str) -> dict[str, str]:
         for one in client.search_experiments(order_by=["name"]):
             if one.name.startswith(f"{preset}/"):
                 view = "" if one.name.endswith("/figures") else f"&viewStateShareKey={VIEW}"
-                found[one.name] = f"/#/experiments/{one.experiment_id}/runs?workflowType=machine_learning{view}"
+                found[one.name] = (
+                    f"/#/experiments/{one.experiment_id}/runs?workflowType=machine_learning{view}"
+                )
     return found
 
 

@@ -18,7 +18,12 @@ from leakbound.tracking.store import failures, is_database, reason, sqlite_file,
 PASSWORD = "LEAKBOUND_TRACKING_PASSWORD"
 """Environment variable with the administrator's password, read when accounts are first made."""
 _SHORTEST_PASSWORD = 12  # characters, as MLflow has it
-_PRIVATE = ("MLFLOW_", "_MLFLOW_", "GUNICORN_", "LEAKBOUND_TRACKING_")  # of the user as a client, or against the below
+_PRIVATE = (
+    "MLFLOW_",
+    "_MLFLOW_",
+    "GUNICORN_",
+    "LEAKBOUND_TRACKING_",
+)  # of the user as a client, or against the below
 _EVERYWHERE = ("0.0.0.0", "::")
 # Under its default server MLflow mounts an assistant that carries out commands for any client on this machine. Workers
 # have minutes, as they start slowly on a busy machine and files may be large.
@@ -87,14 +92,18 @@ def server_words(artifacts: Path, host: str, port: int, workers: int, *, passwor
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"--host {host} --port {port}: cannot be listened on ({error}); give another") from error
+        raise ValueError(
+            f"--host {host} --port {port}: cannot be listened on ({error}); give another"
+        ) from error
     words = [sys.executable, "-m", "mlflow", "server", "--host", bracketed(host), "--port", str(port)]
     words += ["--workers", str(workers), f"--gunicorn-opts={_GUNICORN}", "--serve-artifacts"]
     words += ["--artifacts-destination", str(artifacts.absolute())]
     return [*words, "--app-name", "leakbound" if passwords else "leakbound-without-passwords"]
 
 
-def server_environment(database: str, artifacts: Path, host: str, port: int, names: Sequence[str]) -> dict[str, str]:
+def server_environment(
+    database: str, artifacts: Path, host: str, port: int, names: Sequence[str]
+) -> dict[str, str]:
     """Environment of a server: the address of its database, and the only names by which clients may call it.
 
     Raises:
@@ -133,7 +142,9 @@ def given_password(admin: str) -> str | None:
         raise ValueError(f"--admin {admin!r}: may hold letters, digits and . @ - _ only")
     password = os.environ.get(PASSWORD)
     if password is not None and len(password) < _SHORTEST_PASSWORD:
-        raise ValueError(f"{PASSWORD}: has {len(password)} characters; it needs at least {_SHORTEST_PASSWORD}")
+        raise ValueError(
+            f"{PASSWORD}: has {len(password)} characters; it needs at least {_SHORTEST_PASSWORD}"
+        )
     return password
 
 
@@ -160,7 +171,9 @@ def prepare_folder(folder: Path) -> None:
     folder.chmod(0o700)
 
 
-def prepare_accounts(folder: Path, admin: str, password: str | None, environment: dict[str, str]) -> dict[str, str]:
+def prepare_accounts(
+    folder: Path, admin: str, password: str | None, environment: dict[str, str]
+) -> dict[str, str]:
     """Environment of a server that asks for passwords, whose accounts are there; the first administrator gets one.
 
     Args:
@@ -172,7 +185,9 @@ def prepare_accounts(folder: Path, admin: str, password: str | None, environment
     Raises:
         ValueError: If MLflow cannot make the account.
     """
-    accounts, settings, kept = (folder.absolute() / name for name in ("accounts.db", "accounts.ini", "admin-password"))
+    accounts, settings, kept = (
+        folder.absolute() / name for name in ("accounts.db", "accounts.ini", "admin-password")
+    )
     database = str(accounts).replace("%", "%%")  # a sign of its own in such files
     settings.write_text(_ACCOUNTS.format(database=database, admin=admin), encoding="utf-8")
     if password is None:
@@ -185,10 +200,16 @@ def prepare_accounts(folder: Path, admin: str, password: str | None, environment
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),  # the same for all workers
         **({} if password is None else {"MLFLOW_AUTH_ADMIN_PASSWORD": password}),
     }
-    making = [sys.executable, "-c", "from mlflow.server import auth; auth.bootstrap_admin_user()"]  # before workers do
+    making = [
+        sys.executable,
+        "-c",
+        "from mlflow.server import auth; auth.bootstrap_admin_user()",
+    ]  # before workers do
     done = subprocess.run(making, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ValueError(f"{accounts}: MLflow cannot make the account of {admin} in it: {done.stderr[-500:].strip()}")
+        raise ValueError(
+            f"{accounts}: MLflow cannot make the account of {admin} in it: {done.stderr[-500:].strip()}"
+        )
     return environment
 
 

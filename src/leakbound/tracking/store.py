@@ -64,8 +64,8 @@ def writing(uri: str) -> AbstractContextManager[None]:
 def connect(uri: str) -> Any:
     """MLflow client that gives up at once on a dead server and after seconds on one that hangs.
 
-    A SQLite file that is not there is made, with all its tables or not at all; hold :func:`writing` for that. Values
-    that the environment sets already for MLflow's own variables stay.
+    A SQLite file that is not there is made, with all its tables or not at all; hold :func:`writing` for that.
+    Values that the environment sets already for MLflow's own variables stay.
 
     Raises:
         ValueError: If ``uri`` cannot keep runs safely.
@@ -155,7 +155,11 @@ def may_pass(error: Exception) -> bool:
     from urllib3.exceptions import NewConnectionError, TimeoutError
 
     response = getattr(error, "response", None)
-    status = error.get_http_status_code() if isinstance(error, MlflowException) else getattr(response, "status_code", 0)
+    status = (
+        error.get_http_status_code()
+        if isinstance(error, MlflowException)
+        else getattr(response, "status_code", 0)
+    )
     cause: BaseException | None = error  # MLflow and requests wrap it several times
     while cause is not None:
         if isinstance(cause, requests.Timeout | TimeoutError) and not isinstance(cause, NewConnectionError):

@@ -15,9 +15,10 @@ _AHEAD = 256  # steps that indices are drawn for at a time
 class ShuffledBatches:
     """Batches of exactly ``size`` records from permutations of all records, one after another.
 
-    A batch that an epoch's end cuts short is filled from the next permutation. So every record is used equally often,
-    give or take one, whatever the number of steps. Who is in a batch follows from the configuration's seed and is no
-    secret: accountants of channels count uses, and take no credit for sampling.
+    A batch that an epoch's end cuts short is filled from the next permutation. So every record is used
+    equally often, give or take one, whatever the number of steps. Who is in a batch follows from the
+    configuration's seed and is no secret: accountants of channels count uses, and take no credit for
+    sampling.
 
     Args:
         population: Number of records.
@@ -48,7 +49,11 @@ class ShuffledBatches:
 
     def state(self) -> dict[str, Any]:
         """All that the next batches depend on."""
-        return {"generator": self._generator.get_state(), "pending": self._pending.clone(), "uses": self.uses.clone()}
+        return {
+            "generator": self._generator.get_state(),
+            "pending": self._pending.clone(),
+            "uses": self.uses.clone(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
@@ -60,8 +65,8 @@ class ShuffledBatches:
 class StackedBatches:
     """Batches of the slots of a stack, drawn for 256 steps at a time and brought to its device together.
 
-    They are those that each slot draws step by step, and so are states and counts: what is drawn ahead counts for
-    nothing until its step.
+    They are those that each slot draws step by step, and so are states and counts: what is drawn ahead counts
+    for nothing until its step.
 
     Args:
         batches: One for each slot, of equal sizes; they belong to these alone.
@@ -110,8 +115,8 @@ class StackedBatches:
 class PoissonBatches:
     """Batches in which each record takes part independently with probability ``rate``; they can be empty.
 
-    Uses are not counted. Amplification by sampling holds as long as the drawn records are secret, and needs the rate
-    and the number of steps alone.
+    Uses are not counted. Amplification by sampling holds as long as the drawn records are secret, and needs
+    the rate and the number of steps alone.
 
     Args:
         population: Number of records.
@@ -126,7 +131,9 @@ class PoissonBatches:
 
     def draw(self) -> Int[Tensor, " size"]:
         """Indices of the next batch, ascending."""
-        chosen = self._source.uniform(self._population) < self.rate  # in float64 the probability is the rate to 1e-16
+        chosen = (
+            self._source.uniform(self._population) < self.rate
+        )  # in float64 the probability is the rate to 1e-16
         return chosen.nonzero().squeeze(1)
 
     def state(self) -> dict[str, Any]:

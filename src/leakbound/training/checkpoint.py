@@ -52,14 +52,18 @@ def fingerprint(request: TrainingRequest) -> str:
             "lengths": request.lengths,
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
-            "training": request.config.model_dump(mode="json", include={"momentum", "evaluations", "max_stack"}),
+            "training": request.config.model_dump(
+                mode="json", include={"momentum", "evaluations", "max_stack"}
+            ),
             "device": torch.device(request.device).type,
             **{name: getattr(request, name) for name in _SCALARS},
         },
     )
 
 
-def identity_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> str:
+def identity_hash(
+    dataset: ImageDataset, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
+) -> str:
     """Hash of all that the course of a training depends on.
 
     Args:
@@ -84,7 +88,8 @@ def records_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], privac
     """Hash of arrays of a dataset, made with its secret: it stands in a file that may outlive its job.
 
     Raises:
-        ValueError: If noise is secure and the dataset has no secret: whoever finds the file could try candidates.
+        ValueError: If noise is secure and the dataset has no secret: whoever finds the file could try
+            candidates.
     """
     if privacy_noise == "secure" and not dataset.secret:
         raise ValueError(
@@ -102,7 +107,8 @@ class Checkpoint:
     Args:
         path: The file; None to keep nothing.
         identity: SHA-256 of what is trained, in hexadecimal; a file with another one is ignored.
-        seconds: Least time between two saves. Saves that take long are made rarer: they cost at most about 5 %.
+        seconds: Least time between two saves. Saves that take long are made rarer: they cost at most about 5
+            %.
     """
 
     def __init__(self, path: Path | None, identity: str, seconds: float) -> None:
@@ -128,13 +134,16 @@ class Checkpoint:
             return None
         if identity != self._identity:
             logger.warning(
-                "%s: checkpoint of other settings, images or versions, training starts from scratch", self._path
+                "%s: checkpoint of other settings, images or versions, training starts from scratch",
+                self._path,
             )
             return None
         try:
             check_archive(payload, self._path)
             return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-        except Exception as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
+        except (
+            Exception
+        ) as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
             # Not the message: it explains how to load the file all the same.
             logger.warning(
                 "%s: foreign checkpoint (%s), training starts from scratch", self._path, type(error).__name__

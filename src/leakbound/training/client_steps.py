@@ -1,7 +1,7 @@
 """One step of a client under each defense: training takes its pieces, attackers receive the whole.
 
-A step changes images, differentiates, weighs the gradients of single records, averages, and disguises the average. Each
-defense changes one of these.
+A step changes images, differentiates, weighs the gradients of single records, averages, and disguises the
+average. Each defense changes one of these.
 """
 
 import math
@@ -37,8 +37,9 @@ Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
 def row_by_row(disguised: Disguise) -> Disguise:
     """Mark a method ``disguised`` that treats each row of the gradients alone, and draws for them from one source.
 
-    Training gives it the gradients of all slots at once, with a :class:`~leakbound.randomness.sources.StackedNoise`. A
-    method without the mark gets one slot after another; so does one that overrides a marked one.
+    Training gives it the gradients of all slots at once, with a
+    :class:`~leakbound.randomness.sources.StackedNoise`. A method without the mark gets one slot after
+    another; so does one that overrides a marked one.
     """
     disguised.row_by_row = True  # type: ignore[attr-defined]
     return disguised
@@ -144,7 +145,10 @@ class ClientStep:
         return Upload(released.mean(1), dict(zip(sums, sent, strict=True)))
 
     def _summed(
-        self, model: nn.Module, images: Float[Tensor, "n records colors height width"], labels: Int[Tensor, "n records"]
+        self,
+        model: nn.Module,
+        images: Float[Tensor, "n records colors height width"],
+        labels: Int[Tensor, "n records"],
     ) -> Gradients:
         """Sum over each batch of its records' weighted gradients."""
         count, size = labels.shape
@@ -186,7 +190,9 @@ class ChannelStep(ClientStep):
                 "calibrate it on this dataset"
             )
         if channel.shape != self.defense.shape:
-            problems.append(f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}")
+            problems.append(
+                f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}"
+            )
         if channel.capacity != level:
             problems.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
         return problems
@@ -207,12 +213,16 @@ class ChannelStep(ClientStep):
     def event(self, **counted: Any) -> PrivacyEvent:
         """Uses of the channel."""
         channel = self.channel
-        return super().event(shape=channel.shape, capacity=channel.capacity, noise=self.defense.noise, **counted)
+        return super().event(
+            shape=channel.shape, capacity=channel.capacity, noise=self.defense.noise, **counted
+        )
 
     def _sampler(self, images: _Images, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
         """The channel on the images' device."""
         shape = (images.shape[-3], images.shape[-2], images.shape[-1])
-        return ChannelSampler(self.channel, shape, images.device, on_grid=source.secure, many_draws=many_draws)
+        return ChannelSampler(
+            self.channel, shape, images.device, on_grid=source.secure, many_draws=many_draws
+        )
 
 
 class DroppedDirectionStep(ClientStep):
@@ -222,7 +232,9 @@ class DroppedDirectionStep(ClientStep):
     def dropped(self) -> PrincipalDirection:
         """The direction."""
         if self.moments is None:
-            raise ValueError(f"{self.defense.mechanism} drops a principal direction: give the moments of the records")
+            raise ValueError(
+                f"{self.defense.mechanism} drops a principal direction: give the moments of the records"
+            )
         return principal_direction(self.moments(), int(self.level))
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:
@@ -266,8 +278,8 @@ class AdaptivelyClippedStep(ClippedStep):
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors S / (‖g‖ + r / (‖g‖ + r)); no slack is needed, since r > 0.
 
-        The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0. So the sensitivity is at most S,
-        and noise and accountant stay those of DP-SGD.
+        The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0. So the sensitivity is
+        at most S, and noise and accountant stay those of DP-SGD.
         """
         r = self.defense.r
         return self.defense.max_grad_norm / (norms + r / (norms + r))
@@ -289,8 +301,8 @@ class NoisyAverageStep(ClientStep):
 class LargestCoordinatesStep(ClientStep):
     """Step that uploads the largest coordinates of the whole averaged gradient by magnitude, a fraction ``level``.
 
-    With error feedback, what was not sent is kept and added to the next gradient: what was sent so far and what is kept
-    add up to the sum of all gradients. Momentum acts on what was sent, at the server.
+    With error feedback, what was not sent is kept and added to the next gradient: what was sent so far and
+    what is kept add up to the sum of all gradients. Momentum acts on what was sent, at the server.
 
     Source:
         Lin et al. 2018, "Deep gradient compression", without momentum correction and warm-up.

@@ -20,9 +20,10 @@ class Replayed:
     """A step on tensors that is captured after three calls, where it can be, and then replayed.
 
     Args:
-        step: Reads the tensors that it is given, all of equal shapes at each call, changes others, waits for no value.
-        capture: Captures the step, without doing it, and returns what does it on other tensors; None to call the step
-            itself. Where it raises a ``RuntimeError``, the step itself is called from then on.
+        step: Reads the tensors that it is given, all of equal shapes at each call, changes others, waits for
+            no value.
+        capture: Captures the step, without doing it, and returns what does it on other tensors; None to call
+            the step itself. Where it raises a ``RuntimeError``, the step itself is called from then on.
     """
 
     def __init__(self, step: TensorStep, capture: Capture | None = None) -> None:
@@ -38,7 +39,9 @@ class Replayed:
             try:
                 self._replay = self._capture(self._step, tensors)
             except RuntimeError as error:
-                logger.info("the step is not captured as a CUDA graph, its kernels start one by one: %s", error)
+                logger.info(
+                    "the step is not captured as a CUDA graph, its kernels start one by one: %s", error
+                )
                 self._capture = None
         (self._replay or self._step)(*tensors)
 

@@ -1,7 +1,7 @@
 """Times of training steps under a defense, compared with plain SGD in turns within one process.
 
-Each repetition gives every defense its turn, so a machine that slows down slows all of them alike, and the ratio to SGD
-is taken within a repetition.
+Each repetition gives every defense its turn, so a machine that slows down slows all of them alike, and the
+ratio to SGD is taken within a repetition.
 """
 
 import math
@@ -27,7 +27,18 @@ from leakbound.training.trainers import check_request
 BASELINE = "none"
 """The defense that all times are compared with."""
 TIME_COLUMNS = [
-    *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate", "chosen"),
+    *(
+        "run",
+        "dataset",
+        "model",
+        "defense",
+        "level",
+        "rounds",
+        "batch_size",
+        "replica",
+        "learning_rate",
+        "chosen",
+    ),
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 ]
 """Columns of the table of training times."""
@@ -38,16 +49,18 @@ def measure_steps(
 ) -> pd.DataFrame:
     """Time training steps of several defenses in turns.
 
-    The learners are those of training. Before the first repetition every defense has a turn that does not count, and
-    each second repetition goes through them backwards. All replicas of a request take the step: as one stack, or
-    one after another under DP on a CPU, as large networks are trained there. A CPU works with one thread meanwhile.
+    The learners are those of training. Before the first repetition every defense has a turn that does not
+    count, and each second repetition goes through them backwards. All replicas of a request take the step: as
+    one stack, or one after another under DP on a CPU, as large networks are trained there. A CPU works with
+    one thread meanwhile.
 
     Args:
         requests: Defense to its run; ``rounds`` is not used.
-        steps: Steps in a turn, a multiple of ``NOISE_BATCHES``: noise that is drawn for so many batches at once would
-            else fall into some turns and not into others.
+        steps: Steps in a turn, a multiple of ``NOISE_BATCHES``: noise that is drawn for so many batches at
+            once would else fall into some turns and not into others.
         repeats: Turns of each defense that count.
-        max_seconds: Seconds after which a turn ends, with a multiple of ``NOISE_BATCHES``, or under DP any step.
+        max_seconds: Seconds after which a turn ends, with a multiple of ``NOISE_BATCHES``, or under DP any
+            step.
 
     Returns:
         Columns ``defense``, ``repetition``, ``seconds`` of one step of all replicas.
@@ -57,7 +70,9 @@ def measure_steps(
         ValueError: If ``steps`` is no such multiple.
     """
     if steps < 1 or steps % NOISE_BATCHES:
-        raise ValueError(f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once")
+        raise ValueError(
+            f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once"
+        )
     for request in requests.values():
         check_request(request)
     learners = {name: _learner(request) for name, request in requests.items()}
@@ -101,8 +116,8 @@ def one_thread() -> Iterator[None]:
 def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, max_seconds: float) -> float:
     """Mean seconds of a step, over whole blocks of steps.
 
-    Only the two ends wait for a GPU: to wait for each block would be measured with it. So whether time is up is seen
-    there from what the host has asked for by then, which is some steps ahead.
+    Only the two ends wait for a GPU: to wait for each block would be measured with it. So whether time is up
+    is seen there from what the host has asked for by then, which is some steps ahead.
     """
     host_clock = clock if clock is time.process_time else time.perf_counter
     began = clock()
@@ -118,8 +133,8 @@ def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, 
 def clock_of(device: str) -> Callable[[], float]:
     """Clock for the seconds of work on a device.
 
-    On a CPU with one thread it is this process's own time, which does not count what others do to a busy machine;
-    otherwise the time on the wall, on a GPU after all that was asked of it is done.
+    On a CPU with one thread it is this process's own time, which does not count what others do to a busy
+    machine; otherwise the time on the wall, on a GPU after all that was asked of it is done.
     """
     if torch.device(device).type == "cuda":
 
@@ -136,12 +151,13 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     """Tidy rows of measured times.
 
     Args:
-        times: Columns ``model``, ``defense``, ``level`` (NaN for none), ``repetition``, ``seconds`` of one step.
+        times: Columns ``model``, ``defense``, ``level`` (NaN for none), ``repetition``, ``seconds`` of one
+            step.
         config: Batch size, and the epochs that times are stated for.
 
     Returns:
-        Columns of a study's table; the replica is the repetition. Metrics: ``seconds_per_step``, ``seconds`` of all
-        epochs, and ``ratio`` to SGD in the same repetition.
+        Columns of a study's table; the replica is the repetition. Metrics: ``seconds_per_step``, ``seconds``
+        of all epochs, and ``ratio`` to SGD in the same repetition.
 
     Raises:
         ValueError: If a model lacks the times of plain SGD.
@@ -151,7 +167,9 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     reference = plain.reindex(pd.MultiIndex.from_frame(times[["model", "repetition"]])).to_numpy()
     if np.isnan(reference).any():
         missing = sorted(set(times["model"][np.isnan(reference)]))
-        raise ValueError(f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too")
+        raise ValueError(
+            f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too"
+        )
     seconds = times["seconds"].to_numpy()
     values = {"seconds_per_step": seconds, "seconds": rounds * seconds, "ratio": seconds / reference}
     levels = ["" if math.isnan(level) else f"-{level:g}" for level in times["level"]]

@@ -1,8 +1,9 @@
 """Per-record gradients in factored form: each layer's inputs, and the slopes of the loss at its outputs.
 
-For a linear layer, a convolution or a group normalisation the gradient is the outer product of both, and one backward
-pass to the layers' outputs gives the slopes of all records. Only the forward pass depends on the weights, so records of
-several networks of one architecture, which are written out (:mod:`leakbound.training.stacked_layers`), go side by side.
+For a linear layer, a convolution or a group normalisation the gradient is the outer product of both, and one
+backward pass to the layers' outputs gives the slopes of all records. Only the forward pass depends on the
+weights, so records of several networks of one architecture, which are written out
+(:mod:`leakbound.training.stacked_layers`), go side by side.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Factor(NamedTuple):
     def compared(self, observed: Gradients) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Inner product with the layer's own part of observed gradients, and squared norm, of each record.
 
-        Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming it.
+        Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming
+        it.
 
         Args:
             observed: Parameter name to gradients (n, ...).
@@ -103,8 +105,14 @@ class _Call(NamedTuple):
 
     def sound(self, records: int) -> bool:
         """True if there is one row for each record, and neither tensor was changed in place afterwards."""
-        rows = len(self.inputs) == records and (self.inputs.ndim == 2 or not isinstance(self.layer, nn.Linear))
-        return rows and self.outputs.requires_grad and self.versions == (self.inputs._version, self.outputs._version)
+        rows = len(self.inputs) == records and (
+            self.inputs.ndim == 2 or not isinstance(self.layer, nn.Linear)
+        )
+        return (
+            rows
+            and self.outputs.requires_grad
+            and self.versions == (self.inputs._version, self.outputs._version)
+        )
 
 
 class Factors:
@@ -130,7 +138,10 @@ class Factors:
         logits, calls = self._recorded(images)
         loss = F.cross_entropy(logits, labels, reduction="sum")
         slopes = torch.autograd.grad(loss, [call.outputs for call in calls], create_graph=True)
-        return [Factor(call.name, call.layer, call.inputs, slope) for call, slope in zip(calls, slopes, strict=True)]
+        return [
+            Factor(call.name, call.layer, call.inputs, slope)
+            for call, slope in zip(calls, slopes, strict=True)
+        ]
 
     def constant(self, images: ImageTensor, labels: Labels) -> list[Factor] | None:
         """Factors as of a call, but not differentiable; None if the images are not covered (:meth:`cover`).

@@ -117,7 +117,9 @@ class FreshInputs(Inputs):
     def state(self) -> dict[str, Any]:
         """The sources' before the current block of noise, and how much of the block is used."""
         rows = self._noise[0].shape[1] if self._noise else 0
-        return {"streams": [{"before": before, "used": self._used, "batch_size": rows} for before in self._before]}
+        return {
+            "streams": [{"before": before, "used": self._used, "batch_size": rows} for before in self._before]
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Draw the current block again, of secure noise a new one, and skip what was used."""

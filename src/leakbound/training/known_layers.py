@@ -1,7 +1,8 @@
 """Known layers: linear, convolutional and group-normalising ones, their parameters, and the inputs of a kernel.
 
-Networks of known layers are computed for all slots of a stack at once (:mod:`leakbound.training.stacked_layers`), and
-their per-record gradients are outer products (:mod:`leakbound.training.factors`).
+Networks of known layers are computed for all slots of a stack at once
+(:mod:`leakbound.training.stacked_layers`), and their per-record gradients are outer products
+(:mod:`leakbound.training.factors`).
 """
 
 from collections.abc import Callable
@@ -42,7 +43,9 @@ def _divisible(model: nn.Module, suits: Callable[[nn.Module], bool]) -> bool:
 
 def _is_known(layer: nn.Module) -> bool:
     """True for the kinds of layers; a subclass may compute something else."""
-    return type(layer) in (nn.Linear, nn.GroupNorm) or (type(layer) is nn.Conv2d and layer.padding_mode == "zeros")
+    return type(layer) in (nn.Linear, nn.GroupNorm) or (
+        type(layer) is nn.Conv2d and layer.padding_mode == "zeros"
+    )
 
 
 def _has_outer_products(layer: nn.Module) -> bool:
@@ -55,8 +58,8 @@ def _has_outer_products(layer: nn.Module) -> bool:
 def windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
     """Inputs of a convolution's kernel at each place, channels outermost, differentiable.
 
-    On a GPU ``F.unfold`` takes a kernel for each image. On a CPU it stays, so that gradients add up in the order in
-    which they always have.
+    On a GPU ``F.unfold`` takes a kernel for each image. On a CPU it stays, so that gradients add up in the
+    order in which they always have.
     """
     if inputs.device.type == "cuda":
         return strided_windows(inputs, layer)
@@ -70,7 +73,9 @@ def strided_windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n v
     """
     (high, wide), (down, right), (far, apart) = layer.kernel_size, layer.stride, layer.dilation
     vertical, horizontal = zero_padding(layer)
-    inputs = inputs.contiguous()  # where the channels of a pixel lie side by side, rows are copied value by value
+    inputs = (
+        inputs.contiguous()
+    )  # where the channels of a pixel lie side by side, rows are copied value by value
     if vertical or horizontal:
         inputs = F.pad(inputs, (horizontal, horizontal, vertical, vertical))
     seen = inputs.unfold(2, far * (high - 1) + 1, down).unfold(3, apart * (wide - 1) + 1, right)

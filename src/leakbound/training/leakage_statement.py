@@ -13,16 +13,23 @@ from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
 
 
-def leakage_so_far(request: TrainingRequest, spectrum: Spectrum | None) -> Callable[[PrivacyEvent], float | None]:
+def leakage_so_far(
+    request: TrainingRequest, spectrum: Spectrum | None
+) -> Callable[[PrivacyEvent], float | None]:
     """Make the function from an event to the nats that a network of the run has revealed about one record.
 
     At the end of the training it gives what :func:`statement` states; None where no bound holds.
     """
-    return partial(stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta"))
+    return partial(
+        stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta")
+    )
 
 
 def statement(
-    request: TrainingRequest, events: Sequence[PrivacyEvent], spectrum: Spectrum | None, covariance_of: str | None
+    request: TrainingRequest,
+    events: Sequence[PrivacyEvent],
+    spectrum: Spectrum | None,
+    covariance_of: str | None,
 ) -> dict[str, Any]:
     """Bounds for one network and for all of them, and the list of what the run leaves.
 
@@ -30,11 +37,12 @@ def statement(
         request: The run.
         events: Privacy event of each slot: candidates that are not kept have used the records too.
         spectrum: Spectrum that its channel was calibrated from, if it has one.
-        covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``; None without a channel.
+        covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``; None without a
+            channel.
 
     Returns:
-        ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain values of
-        :class:`leakbound.accounting.statement.Release`.
+        ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain
+        values of :class:`leakbound.accounting.statement.Release`.
     """
     defense = request.defense
     ratios = _ratios(request, spectrum)

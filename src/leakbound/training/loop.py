@@ -125,7 +125,9 @@ def _result(request: TrainingRequest, finished: Sequence[dict[str, Any]]) -> Tra
         curves = pd.concat([curves.assign(length="full").astype({"length": "str"}), ends], ignore_index=True)
         rates = rates_of_lengths(rates, request.lengths, ends)
     return TrainingResult(
-        weights={name: torch.cat([stack["weights"][name] for stack in finished]) for name in finished[0]["weights"]},
+        weights={
+            name: torch.cat([stack["weights"][name] for stack in finished]) for name in finished[0]["weights"]
+        },
         curves=curves,
         events=[PrivacyEvent(**event) for stack in finished for event in stack["events"]],
         diverged=diverged,

@@ -36,8 +36,8 @@ FORWARD_IMAGES = DeviceLimit(cpu=500, cuda=4000)
 UNFOLDED_VALUES = DeviceLimit(cpu=2**19, cuda=2**27)
 """Values of a convolution's unfolded inputs, or of products with them, at a time."""
 NOISE_STEPS = DeviceLimit(cpu=0, cuda=32)
-"""Steps for which the noise of a channel is drawn at once, where a draw costs the same whatever its size; 0 leaves the
-number to the channel's shape."""
+"""Steps for which the noise of a channel is drawn at once, where a draw costs the same whatever its size; 0
+leaves the number to the channel's shape."""
 PARAMETER_NOISE_STEPS = 32
 """Steps for which noise on parameters is drawn at once, at most."""
 PARAMETER_NOISE_VALUES = DeviceLimit(cpu=0, cuda=2**22)
@@ -59,8 +59,9 @@ def stack_size(
 ) -> int:
     """Choose how many of ``slots`` networks are trained as one stack.
 
-    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are trained up to ten
-    times as fast that way, larger ones more slowly. On a GPU it is as many as fit into 60 % of the free memory.
+    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are trained
+    up to ten times as fast that way, larger ones more slowly. On a GPU it is as many as fit into 60 % of the
+    free memory.
 
     Args:
         max_stack: The configuration's setting.
@@ -123,17 +124,19 @@ def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 def record_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Estimate the bytes that a training step needs for each record.
 
-    Three times the outputs of the layers: kept for the backward pass, their gradients, results of functions that are no
-    layers.
+    Three times the outputs of the layers: kept for the backward pass, their gradients, results of functions
+    that are no layers.
     """
     return 4 * 3 * (sum(_layer_outputs(model, image_shape)) + math.prod(image_shape))
 
 
-def slot_bytes(model: nn.Module, image_shape: tuple[int, int, int], batch_size: int, kept_images: int = 0) -> int:
+def slot_bytes(
+    model: nn.Module, image_shape: tuple[int, int, int], batch_size: int, kept_images: int = 0
+) -> int:
     """Estimate the bytes that one slot needs while it is trained.
 
-    Five copies of the parameters (value, gradient, momentum, two temporary), the records of one batch, and the images
-    that the slot keeps.
+    Five copies of the parameters (value, gradient, momentum, two temporary), the records of one batch, and
+    the images that the slot keeps.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = kept_images * math.prod(image_shape)

@@ -40,7 +40,9 @@ class Progress:
         ends = slots[:1] if len(slots) == 1 else (slots[0], slots[-1])
         names = " to ".join(f"replica {slot.replica} at rate {slot.learning_rate:g}" for slot in ends)
         values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        logger.info("%s, %s: step %d of %d: %s; %.0f steps/s", self._title, names, step, rounds, values, speed)
+        logger.info(
+            "%s, %s: step %d of %d: %s; %.0f steps/s", self._title, names, step, rounds, values, speed
+        )
 
 
 @contextmanager

@@ -8,14 +8,22 @@ import pandas as pd
 from leakbound.config.training import Length
 from leakbound.training.request import Slot
 
-RATE_COLUMNS = ("replica", "learning_rate", "validation_accuracy", "validation_loss", "diverged", "chosen", "at_edge")
+RATE_COLUMNS = (
+    "replica",
+    "learning_rate",
+    "validation_accuracy",
+    "validation_loss",
+    "diverged",
+    "chosen",
+    "at_edge",
+)
 
 
 def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
     """Choose the candidate with the best validation accuracy at the end, for each replica on its own.
 
-    Of equal accuracies the lower loss decides, then the smaller rate; a diverged candidate is never taken while there
-    is another. A grid of one candidate has no edge.
+    Of equal accuracies the lower loss decides, then the smaller rate; a diverged candidate is never taken
+    while there is another. A grid of one candidate has no edge.
 
     Args:
         slots: Replicas and candidates.
@@ -23,8 +31,8 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
         diverged: Whether each slot diverged.
 
     Returns:
-        One row per slot with the columns ``RATE_COLUMNS``; accuracy and loss (nats) are NaN for a diverged one, and
-        ``at_edge`` says of the chosen one that it is the smallest or the largest candidate.
+        One row per slot with the columns ``RATE_COLUMNS``; accuracy and loss (nats) are NaN for a diverged
+        one, and ``at_edge`` says of the chosen one that it is the smallest or the largest candidate.
     """
     last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
     ends = last.set_index(["replica", "learning_rate", "metric"])["value"]
@@ -57,8 +65,8 @@ def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.Da
         ends: Points of the others, with the columns of curves and ``length``.
 
     Returns:
-        The columns ``RATE_COLUMNS`` and ``length``. Only the full length is ``chosen``; a length without a point
-        diverged.
+        The columns ``RATE_COLUMNS`` and ``length``. Only the full length is ``chosen``; a length without a
+        point diverged.
     """
     slot = ["replica", "learning_rate"]
     points = ends.set_index([*slot, "length", "metric"])["value"]
@@ -68,6 +76,8 @@ def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.Da
             keys = {name: (row["replica"], row["learning_rate"], length, name) for name in RATE_COLUMNS[2:4]}
             values = {name: float(points.get(key, np.nan)) for name, key in keys.items()}
             diverged = bool(np.isnan([*values.values()]).any())
-            rows.append({**row, **values, "diverged": diverged, "chosen": False, "at_edge": False, "length": length})
+            rows.append(
+                {**row, **values, "diverged": diverged, "chosen": False, "at_edge": False, "length": length}
+            )
         rows.append({**row, "length": lengths[-1]})
     return pd.DataFrame(rows)

@@ -13,11 +13,13 @@ from leakbound.training.request import TrainingRequest
 _PURPOSE = "reference"
 
 
-def reference_request(request: TrainingRequest, count: int, learning_rates: Iterable[float]) -> TrainingRequest:
+def reference_request(
+    request: TrainingRequest, count: int, learning_rates: Iterable[float]
+) -> TrainingRequest:
     """Request of the reference networks of a run: ``count`` at each learning rate, in place of its replicas.
 
-    Records, weights, batches and noise are drawn from seeds of their own, the same for every defense and level, so that
-    comparisons of defenses stay paired.
+    Records, weights, batches and noise are drawn from seeds of their own, the same for every defense and
+    level, so that comparisons of defenses stay paired.
     """
     config = request.config
     if not request.defense.keeps_best and "best" not in request.lengths:  # their curves are not used

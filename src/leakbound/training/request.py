@@ -42,19 +42,22 @@ class TrainingRequest:
         level: As the defense means it, e.g. capacity κ (nats per use) of a channel; None without a defense.
         channel: The calibrated channel, for a channel defense only.
         rounds: Optimisation steps of the run, >= 0; a defense may take fewer.
-        batch_size: Records in a step; the expected number under Poisson sampling. A large batch multiplies it.
+        batch_size: Records in a step; the expected number under Poisson sampling. A large batch multiplies
+            it.
         learning_rates: Candidates of SGD's, > 0, constant; each is trained at full length on all members.
         config: Momentum, points of the curves, spacing of checkpoints, size of a stack.
-        seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose), so that all
-            defenses, levels and candidates see the same members, weights, batches and standard normal noise.
+        seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose), so
+            that all defenses, levels and candidates see the same members, weights, batches and standard
+            normal noise.
         slug: Name of the run.
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
         replicas: Repetitions of the experiment, with records, weights, batches and noise of their own, >= 1.
-        lengths: Points of each training whose weights are kept, of ``LENGTHS`` in their order, with the last, ``full``.
+        lengths: Points of each training whose weights are kept, of ``LENGTHS`` in their order, with the last,
+            ``full``.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to; None to do neither.
-        leakage_after: Gives the nats that a network reveals about one record after an event, or None without a bound;
-            for the curve of the accountant.
+        leakage_after: Gives the nats that a network reveals about one record after an event, or None without
+            a bound; for the curve of the accountant.
         on_rows: Called at each point of the curves with those of the stack in training, for a live view.
     """
 
@@ -103,11 +106,13 @@ class TrainingRequest:
         """Records that a step averages over."""
         return self.defense.records_in_step(self.level, self.batch_size)
 
-    def noise(self, replica: int, purpose: str = "noise", device: str | None = None) -> SeededNoise | SecureNoise:
+    def noise(
+        self, replica: int, purpose: str = "noise", device: str | None = None
+    ) -> SeededNoise | SecureNoise:
         """Source of a replica's noise for one purpose, by default on the device of the training.
 
-        All noise that protects records comes from it, and so does the choice of records where an accountant counts on
-        its being secret.
+        All noise that protects records comes from it, and so does the choice of records where an accountant
+        counts on its being secret.
         """
         words = (self.dataset.name, replica, purpose)
         return noise_source(self.privacy_noise, self.seed, *words, device=device or self.device)
@@ -129,21 +134,22 @@ class TrainingResult:
     """Trained slots, in the order of the request's, each with all lengths that the request asks for.
 
     Attributes:
-        weights: Parameter name to its values (slots · lengths, ...), on the CPU; NaN where training had diverged.
-        curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str), ``value``
-            (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the members), validation and
-            test, all on clean images, ``epsilon`` for DP, ``leakage`` (nats of one record so far) where the
-            request asks for it and a bound holds, and ``kept_step`` at the end where a defense keeps the
-            weights of its best point: the last rows are those of the weights kept. The rows of the last step are
-            computed on all records, earlier ones on at most 2,000 of each part. The curve of a diverged slot ends
-            before its divergence was seen. Where the request asks for several lengths, a column ``length``: curves are
-            those of ``full``, and each other one has a single point, computed on all records, whose ``epsilon`` and
-            ``leakage`` are those of the steps up to it, of the best point those of the whole training that it was
-            chosen from.
+        weights: Parameter name to its values (slots · lengths, ...), on the CPU; NaN where training had
+            diverged.
+        curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str),
+            ``value`` (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the
+            members), validation and test, all on clean images, ``epsilon`` for DP, ``leakage`` (nats of one
+            record so far) where the request asks for it and a bound holds, and ``kept_step`` at the end where
+            a defense keeps the weights of its best point: the last rows are those of the weights kept. The
+            rows of the last step are computed on all records, earlier ones on at most 2,000 of each part. The
+            curve of a diverged slot ends before its divergence was seen. Where the request asks for several
+            lengths, a column ``length``: curves are those of ``full``, and each other one has a single point,
+            computed on all records, whose ``epsilon`` and ``leakage`` are those of the steps up to it, of the
+            best point those of the whole training that it was chosen from.
         events: What was done to the private records by the whole training, per slot.
         diverged: Whether a slot's loss or weights stopped being finite; such a slot is no result.
-        rates: One row per network of ``weights``, as :func:`leakbound.training.rates.chosen_rates` has them for slots,
-            and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
+        rates: One row per network of ``weights``, as :func:`leakbound.training.rates.chosen_rates` has them
+            for slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
     """
 
     weights: dict[str, Tensor]

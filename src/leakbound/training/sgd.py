@@ -38,7 +38,9 @@ def kept_images(request: TrainingRequest) -> int:
     client = request.client
     values = memory.PARAMETER_NOISE_VALUES.on(request.device) if client.defense.changes_gradients else 0
     block = memory.NOISE_STEPS.on(request.device) * request.records
-    return -(-values // math.prod(request.image_shape)) + client.kept_images(request.dataset.drawing.members, block)
+    return -(-values // math.prod(request.image_shape)) + client.kept_images(
+        request.dataset.drawing.members, block
+    )
 
 
 class StackLearner:
@@ -124,7 +126,9 @@ class StackLearner:
         for name, value in self.params.items():
             value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
-        self._pass = Replayed(self._differentiate, self._capture)  # a graph of before would change the old momentum
+        self._pass = Replayed(
+            self._differentiate, self._capture
+        )  # a graph of before would change the old momentum
         self._batches.restore(state["batches"])
         self._inputs.restore(state["inputs"])
         self._uploads.restore(state["uploads"])
@@ -132,7 +136,9 @@ class StackLearner:
 
 def members_of(
     request: TrainingRequest, slots: Sequence[Slot]
-) -> tuple[Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]]:
+) -> tuple[
+    Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]
+]:
     """Members of some slots on the device: images, rows of each slot's own, and their labels as the slot has them."""
     data = request.dataset
     parts = [request.dataset.parts(slot.replica) for slot in slots]

@@ -1,7 +1,8 @@
 """A stack of equal networks as one: slots are replicas, federated clients or shadow models.
 
-Parameters are a dictionary from name to tensor (slots, ...). One slot is computed as a plain network, several as one
-batched network. Both give the same result within float32 rounding, and on a CPU the same bytes for the same slots.
+Parameters are a dictionary from name to tensor (slots, ...). One slot is computed as a plain network, several
+as one batched network. Both give the same result within float32 rounding, and on a CPU the same bytes for the
+same slots.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,15 +31,17 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
     """
     params = [dict(model.named_parameters()) for model in models]
     return {
-        name: torch.stack([slot[name].detach().to(device) for slot in params]).requires_grad_() for name in params[0]
+        name: torch.stack([slot[name].detach().to(device) for slot in params]).requires_grad_()
+        for name in params[0]
     }
 
 
 class StackWeights:
     """Parameters of some slots that are trained side by side, several slots in one row of memory.
 
-    The row holds parameter by parameter, each with its values of all slots, so that a gradient of all is one tensor,
-    and learning rates, momentum and update are one kernel each whatever the number of slots and of parameters.
+    The row holds parameter by parameter, each with its values of all slots, so that a gradient of all is one
+    tensor, and learning rates, momentum and update are one kernel each whatever the number of slots and of
+    parameters.
 
     Args:
         models: One or more networks of one architecture, one for each slot.
@@ -49,7 +52,9 @@ class StackWeights:
         leaves: Tensors that an optimizer takes: those of one slot, or the row of several.
     """
 
-    def __init__(self, models: Sequence[nn.Module], rates: Sequence[float], device: str | torch.device) -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], rates: Sequence[float], device: str | torch.device
+    ) -> None:
         params = stacked(models, device)
         self._shapes = {name: value.shape for name, value in params.items()}
         self._sizes = [value.numel() for value in params.values()]
@@ -89,7 +94,8 @@ def forward(
 ) -> Float[Tensor, "slots batch classes"]:
     """Logits of every slot for its own images.
 
-    One slot is a plain call. Several are written out, where the network can be, and else left to :func:`vmapped`.
+    One slot is a plain call. Several are written out, where the network can be, and else left to
+    :func:`vmapped`.
 
     Args:
         model: Architecture; its own parameters are not used.
@@ -116,7 +122,9 @@ def vmapped(
     return vmap(lambda slot, batch: functional_call(model, slot, (batch,)))(dict(params), images)
 
 
-def loss(logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]) -> Float[Tensor, " slots"]:
+def loss(
+    logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
+) -> Float[Tensor, " slots"]:
     """Mean cross-entropy of each slot, in nats. The gradient of the sum trains every slot independently."""
     each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(1)
@@ -127,8 +135,8 @@ def gradients(
 ) -> list[Tensor]:
     """Gradients of the sum of the slots' :func:`loss` with respect to leaves; 0 for one that the logits do not use.
 
-    No two of them share memory, so that they can be changed in place, and values lie in order, which fused optimizers
-    take for granted.
+    No two of them share memory, so that they can be changed in place, and values lie in order, which fused
+    optimizers take for granted.
     """
     # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
     rows = logits.transpose(0, 1).flatten(0, 1)
@@ -140,7 +148,9 @@ def gradients(
     made = []
     for leaf, grad in zip(leaves, grads, strict=True):
         dense = torch.zeros_like(leaf) if grad is None else grad.contiguous()
-        made.append(dense.clone() if id(dense) in seen else dense)  # autograd gives one tensor to both terms of a sum
+        made.append(
+            dense.clone() if id(dense) in seen else dense
+        )  # autograd gives one tensor to both terms of a sum
         seen.add(id(dense))
     return made
 
@@ -154,13 +164,16 @@ def predict(
 ) -> Float[Tensor, "slots k classes"]:
     """Logits of every slot for its own rows of the images, by default for all, without gradients.
 
-    A forward pass takes 500 images on a CPU, 4,000 on a GPU, counted over all slots together; this bounds memory.
+    A forward pass takes 500 images on a CPU, 4,000 on a GPU, counted over all slots together; this bounds
+    memory.
     """
     first = next(iter(params.values()))
     if rows is None:
         rows = torch.arange(len(images), device=images.device).expand(len(first), -1)
     chunk = max(1, memory.FORWARD_IMAGES.on(images.device) // len(first))
-    return torch.cat([forward(model, params, by_record(images, part)) for part in rows.split(chunk, dim=1)], dim=1)
+    return torch.cat(
+        [forward(model, params, by_record(images, part)) for part in rows.split(chunk, dim=1)], dim=1
+    )
 
 
 def evaluate_split(
@@ -198,5 +211,7 @@ def evaluate_split(
 
 def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
     """True for each slot whose parameters are all finite."""
-    flags = torch.stack([value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()])
+    flags = torch.stack(
+        [value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()]
+    )
     return [bool(flag) for flag in flags.all(0)]

@@ -15,7 +15,13 @@ from leakbound.training.progress_log import Progress
 from leakbound.training.request import Slot, TrainingRequest
 
 logger = logging.getLogger("leakbound")
-CURVE_TYPES = {"replica": "int64", "learning_rate": "float64", "step": "int64", "metric": "str", "value": "float64"}
+CURVE_TYPES = {
+    "replica": "int64",
+    "learning_rate": "float64",
+    "step": "int64",
+    "metric": "str",
+    "value": "float64",
+}
 """Columns of curves, and their types."""
 _Row = tuple[int, float, int, str, float]
 _Measured = dict[str, np.ndarray]
@@ -64,7 +70,9 @@ class StackTraining:
         self._learner = learner
         self._slots = slots
         parts = [request.dataset.parts(slot.replica) for slot in slots]
-        self._parts = {name: np.stack([getattr(part, name) for part in parts]) for name in ("members", "validation")}
+        self._parts = {
+            name: np.stack([getattr(part, name) for part in parts]) for name in ("members", "validation")
+        }
         self._labels = np.stack([request.dataset.labels(slot.replica) for slot in slots])
         steps = request.steps
         points = request.config.evaluations
@@ -76,8 +84,12 @@ class StackTraining:
         self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
         self._diverged: list[int] = []
         self._keeps_best = request.defense.keeps_best or "best" in request.lengths
-        self._best: dict[int, dict[str, Any]] = {}  # slot to the weights of its best point, where they are kept
-        self._half: dict[int, dict[str, Any]] = {}  # slot to weights and rows after half of the steps, likewise
+        self._best: dict[
+            int, dict[str, Any]
+        ] = {}  # slot to the weights of its best point, where they are kept
+        self._half: dict[
+            int, dict[str, Any]
+        ] = {}  # slot to weights and rows after half of the steps, likewise
         if saved is not None:
             learner.restore(saved["learner"])
             self._step = saved["step"]
@@ -116,7 +128,9 @@ class StackTraining:
         measured = {}
         for name, split in splits.items():
             labels = None if name == "test" else self._labels
-            loss, accuracy = stack.evaluate_split(self._learner.model, params, split, rows[name], labels, whole=whole)
+            loss, accuracy = stack.evaluate_split(
+                self._learner.model, params, split, rows[name], labels, whole=whole
+            )
             measured[f"{name}_loss"] = loss
             measured[f"{name}_accuracy"] = accuracy
         return measured
@@ -126,7 +140,10 @@ class StackTraining:
         measured = self._measured(self._learner.params, whole=self._last or self._step == self._middle)
         shared = self._learner.metrics()
         finite = stack.finite_slots(self._learner.params)
-        sound = [bool(flag and np.isfinite(loss)) for flag, loss in zip(finite, measured["train_loss"], strict=True)]
+        sound = [
+            bool(flag and np.isfinite(loss))
+            for flag, loss in zip(finite, measured["train_loss"], strict=True)
+        ]
         if self._keeps_best:
             self._keep_best(measured, sound)
         if self._request.defense.keeps_best and self._last:
@@ -210,7 +227,8 @@ class StackTraining:
         kept = [self._kept_weights(length) for length in self._request.lengths]
         return {
             "weights": {
-                name: torch.stack([weights[name] for weights in kept], dim=1).flatten(0, 1) for name in kept[0]
+                name: torch.stack([weights[name] for weights in kept], dim=1).flatten(0, 1)
+                for name in kept[0]
             },
             "rows": self._rows,
             "ends": self._points_of_other_lengths(),
@@ -224,7 +242,9 @@ class StackTraining:
         slots = range(len(self._slots))
         sound = {"half": self._half, "best": self._best}.get(length, set(slots) - set(self._diverged))
         missing = [slot for slot in slots if slot not in sound]
-        params = {name: value.cpu() for name, value in self._params_at("best" if keeps_best else length).items()}
+        params = {
+            name: value.cpu() for name, value in self._params_at("best" if keeps_best else length).items()
+        }
         for value in params.values():
             value[missing] = torch.nan
         return params

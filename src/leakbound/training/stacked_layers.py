@@ -1,11 +1,12 @@
 """Networks of known layers, written out for all slots of a stack: one kernel where one network needs one.
 
-The records of all slots make one batch, record by record: (records · slots, ...). So the slots of a record lie side by
-side in the channel axis, where a convolution keeps them apart by groups and a normalisation by more groups, and nothing
-is copied. Linear layers are one batched product. What has no parameters sees each row alone, as in a single network.
+The records of all slots make one batch, record by record: (records · slots, ...). So the slots of a record
+lie side by side in the channel axis, where a convolution keeps them apart by groups and a normalisation by
+more groups, and nothing is copied. Linear layers are one batched product. What has no parameters sees each
+row alone, as in a single network.
 
-Attackers on gradients differentiate twice. Of that torch's own convolutions take a kernel for each group, so there are
-forms for it whose kernels do not grow with the slots.
+Attackers on gradients differentiate twice. Of that torch's own convolutions take a kernel for each group, so
+there are forms for it whose kernels do not grow with the slots.
 """
 
 import copy
@@ -42,8 +43,8 @@ def written_out(
 ) -> "WrittenOut | None":
     """The network written out; None if it has parameters in other layers, or computes otherwise than slot by slot.
 
-    What its code does with the records is seen by trying it once, with weights near those given: a network that mixes
-    the records of a batch would mix slots, too.
+    What its code does with the records is seen by trying it once, with weights near those given: a network
+    that mixes the records of a batch would mix slots, too.
 
     Args:
         model: Architecture; the answer is kept as long as it lives.
@@ -70,7 +71,9 @@ class WrittenOut:
     """
 
     def __init__(self, model: nn.Module, *, twice: bool = False) -> None:
-        shapes = {id(value): nn.Parameter(torch.empty_like(value, device="meta")) for value in model.parameters()}
+        shapes = {
+            id(value): nn.Parameter(torch.empty_like(value, device="meta")) for value in model.parameters()
+        }
         self._network = copy.deepcopy(model, dict(shapes))
         self.layers = parameter_layers(self._network)
         self._own: dict[str, dict[str, Tensor]] = {}
@@ -256,7 +259,8 @@ def _agrees(network: WrittenOut, model: nn.Module, params: Mapping[str, Tensor],
     near = {name: value + 0.1 * drawn(value) for name, value in two.items()}
     batches = drawn(images[:1, :1].expand(2, _TRIED, -1, -1, -1))
     alone = [
-        functional_call(model, {name: value[slot] for name, value in near.items()}, batches[slot]) for slot in (0, 1)
+        functional_call(model, {name: value[slot] for name, value in near.items()}, batches[slot])
+        for slot in (0, 1)
     ]
     expected = torch.stack(alone)
     try:
@@ -265,4 +269,6 @@ def _agrees(network: WrittenOut, model: nn.Module, params: Mapping[str, Tensor],
         raise
     except Exception:  # a user's code, which may read any attribute of a layer or of a batch
         return False
-    return logits.shape == expected.shape and bool((logits - expected).abs().max() <= _CLOSE * expected.abs().max())
+    return logits.shape == expected.shape and bool(
+        (logits - expected).abs().max() <= _CLOSE * expected.abs().max()
+    )

@@ -20,9 +20,9 @@ class UntrainableError(ValueError):
 def train(request: TrainingRequest) -> TrainingResult:
     """Train all replicas of a run, with all candidate learning rates.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was interrupted and
-    resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for the caller to remove once
-    the result is stored.
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was
+    interrupted and resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for
+    the caller to remove once the result is stored.
 
     Args:
         request: The run: data, network, defense, rates, replicas.
@@ -31,7 +31,8 @@ def train(request: TrainingRequest) -> TrainingResult:
         Weights, curves, privacy events and the chosen rates.
 
     Raises:
-        UntrainableError: Before the first step, if the defense cannot train this network, on these images, so.
+        UntrainableError: Before the first step, if the defense cannot train this network, on these images,
+            so.
         UnknownNameError: If the model or the trainer is not registered.
 
     Example:
@@ -90,8 +91,12 @@ def _data_problems(request: TrainingRequest) -> list[str]:
             f"batch_size = {request.batch_size}, rounds = {request.rounds}, replicas = {request.replicas}: must be at "
             "least 1, 0 and 1"
         )
-    if not request.learning_rates or any(not (rate > 0 and math.isfinite(rate)) for rate in request.learning_rates):
-        problems.append(f"learning_rates = {list(request.learning_rates)}: give at least one, all positive and finite")
+    if not request.learning_rates or any(
+        not (rate > 0 and math.isfinite(rate)) for rate in request.learning_rates
+    ):
+        problems.append(
+            f"learning_rates = {list(request.learning_rates)}: give at least one, all positive and finite"
+        )
     if dataset.drawing.validation < 1 or 2 * members + dataset.drawing.validation > len(dataset.pool):
         problems.append(
             f"a replica draws {members} members, as many others and {dataset.drawing.validation} validation records "
@@ -102,7 +107,9 @@ def _data_problems(request: TrainingRequest) -> list[str]:
         images = records.images
         labels = records.labels
         if images.shape[1:] != dataset.pool.images.shape[1:]:
-            problems.append(f"{split} images are {images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}")
+            problems.append(
+                f"{split} images are {images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}"
+            )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
             problems.append(
                 f"{split} labels reach from {labels.min()} to {labels.max()}, but there are "

@@ -43,7 +43,8 @@ class StackUploads:
                 source.reserve(values * steps)
             if first in self._kept:
                 torch._foreach_add_(
-                    whole, [kept.to(average.device) for kept, average in zip(self._kept[first], whole, strict=True)]
+                    whole,
+                    [kept.to(average.device) for kept, average in zip(self._kept[first], whole, strict=True)],
                 )
             sent = self._client.disguised(whole, source)
             if self._client.error_feedback:
@@ -52,7 +53,9 @@ class StackUploads:
 
     def state(self) -> dict[str, Any]:
         """All that the next uploads depend on: sources, and what each slot did not send."""
-        sources = [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
+        sources = (
+            [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
+        )
         kept = {
             first + slot: [part[slot : slot + 1] for part in parts]
             for first, parts in self._kept.items()
@@ -67,7 +70,8 @@ class StackUploads:
         kept = state["kept"]
         self._kept = {
             first: [
-                torch.cat(parts) for parts in zip(*(kept[first + slot] for slot in range(self._at_once)), strict=True)
+                torch.cat(parts)
+                for parts in zip(*(kept[first + slot] for slot in range(self._at_once)), strict=True)
             ]
             for first in range(0, len(kept), self._at_once)
         }

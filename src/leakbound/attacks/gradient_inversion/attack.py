@@ -1,10 +1,10 @@
 """Gradient inversion: reconstruct the records that a client's gradients were computed on, as well as can be.
 
-The network is untrained and labels are known: the attacker's best case. Reported is the best of a family, chosen on the
-attacker's own records: recovery of what the gradient was computed on
-(:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise and all, and from it an estimate of the records by an
-attacker who knows the channel; or the published attack (:mod:`leakbound.attacks.gradient_inversion.published`), which
-is reported in addition.
+The network is untrained and labels are known: the attacker's best case. Reported is the best of a family,
+chosen on the attacker's own records: recovery of what the gradient was computed on
+(:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise and all, and from it an estimate of the
+records by an attacker who knows the channel; or the published attack
+(:mod:`leakbound.attacks.gradient_inversion.published`), which is reported in addition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from torch import Tensor, nn
 
 from leakbound import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, Recovery, methods
+from leakbound.attacks.gradient_inversion.map_estimate import (
+    Law,
+    Method,
+    Problem,
+    Recovering,
+    Recovery,
+    methods,
+)
 from leakbound.attacks.gradient_inversion.oracle import oracle
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
@@ -42,28 +49,30 @@ _PURPOSE = "gradient_inversion"
 def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
     """Reconstruct members, or batches of them, from the gradients that a defended client uploads.
 
-    Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is removed by
-    the learned estimate where there is one, else by the best linear one, which then is ``linear``. ``geiping`` is the
-    published attack with the total-variation weight that was best on the same records; ``untuned`` uses one weight.
-    ``unstaged`` is what ``attack`` would be without the staged search, where the network has stages.
-    Controls: ``prior`` is the mean auxiliary image; ``oracle`` is the best linear estimate by who knows what the
-    gradient was computed on, absent where gradients are noisy or incomplete; ``learned_oracle`` the learned one.
+    Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is
+    removed by the learned estimate where there is one, else by the best linear one, which then is ``linear``.
+    ``geiping`` is the published attack with the total-variation weight that was best on the same records;
+    ``untuned`` uses one weight. ``unstaged`` is what ``attack`` would be without the staged search, where the
+    network has stages. Controls: ``prior`` is the mean auxiliary image; ``oracle`` is the best linear
+    estimate by who knows what the gradient was computed on, absent where gradients are noisy or incomplete;
+    ``learned_oracle`` the learned one.
 
-    A replica is a network with its own random weights, members and auxiliary records, which depend on seed and dataset
-    only, so all levels and defenses are compared on the same problems, with the same standard normal noise. A larger
-    batch holds the smaller one, as long as there are records; errors of mean images fall with the batch size whatever a
-    defense does: ``relative_mse`` is free of that. Of a batch ``attack`` restores each record where it can.
+    A replica is a network with its own random weights, members and auxiliary records, which depend on seed
+    and dataset only, so all levels and defenses are compared on the same problems, with the same standard
+    normal noise. A larger batch holds the smaller one, as long as there are records; errors of mean images
+    fall with the batch size whatever a defense does: ``relative_mse`` is free of that. Of a batch ``attack``
+    restores each record where it can.
 
     Args:
         request: Arguments of the attack, of which the weights and what belongs to them stay unused.
 
     Returns:
-        Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with ``truth`` and
-        ``released`` (what the client's gradient was computed on), both means over a batch.
+        Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with
+        ``truth`` and ``released`` (what the client's gradient was computed on), both means over a batch.
 
     Raises:
-        ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its shape and
-            level, or a batch is larger than the members or the auxiliary records.
+        ValueError: If the defense names no client step, cannot have the level, or lacks the channel of its
+            shape and level, or a batch is larger than the members or the auxiliary records.
 
     Source:
         Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
@@ -85,7 +94,9 @@ def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
     like = partial(request.network, torch.Generator())
     attackers = [attacker(replica) for replica in request.replicas]
     tables, pictures = zip(*attacked(attackers, request.device, like, uploads), strict=True)
-    return pd.concat(tables, ignore_index=True), {name: np.stack([p[name] for p in pictures]) for name in pictures[0]}
+    return pd.concat(tables, ignore_index=True), {
+        name: np.stack([p[name] for p in pictures]) for name in pictures[0]
+    }
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,9 @@ class _Observed:
 
     def first(self, count: int) -> _Observed:
         """Some of the batches."""
-        sent = Upload(self.sent.images[:count], {name: one[:count] for name, one in self.sent.gradients.items()})
+        sent = Upload(
+            self.sent.images[:count], {name: one[:count] for name, one in self.sent.gradients.items()}
+        )
         return _Observed(self.units[:count], self.records[:count], self.labels[:count], sent)
 
 
@@ -177,7 +190,9 @@ class _Replica:
         """Rows and pictures."""
         own = self.observe(self.request.dataset.aux, self.config.tuning_images, "tuning")
         observed = self.observe(self.request.dataset.members(self.replica), self.config.images, "images")
-        published = Geiping(self.network, self.prior, self.config, self.request.generators(_PURPOSE, self.replica))
+        published = Geiping(
+            self.network, self.prior, self.config, self.request.generators(_PURPOSE, self.replica)
+        )
         chosen, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
         weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
@@ -198,7 +213,9 @@ class _Replica:
         pictures |= self.oracles(released)
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
         table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
-        table = pd.concat([table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True)
+        table = pd.concat(
+            [table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True
+        )
         return table, {"truth": observed.truth, "released": released, **pictures}
 
     def limits(
@@ -229,11 +246,13 @@ class _Replica:
         statuses = np.where(lost, DIVERGED, "").astype(object)
         return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
 
-    def best_methods(self, own: _Observed, published: Float[np.ndarray, " n"]) -> Attacker[dict[str, Method | None]]:
+    def best_methods(
+        self, own: _Observed, published: Float[np.ndarray, " n"]
+    ) -> Attacker[dict[str, Method | None]]:
         """Method with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
 
-        A method that explains the gradients is not bettered by another one; of equations two batches show that. Variant
-        ``unstaged`` is the best method but for ``staged``, which is tried last.
+        A method that explains the gradients is not bettered by another one; of equations two batches show
+        that. Variant ``unstaged`` is the best method but for ``staged``, which is tried last.
         """
         best: dict[str, Method | None] = {"attack": None}
         least = float(published[: len(own.units)].mean())
@@ -243,7 +262,11 @@ class _Replica:
             for tried in (own.first(2), own) if method.name == "recursive" else (own,):
                 recovery: Recovery = yield self.recovering(tried, method)
                 errors = self.mean_errors(tried, recovery)
-                if recovery.solved and method.name != "staged" and errors.mean() < published[: len(errors)].mean():
+                if (
+                    recovery.solved
+                    and method.name != "staged"
+                    and errors.mean() < published[: len(errors)].mean()
+                ):
                     return {"attack": method}
             if errors.mean() < least:
                 best["attack"], least = method, float(errors.mean())
@@ -311,7 +334,8 @@ class _Replica:
         first, others = np.sort(order[:count]), order[count : count * size]
         batches = np.column_stack([first, others.reshape(size - 1, count).T])
         images, labels = (
-            torch.from_numpy(array[batches]).to(self.prior.device) for array in (records.images, records.labels)
+            torch.from_numpy(array[batches]).to(self.prior.device)
+            for array in (records.images, records.labels)
         )
         noise = self.request.noise(_PURPOSE, self.replica)(purpose)
         sent = self.client.upload(self.network, images, labels, noise)
@@ -320,7 +344,11 @@ class _Replica:
     def known(self, observed: _Observed) -> Tensor:
         """Classes of batches of one record, (n); fractions of classes in larger ones, (n, classes)."""
         labels = observed.labels
-        return labels[:, 0] if self.size == 1 else F.one_hot(labels, len(self.request.dataset.classes)).float().mean(1)
+        return (
+            labels[:, 0]
+            if self.size == 1
+            else F.one_hot(labels, len(self.request.dataset.classes)).float().mean(1)
+        )
 
 
 def _matched(
@@ -328,7 +356,9 @@ def _matched(
     restored: Float[np.ndarray, "n records colors height width"],
 ) -> Float[np.ndarray, " n"]:
     """Mean error of each batch's records, in the order of the restored ones that makes it least."""
-    errors = np.stack([((truth - restored[:, [one]]) ** 2).mean(axis=(2, 3, 4)) / 4 for one in range(truth.shape[1])])
+    errors = np.stack(
+        [((truth - restored[:, [one]]) ** 2).mean(axis=(2, 3, 4)) / 4 for one in range(truth.shape[1])]
+    )
     found = np.full(len(truth), np.nan)
     for batch in np.flatnonzero(np.isfinite(errors).all(axis=(0, 2))):
         found[batch] = errors[:, batch][linear_sum_assignment(errors[:, batch])].mean()
@@ -344,11 +374,11 @@ def _table(
     """Rows of all variants.
 
     The unit is the index of a member, of the first one in a batch; values are NaN where the status is of
-    ``rows.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all but the
-    prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of the prior). Of
-    ``attack``, where it recovers images: ``residual``, the relative difference of gradients, ``released_mse``, the
-    distance to what the gradient was computed on, and for a batch ``matched_mse``, the mean error of its records in the
-    best order.
+    ``rows.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all
+    but the prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of
+    the prior). Of ``attack``, where it recovers images: ``residual``, the relative difference of gradients,
+    ``released_mse``, the distance to what the gradient was computed on, and for a batch ``matched_mse``, the
+    mean error of its records in the best order.
 
     Args:
         observed: What was attacked.
@@ -361,7 +391,9 @@ def _table(
         values[variant]["relative_mse"] = values[variant]["mse"] / values["prior"]["mse"]
     values["attack"] |= found
     for variant, status in statuses.items():
-        values[variant]["bounded_mse"] = np.asarray(metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"]))
+        values[variant]["bounded_mse"] = np.asarray(
+            metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"])
+        )
         lost = np.isin(status.astype(str), NO_RESULT)
         values[variant] = {name: np.where(lost, np.nan, column) for name, column in values[variant].items()}
     for variant in values.keys() & {"oracle", "attack"}:

@@ -1,9 +1,10 @@
 """Closed-form recovery of a single record from its gradient, layer by layer from the logits down.
 
-The gradient of the logits is that of the last bias. A layer's input follows from the gradient of its weights, which is
-linear in it, and from its output, which the layer above gave. So where activations can be inverted, the record that a
-gradient was computed on is found exactly, noise and all: no prior, no search and no pixel range enters. Records of
-several networks of one architecture are solved for at once, each by the weights of its own network.
+The gradient of the logits is that of the last bias. A layer's input follows from the gradient of its weights,
+which is linear in it, and from its output, which the layer above gave. So where activations can be inverted,
+the record that a gradient was computed on is found exactly, noise and all: no prior, no search and no pixel
+range enters. Records of several networks of one architecture are solved for at once, each by the weights of
+its own network.
 """
 
 from __future__ import annotations
@@ -47,13 +48,15 @@ class Solution:
     complete: bool
 
 
-def descend(model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]) -> Solution | None:
+def descend(
+    model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]
+) -> Solution | None:
     """Find the inputs of a network's layers from gradients of single records, as far down as equations lead.
 
-    Linear layers and convolutions are passed where their input is an invertible activation of the layer below; a ReLU
-    is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation and branches end the
-    way. Convolutions are solved by least squares over both kinds of equations, outputs weighted by how well float32
-    holds them: the output of a saturated activation says little.
+    Linear layers and convolutions are passed where their input is an invertible activation of the layer
+    below; a ReLU is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation
+    and branches end the way. Convolutions are solved by least squares over both kinds of equations, outputs
+    weighted by how well float32 holds them: the output of a saturated activation says little.
 
     Args:
         model: Network that the gradients come from, its last layer linear with a bias.
@@ -118,7 +121,8 @@ class Solving:
     def together(self, others: Sequence[Solving]) -> list[Tensor]:
         """Images of this search and of others, the records of all networks in one stack.
 
-        They are solved one search after another where equations do not lead as far down each network as another.
+        They are solved one search after another where equations do not lead as far down each network as
+        another.
         """
         searches = [self, *others]
         models = list(dict.fromkeys(one.model for one in searches))
@@ -168,7 +172,9 @@ def _bottom(
         gradient, weight = (one[f"{link.name}.weight"] for one in (exact, known))
         if isinstance(link.layer, nn.Linear):
             squares = slopes.square().sum(1, keepdim=True)
-            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares.clamp(min=torch.finfo(squares.dtype).tiny)
+            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares.clamp(
+                min=torch.finfo(squares.dtype).tiny
+            )
         else:
             bias = known.get(f"{link.name}.bias")
             inputs = _deconvolved(link, weight, bias, gradient, slopes, cast(_Outputs, outputs))
@@ -201,8 +207,8 @@ def _deconvolved(
 ) -> Tensor:
     """Least-squares input of a convolution, by conjugate gradients on all records at once.
 
-    Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) = gradient. Both
-    are scaled to like size, and the unknowns so that each column of the system has norm 1.
+    Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) =
+    gradient. Both are scaled to like size, and the unknowns so that each column of the system has norm 1.
     """
     layer = cast(nn.Conv2d, link.layer)
     stride, padding, dilation = _geometry(layer)

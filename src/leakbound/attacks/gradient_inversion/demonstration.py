@@ -1,10 +1,10 @@
 """A few records, what a client uploads of them, and what an attacker makes of the uploads, with a channel and without.
 
-Each record is a batch of its own, the network is untrained and its labels are known: the attacker's best case. It
-solves the equations of the gradient for the picture that the network saw, and takes the best linear estimate of the
-record. That takes a second for each, so a few gradients are solved; and much noise saturates the network, which makes
-solving inexact. Errors behind a channel are therefore those of estimates from what the network saw itself, of many more
-records: nobody who attacks gradients knows more.
+Each record is a batch of its own, the network is untrained and its labels are known: the attacker's best
+case. It solves the equations of the gradient for the picture that the network saw, and takes the best linear
+estimate of the record. That takes a second for each, so a few gradients are solved; and much noise saturates
+the network, which makes solving inexact. Errors behind a channel are therefore those of estimates from what
+the network saw itself, of many more records: nobody who attacks gradients knows more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Shown:
         seen: What the network saw of the first records, on [-1, 1] and beyond it.
         found: The attacker's estimates of them, solved from gradients, on [-1, 1].
         missed: Largest relative error of a picture that was solved for, ‖solved − seen‖/‖seen‖.
-        mse: Mean squared error of estimates of all records, of the first ones without a channel; on the scale [0, 1].
+        mse: Mean squared error of estimates of all records, of the first ones without a channel; on the scale
+            [0, 1].
         least: Error of the best linear estimate of what the network saw, in expectation; 0 without a channel.
         named: Share of the records that are named rightly among all of them, by what the network saw.
         most: Largest probability of that for any attacker; 1 without a channel.
@@ -76,8 +77,8 @@ def demonstration(
         moments: Mean and covariance of its auxiliary records, to which noise is calibrated.
         capacities: κ of each channel, nats, > 0.
         pictures: Records whose gradients are solved.
-        trials: Records, these among them, that errors are measured on, and candidates for a name; not more than there
-            are members.
+        trials: Records, these among them, that errors are measured on, and candidates for a name; not more
+            than there are members.
         seed: Of the network and the noise.
         each: Told that one more of the 1 + len(capacities) attacks is done.
 
@@ -106,7 +107,9 @@ def demonstration(
             least = float(np.mean(spectrum.eigenvalues * noise / (spectrum.eigenvalues + noise))) / _SCALE
             most = naming_bound(channel_capacity(channel, spectrum), len(truth))
         few, all_of_them = (np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL) for images in found)
-        missed = float(max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(solved, seen, strict=False)))
+        missed = float(
+            max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(solved, seen, strict=False))
+        )
         guesses = few if channel is None else all_of_them
         error = float(metrics.mse(truth[: len(guesses)], guesses).mean())
         shown.append(Shown(capacity, seen[:pictures], few, missed, error, least, _named(truth, seen), most))

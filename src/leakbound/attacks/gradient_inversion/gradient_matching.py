@@ -1,9 +1,9 @@
 """Distance between the gradient of a candidate image and an observed one, for many candidates at once.
 
-Each candidate has its own observed gradient and the distance is differentiated once more, so per-record gradients of
-the weights are needed inside the graph. Where a network's gradients can be factored
-(:mod:`leakbound.training.factors`), that costs half to all of what vmap takes, and never forms the gradient of a linear
-layer; any other network goes through vmap. Both are exact.
+Each candidate has its own observed gradient and the distance is differentiated once more, so per-record
+gradients of the weights are needed inside the graph. Where a network's gradients can be factored
+(:mod:`leakbound.training.factors`), that costs half to all of what vmap takes, and never forms the gradient
+of a linear layer; any other network goes through vmap. Both are exact.
 """
 
 import copy
@@ -30,7 +30,9 @@ class Matching:
     def __init__(self, factors: Factors, observed: Mapping[str, Tensor]) -> None:
         self._factors = factors
         self._observed = dict(observed)
-        self._norms = torch.stack([tensor.flatten(1).square().sum(1) for tensor in observed.values()]).sum(0).sqrt()
+        self._norms = (
+            torch.stack([tensor.flatten(1).square().sum(1) for tensor in observed.values()]).sum(0).sqrt()
+        )
 
     def distances(self, candidates: ImageTensor, labels: Labels) -> Float[Tensor, " n"]:
         """1 - cos(gradient of the candidate, observed gradient), in [0, 2], differentiable in the candidates.
@@ -64,7 +66,9 @@ class GradientMatching(Matching):
         ValueError: If the names are not those of the model's parameters.
     """
 
-    def __init__(self, model: nn.Module, observed: Mapping[str, Tensor], image_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, model: nn.Module, observed: Mapping[str, Tensor], image_shape: tuple[int, int, int]
+    ) -> None:
         names = [name for name, _ in model.named_parameters()]
         if sorted(names) != sorted(observed):
             raise ValueError(f"gradients of {sorted(observed)}: the model has the parameters {sorted(names)}")
@@ -86,10 +90,10 @@ class GradientMatching(Matching):
 def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
     """Number of candidates that are matched side by side: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
 
-    A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of convolutions,
-    formed and differentiated) and four times what a training step needs for a record. On a CPU two gibibytes are
-    filled, whatever the machine has; on a GPU 60 % of what is free. The network is on the device; images have a shape
-    (colors, height, width).
+    A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of
+    convolutions, formed and differentiated) and four times what a training step needs for a record. On a CPU
+    two gibibytes are filled, whatever the machine has; on a GPU 60 % of what is free. The network is on the
+    device; images have a shape (colors, height, width).
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = memory.byte_budget(device, memory.MATCHING_BYTES)

@@ -1,7 +1,7 @@
 """Layers of a network from the logits down, as far as equations lead from the gradient of one to the input of the next.
 
-A network is known by what its layers do to one image of noise. A layer stands on another one where its input is, value
-by value, a known function of the other's output, however the network's code calls them.
+A network is known by what its layers do to one image of noise. A layer stands on another one where its input
+is, value by value, a known function of the other's output, however the network's code calls them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,12 @@ class Activation(NamedTuple):
 
 _ACTIVATIONS = (
     Activation(lambda x: x, lambda a: a, torch.ones_like),
-    Activation(torch.sigmoid, lambda a: a.clamp(INSIDE, 1 - INSIDE).logit(), lambda a: (a * (1 - a)).clamp(min=0)),
-    Activation(torch.tanh, lambda a: a.clamp(INSIDE - 1, 1 - INSIDE).atanh(), lambda a: (1 - a * a).clamp(min=0)),
+    Activation(
+        torch.sigmoid, lambda a: a.clamp(INSIDE, 1 - INSIDE).logit(), lambda a: (a * (1 - a)).clamp(min=0)
+    ),
+    Activation(
+        torch.tanh, lambda a: a.clamp(INSIDE - 1, 1 - INSIDE).atanh(), lambda a: (1 - a * a).clamp(min=0)
+    ),
     Activation(F.relu, None, lambda a: (a > 0).to(a.dtype)),
 )
 
@@ -51,7 +55,8 @@ class Link:
         layer: The layer.
         output_shape: Shape of its output for one record.
         input_shape: Shape of its input for one record.
-        activation: Function of the layer below that its input is, reshaped; None below the last link of the chain.
+        activation: Function of the layer below that its input is, reshaped; None below the last link of the
+            chain.
     """
 
     name: str
@@ -85,8 +90,8 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
         image_shape: (colors, height, width).
 
     Returns:
-        The image, (1, ...), and the calls in their order; none of a network whose last layer does not make the logits,
-        or that calls a layer twice.
+        The image, (1, ...), and the calls in their order; none of a network whose last layer does not make
+        the logits, or that calls a layer twice.
     """
     calls: list[Called] = []
     handles = [
@@ -105,7 +110,11 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
     finally:
         for handle in handles:
             handle.remove()
-    if not calls or not torch.equal(calls[-1].output, logits) or len({one.layer for one in calls}) < len(calls):
+    if (
+        not calls
+        or not torch.equal(calls[-1].output, logits)
+        or len({one.layer for one in calls}) < len(calls)
+    ):
         return probe, []
     return probe, calls
 
@@ -113,15 +122,16 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
 def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[Link], bool]:
     """Trace a network from the logits down as far as equations lead.
 
-    The last layer is linear with a bias, whose gradient is that of the logits. Below it any linear layer is passed, and
-    a convolution below an invertible activation: its output has to be known.
+    The last layer is linear with a bias, whose gradient is that of the logits. Below it any linear layer is
+    passed, and a convolution below an invertible activation: its output has to be known.
 
     Args:
         model: The network, in evaluation mode.
         image_shape: (colors, height, width).
 
     Returns:
-        Layers whose inputs can be found, from the logits down, and whether the input of the last one is the image.
+        Layers whose inputs can be found, from the logits down, and whether the input of the last one is the
+        image.
 
     Example:
         >>> layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 2))
@@ -171,4 +181,6 @@ def _activation(source: Tensor, inputs: Tensor) -> Activation | None:
 
 def equal(first: Tensor, second: Tensor) -> bool:
     """True if, up to rounding, two tensors have the same values up to their shape."""
-    return first.numel() == second.numel() and torch.allclose(first.flatten(), second.flatten(), rtol=_SAME, atol=_SAME)
+    return first.numel() == second.numel() and torch.allclose(
+        first.flatten(), second.flatten(), rtol=_SAME, atol=_SAME
+    )

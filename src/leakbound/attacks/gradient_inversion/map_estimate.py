@@ -1,12 +1,12 @@
 """Recovery of what gradients were computed on, by attackers who know the defense: one family, one interface.
 
-``recursive`` solves for a single record in closed form. The others look for the most probable images under a Gaussian
-law, of which the attacker's own records give mean and covariance and the channel the noise: they minimise ½ Σ ‖u‖² + w
-· ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u of all records of a batch together.
-``quasi_newton`` (L-BFGS) suits smooth networks; ``adam`` is not stopped by the kinks of ReLU and pooling, and
-``staged`` softens them, where a single record went through a chain of convolutions
-(:mod:`leakbound.attacks.gradient_inversion.staged`). No search keeps to the range of pixels: noisy images do not. On a
-GPU all but L-BFGS take several replicas in one stack.
+``recursive`` solves for a single record in closed form. The others look for the most probable images under a
+Gaussian law, of which the attacker's own records give mean and covariance and the channel the noise: they
+minimise ½ Σ ‖u‖² + w · ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u of all
+records of a batch together. ``quasi_newton`` (L-BFGS) suits smooth networks; ``adam`` is not stopped by the
+kinks of ReLU and pooling, and ``staged`` softens them, where a single record went through a chain of
+convolutions (:mod:`leakbound.attacks.gradient_inversion.staged`). No search keeps to the range of pixels:
+noisy images do not. On a GPU all but L-BFGS take several replicas in one stack.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Law:
                 mean = channel.mean + along @ (mean - channel.mean)
                 covariance = along @ covariance @ along.T
             noise = np.diag(channel.variances)
-            covariance += noise if channel.basis is None else (channel.basis * channel.variances) @ channel.basis.T
+            covariance += (
+                noise if channel.basis is None else (channel.basis * channel.variances) @ channel.basis.T
+            )
         values, vectors = linalg.eigh(covariance)
         return cls(torch.from_numpy(mean), torch.from_numpy(vectors * np.sqrt(values.clip(min=0))))
 
@@ -117,14 +119,20 @@ class Problem:
         partly = self.client.defense.changes_gradients and not self.client.noise_std(self.labels.shape[1])
         return self.flat != 0 if partly else None
 
-    def differences(self, images: Float[Tensor, "n records colors height width"]) -> Float[Tensor, "n parameters"]:
+    def differences(
+        self, images: Float[Tensor, "n records colors height width"]
+    ) -> Float[Tensor, "n parameters"]:
         """Uploads that images lead to before noise, less the ones seen, over the length of the latter."""
         differences = self.averaged(images) - self.flat
         if self.sent is not None:
             differences = torch.where(self.sent, differences, 0.0)
-        return differences / self.flat.norm(dim=1, keepdim=True).clamp(min=torch.finfo(differences.dtype).tiny)
+        return differences / self.flat.norm(dim=1, keepdim=True).clamp(
+            min=torch.finfo(differences.dtype).tiny
+        )
 
-    def averaged(self, images: Float[Tensor, "n records colors height width"]) -> Float[Tensor, "n parameters"]:
+    def averaged(
+        self, images: Float[Tensor, "n records colors height width"]
+    ) -> Float[Tensor, "n parameters"]:
         """Averages that a client forms of the gradients at images."""
         gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
         return self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
@@ -153,14 +161,20 @@ class StackedProblem(Problem):
     def of(cls, problems: Sequence[Problem], stack: Stack, part: Part) -> StackedProblem:
         """Some batches of each problem; clients, numbers of records and shapes are those of all."""
         own = [(problems[place], rows) for place, rows in zip(part.searches, part.rows, strict=True)]
-        gradients = {name: beside(one.gradients[name][rows] for one, rows in own) for name in own[0][0].gradients}
+        gradients = {
+            name: beside(one.gradients[name][rows] for one, rows in own) for name in own[0][0].gradients
+        }
         labels = beside(one.labels[rows] for one, rows in own)
         known = (problems[0].network, problems[0].client, gradients, labels, problems[0].image_shape)
         return cls(*known, stack.factors(part.searches), len(own))
 
-    def averaged(self, images: Float[Tensor, "n records colors height width"]) -> Float[Tensor, "n parameters"]:
+    def averaged(
+        self, images: Float[Tensor, "n records colors height width"]
+    ) -> Float[Tensor, "n parameters"]:
         """Averages that clients form of the gradients at images."""
-        records, labels = (one.unflatten(0, (-1, self.slots)).transpose(1, 2) for one in (images, self.labels))
+        records, labels = (
+            one.unflatten(0, (-1, self.slots)).transpose(1, 2) for one in (images, self.labels)
+        )
         rows = self.weighed(self.factors.gradients(records.flatten(0, 2), labels.flatten()))
         return rows.unflatten(0, labels.shape).mean(1).flatten(0, 1)
 
@@ -193,8 +207,8 @@ class Recovery:
 def methods(problem: Problem, config: GradientInversionConfig) -> Iterator[Method]:
     """Members of the family that suit an upload, the surest one first.
 
-    Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s². A network
-    that is not searched in stages goes without that, and the log says why.
+    Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s².
+    A network that is not searched in stages goes without that, and the log says why.
     """
     size = problem.labels.shape[1]
     noise = problem.client.noise_std(size)
@@ -247,7 +261,9 @@ class Recovering:
         if self.law is None:
             raise ValueError(f"{self.method.name} needs a law of the released images")
         if self.method.name == "quasi_newton":
-            return _checked(self.problem, _quasi_newton(self.problem, self.law, self.method.weight, self.iterations))
+            return _checked(
+                self.problem, _quasi_newton(self.problem, self.law, self.method.weight, self.iterations)
+            )
         if self.method.name == "staged":
             return self._staged([self], self.law)[0]
         return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
@@ -258,7 +274,10 @@ class Recovering:
         problems = [one.problem for one in searches]
         if self.method.name == "recursive":
             first, *rest = (one._solving() for one in searches)
-            return [_checked(one, images[:, None]) for one, images in zip(problems, first.together(rest), strict=True)]
+            return [
+                _checked(one, images[:, None])
+                for one, images in zip(problems, first.together(rest), strict=True)
+            ]
         if self.method.name == "staged" and self.law is not None:
             return self._staged(searches, self.law)
         stack = stack_of([one.network for one in problems], self.problem.image_shape)
@@ -270,7 +289,9 @@ class Recovering:
         """Search for a solution of equations."""
         return Solving(self.problem.network, self.problem.gradients, self.problem.image_shape)
 
-    def _adam(self, searches: list[Recovering], law: Law, batches: Callable[[Part], Problem]) -> list[Recovery]:
+    def _adam(
+        self, searches: list[Recovering], law: Law, batches: Callable[[Part], Problem]
+    ) -> list[Recovery]:
         """Images of several searches, which have a weight each; some batches at once."""
 
         def climbed(part: Part) -> Tensor:
@@ -285,16 +306,22 @@ class Recovering:
         shape, problems = self.problem.image_shape, [one.problem for one in searches]
         known = [staged.features_of(one.network, one.gradients, shape) for one in problems]
         device = known[0].values.device
-        weights = {name: value.detach() for name, value in stacked([one.network for one in problems], device).items()}
+        weights = {
+            name: value.detach() for name, value in stacked([one.network for one in problems], device).items()
+        }
         stages = staged.stages_of(self.problem.network, shape)
 
         def searched(part: Part) -> Tensor:
             """Images of some records of each."""
             own = list(zip(part.searches, part.rows, strict=True))
             side = (beside(known[place][field][rows] for place, rows in own) for field in (0, 1))
-            seen = {name: beside(problems[place].gradients[name][rows] for place, rows in own) for name in weights}
+            seen = {
+                name: beside(problems[place].gradients[name][rows] for place, rows in own) for name in weights
+            }
             encoder = staged.Encoder(stages, {name: value[part.searches] for name, value in weights.items()})
-            found = staged.search(encoder, staged.Features(*side), seen, (law.mean, law.root), shape, self.iterations)
+            found = staged.search(
+                encoder, staged.Features(*side), seen, (law.mean, law.root), shape, self.iterations
+            )
             return found[:, None]
 
         return self._in_parts(searches, searched, staged.STARTS)
@@ -306,8 +333,12 @@ class Recovering:
         problem = self.problem
         like = next(iter(problem.gradients.values()))
         found = [like.new_empty(*one.problem.labels.shape, *problem.image_shape) for one in searches]
-        rows = problems_at_once(problem.network, problem.image_shape, like.device) // (problem.labels.shape[1] * starts)
-        in_parts([len(one) for one in found], max(1, rows), like.device, lambda part: part.put(images(part), found))
+        rows = problems_at_once(problem.network, problem.image_shape, like.device) // (
+            problem.labels.shape[1] * starts
+        )
+        in_parts(
+            [len(one) for one in found], max(1, rows), like.device, lambda part: part.put(images(part), found)
+        )
         return [_checked(one.problem, own) for one, own in zip(searches, found, strict=True)]
 
 
@@ -330,7 +361,11 @@ def _starts(problem: Problem, values: int, dtype: torch.dtype) -> Tensor:
     """First u of each batch: the mean, moved a little so that records of one class do not stay alike."""
     count, size = problem.labels.shape
     generator = torch.Generator().manual_seed(size)
-    moved = 0.1 * torch.randn(size, values, generator=generator, dtype=dtype) if size > 1 else torch.zeros(1, values)
+    moved = (
+        0.1 * torch.randn(size, values, generator=generator, dtype=dtype)
+        if size > 1
+        else torch.zeros(1, values)
+    )
     return moved.to(problem.labels.device, dtype).expand(count, -1, -1).clone()
 
 
@@ -357,12 +392,16 @@ def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) ->
         part = exact.part(slice(row, row + 1))
         start = _starts(part, len(law.mean), torch.float64)
 
-        def objective(values: np.ndarray, part: Problem = part, start: Tensor = start) -> tuple[float, np.ndarray]:
+        def objective(
+            values: np.ndarray, part: Problem = part, start: Tensor = start
+        ) -> tuple[float, np.ndarray]:
             """Value and gradient at u."""
             u = torch.from_numpy(values).to(start).view_as(start).requires_grad_()
             value = 0.5 * u.square().sum() + weight * part.differences(_placed(root, u, part)).square().sum()
             (slopes,) = torch.autograd.grad(value, u)
-            both = torch.cat([value.detach().view(1), slopes.flatten()]).cpu().numpy()  # a GPU is waited for once
+            both = (
+                torch.cat([value.detach().view(1), slopes.flatten()]).cpu().numpy()
+            )  # a GPU is waited for once
             return float(both[0]), both[1:]
 
         found = optimize.minimize(
@@ -370,7 +409,13 @@ def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) ->
             start.flatten().cpu().numpy(),
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": _MEMORY, "ftol": 0.0, "gtol": 0.0},
+            options={
+                "maxiter": iterations,
+                "maxfun": 2 * iterations,
+                "maxcor": _MEMORY,
+                "ftol": 0.0,
+                "gtol": 0.0,
+            },
         )
         pieces.append(_placed(root, torch.from_numpy(found.x).to(start).view_as(start), part))
     return torch.cat(pieces)

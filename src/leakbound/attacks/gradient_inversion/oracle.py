@@ -13,9 +13,9 @@ def oracle(
 ) -> Float[np.ndarray, "n colors height width"] | None:
     """Best linear estimate of the mean images of batches from what their gradients were computed on.
 
-    The mean of B noisy images has a B-th of the covariance of one, both of signal and of noise, so the estimate is
-    that from one image. An image without one principal direction is its own best estimate. None under defenses that
-    leave images alone and disguise gradients.
+    The mean of B noisy images has a B-th of the covariance of one, both of signal and of noise, so the
+    estimate is that from one image. An image without one principal direction is its own best estimate. None
+    under defenses that leave images alone and disguise gradients.
 
     Args:
         client: Step that the gradients come from.

@@ -32,18 +32,22 @@ _ITERATIONS = 600
 
 
 def reconstructions(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Pictures reconstructed from single gradients of an untrained sigmoid LeNet, each of a few members.
 
-    The settings need ``levels``: one shape to capacities; ``images`` is the number of pictures. A picture has the same
-    standard normal draws at every level.
+    The settings need ``levels``: one shape to capacities; ``images`` is the number of pictures. A picture has
+    the same standard normal draws at every level.
 
     Returns:
-        Columns as of the pictures after channels, with ``defense`` one of ``none`` (the clean picture), ``released``
-        (what the gradient was computed on), ``geiping`` (the published attack with its usual weight of the total
-        variation) and ``attack`` (solved for the noisy picture, then the best linear estimate), and metrics ``pixel``
-        and, with color, row and column -1, ``mse``, all on the scale [0, 1].
+        Columns as of the pictures after channels, with ``defense`` one of ``none`` (the clean picture),
+        ``released`` (what the gradient was computed on), ``geiping`` (the published attack with its usual
+        weight of the total variation) and ``attack`` (solved for the noisy picture, then the best linear
+        estimate), and metrics ``pixel`` and, with color, row and column -1, ``mse``, all on the scale [0, 1].
 
     Raises:
         ValueError: If there is not exactly one shape.
@@ -51,7 +55,9 @@ def reconstructions(
     dataset, moments = needed("reconstructions", dataset, moments)
     capacities("reconstructions", settings)
     if len(settings.levels) != 1:
-        raise ValueError(f"reconstructions: levels = {dict(settings.levels)}: give the capacities of one shape")
+        raise ValueError(
+            f"reconstructions: levels = {dict(settings.levels)}: give the capacities of one shape"
+        )
     ((shape, levels),) = settings.levels.items()
     members, words = dataset.members(0), (dataset.name, "reconstructions")
     clean, labels = members.images[: settings.images], torch.from_numpy(members.labels[: settings.images])

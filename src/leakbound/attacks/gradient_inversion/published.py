@@ -1,9 +1,9 @@
 """Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
 
-A batch of several records is restored as one image. The weight of the total variation decides how good the attack is,
-and noise asks for more of it, so it is chosen at each level on the attacker's own records; an attacker who keeps
-one weight flatters the defense. The search keeps to smooth images in the range of pixels, which a noisy image leaves:
-behind a channel it fails for that reason, whatever the gradient reveals.
+A batch of several records is restored as one image. The weight of the total variation decides how good the
+attack is, and noise asks for more of it, so it is chosen at each level on the attacker's own records; an
+attacker who keeps one weight flatters the defense. The search keeps to smooth images in the range of pixels,
+which a noisy image leaves: behind a channel it fails for that reason, whatever the gradient reveals.
 """
 
 from __future__ import annotations
@@ -19,9 +19,20 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import metrics
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching, problems_at_once
+from leakbound.attacks.gradient_inversion.gradient_matching import (
+    GradientMatching,
+    Matching,
+    problems_at_once,
+)
 from leakbound.attacks.gradient_inversion.searches import Attacker, Part, beside, in_parts
-from leakbound.attacks.images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds, total_variation
+from leakbound.attacks.images import (
+    EXTENSIONS,
+    LARGEST_PIXEL,
+    RESTARTS,
+    jittered,
+    largest_binds,
+    total_variation,
+)
 from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
@@ -40,8 +51,9 @@ def reconstruct(
 ) -> Float[Tensor, "n colors height width"]:
     """Minimise cosine distance + weight · TV over each candidate by Adam on the sign of the gradient.
 
-    The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1]. Problems
-    share networks only: a stack of images, weights or levels gives what each gives alone, up to rounding.
+    The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1].
+    Problems share networks only: a stack of images, weights or levels gives what each gives alone, up to
+    rounding.
 
     Args:
         matching: The networks and one observed gradient per problem.
@@ -119,7 +131,9 @@ class Reconstruction:
 
     def alone(self) -> _Solved:
         """Images and statuses."""
-        return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[0]
+        return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[
+            0
+        ]
 
     def together(self, others: Sequence[Reconstruction]) -> list[_Solved]:
         """Images and statuses of this search and of others, with the problems of all networks in one stack."""
@@ -127,7 +141,9 @@ class Reconstruction:
         stack = stack_of([one.network for one in searches], self.image_shape)
         if stack is None:
             return [one.alone() for one in searches]
-        return self._inverted(searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients))
+        return self._inverted(
+            searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients)
+        )
 
     def _inverted(
         self, searches: list[Reconstruction], matching: Callable[[Part, Gradients], Matching]
@@ -138,13 +154,17 @@ class Reconstruction:
 
         def solve(part: Part) -> None:
             """Some problems of each."""
-            chosen = [searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+            chosen = [
+                searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)
+            ]
             gradients = {name: beside(one.gradients[name] for one in chosen) for name in chosen[0].gradients}
             labels = beside(one.labels for one in chosen)
             starts = beside(one.starts for one in chosen)
             weights = beside(one.tv_weights for one in chosen)
             problem = matching(part, gradients), labels, starts, weights
-            images = reconstruct(*problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate)
+            images = reconstruct(
+                *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
+            )
             part.put(images, ends)
             part.put(_statuses(*problem, images), statuses)
 
@@ -180,9 +200,9 @@ class Geiping:
     ) -> Attacker[tuple[float, bool, Float[np.ndarray, " n"]]]:
         """Weight with the lowest mean error on the attacker's own records, whether its grid binds there, and errors.
 
-        The untuned weight is among those tried, and stays unless another one is better by more than two standard
-        errors of their difference: few records would often choose a worse one by luck. A record whose inversion
-        is no result counts as the prior.
+        The untuned weight is among those tried, and stays unless another one is better by more than two
+        standard errors of their difference: few records would often choose a worse one by luck. A record
+        whose inversion is no result counts as the prior.
         """
         grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
         prior = metrics.mse(truth, np.broadcast_to(self.prior.cpu().numpy(), truth.shape))
@@ -227,7 +247,9 @@ class Geiping:
         starts = images.clone()
         for attempt in range(1 + RESTARTS):
             if attempt:
-                noisy = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)  # of a record, with any weight
+                noisy = jittered(
+                    self.prior.expand(count, -1, -1, -1), attempt, jitter
+                )  # of a record, with any weight
                 starts = noisy[record]
             unsolved = np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))
             if not len(unsolved):
@@ -239,13 +261,17 @@ class Geiping:
         return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
 
 
-def _statuses(matching: Matching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor) -> np.ndarray:
+def _statuses(
+    matching: Matching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor
+) -> np.ndarray:
     """Statuses of inversions from where they began and ended, (n)."""
     began = start.clone().requires_grad_()
     distances = matching.distances(began, labels)
     (slopes,) = torch.autograd.grad(distances.sum(), began)
     before = distances.detach() + tv_weights * total_variation(start)
-    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(end)
+    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(
+        end
+    )
     found = np.full(len(end), "", dtype=object)
     found[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
     still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)

@@ -1,8 +1,8 @@
 """Searches of attackers on gradients: one after another on a CPU, those of several replicas in one stack on a GPU.
 
-An attacker is a generator that yields a search and is sent what it found. A stack takes the kernels of one search,
-however many replicas wait; each gets what it would get alone, up to rounding. On a CPU a stack would be slower, and the
-bytes stay those of each replica alone.
+An attacker is a generator that yields a search and is sent what it found. A stack takes the kernels of one
+search, however many replicas wait; each gets what it would get alone, up to rounding. On a CPU a stack would
+be slower, and the bytes stay those of each replica alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Attacker: TypeAlias = Generator[Search, Any, Result]
 
 
 def attacked(
-    attackers: Sequence[Attacker[Result]], device: str | torch.device, model: Callable[[], nn.Module], uploads: int
+    attackers: Sequence[Attacker[Result]],
+    device: str | torch.device,
+    model: Callable[[], nn.Module],
+    uploads: int,
 ) -> list[Result]:
     """Results of attackers: one after another on a CPU, on a GPU as many side by side as half of its free memory holds.
 
@@ -124,7 +127,9 @@ def beside(values: Iterable[Tensor]) -> Tensor:
     return torch.stack(list(values), dim=1).flatten(0, 1)
 
 
-def in_parts(counts: Sequence[int], at_once: int, device: str | torch.device, solve: Callable[[Part], None]) -> None:
+def in_parts(
+    counts: Sequence[int], at_once: int, device: str | torch.device, solve: Callable[[Part], None]
+) -> None:
     """Solve the problems of searches, at most ``at_once`` at a time, and fewer where memory does not hold them.
 
     Args:

@@ -36,17 +36,19 @@ _PURPOSE = "uses"
 def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     """Estimate members from the gradients of their first k uses of a channel.
 
-    Each upload is solved for the noisy image; the images are averaged, and the best linear estimate is taken from a
-    channel with a k-th of the noise. Under frozen noise all uploads of a record are of one noisy image. Records,
-    networks and noise of a replica are the same for all k, a larger k holding the smaller ones.
+    Each upload is solved for the noisy image; the images are averaged, and the best linear estimate is taken
+    from a channel with a k-th of the noise. Under frozen noise all uploads of a record are of one noisy
+    image. Records, networks and noise of a replica are the same for all k, a larger k holding the smaller
+    ones.
 
     Returns:
-        Rows whose unit is k: metric ``mse``, the mean over images, of ``attack`` and of ``prior``, the mean auxiliary
-        image; and ``line``, the error of the best linear estimate in expectation under the moments, Σ λσ/(kλ + σ)/d.
-        And ``errors`` (replicas, images, numbers of uses).
+        Rows whose unit is k: metric ``mse``, the mean over images, of ``attack`` and of ``prior``, the mean
+        auxiliary image; and ``line``, the error of the best linear estimate in expectation under the moments,
+        Σ λσ/(kλ + σ)/d. And ``errors`` (replicas, images, numbers of uses).
 
     Raises:
-        ValueError: If the defense is no channel, or no equations lead from the network's gradients to the image.
+        ValueError: If the defense is no channel, or no equations lead from the network's gradients to the
+            image.
 
     Source:
         The joint bound of k uses; errata to Tan et al. 2024, Sec. 5.
@@ -150,6 +152,7 @@ def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[
     noise[live] = channel.variances[live] / gain[live] ** 2
     largest = _SHUT * float(np.diag(covariance).max())
     errors = {
-        count: linear_mmse_from_covariances(covariance, noise.clip(max=largest), float(count)) for count in {*uses}
+        count: linear_mmse_from_covariances(covariance, noise.clip(max=largest), float(count))
+        for count in {*uses}
     }
     return np.array([errors[count] for count in uses]) / _SCALE / len(covariance)

@@ -1,11 +1,11 @@
 """Staged search for single records behind ReLU and pooling: what linear layers reveal, then softened kinks.
 
 The linear layers' gradients reveal the features below them and the slopes of the loss there without a search
-(:mod:`leakbound.attacks.gradient_inversion.closed_form`). Below lie convolutions, each with a ReLU and perhaps pooling.
-Wanted is the most probable image under a Gaussian law that leads to these features, and with these slopes to the
-gradients of the convolutions: each is compared in terms of its own norm, because the convolutions are a hundredth of
-the whole gradient. ReLU and pooling are softened at first and hardened step by step, as a search with kinks stays with
-the units that are active where it begins.
+(:mod:`leakbound.attacks.gradient_inversion.closed_form`). Below lie convolutions, each with a ReLU and
+perhaps pooling. Wanted is the most probable image under a Gaussian law that leads to these features, and with
+these slopes to the gradients of the convolutions: each is compared in terms of its own norm, because the
+convolutions are a hundredth of the whole gradient. ReLU and pooling are softened at first and hardened step
+by step, as a search with kinks stays with the units that are active where it begins.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
         image_shape: (colors, height, width).
 
     Raises:
-        ValueError: If the network is none of convolutions with ReLU, and pooling in windows that do not overlap, below
-            linear layers whose inputs are known in closed form.
+        ValueError: If the network is none of convolutions with ReLU, and pooling in windows that do not
+            overlap, below linear layers whose inputs are known in closed form.
     """
     source, calls = calls_of(model, image_shape)
     links, _ = chain_of(model, image_shape)
@@ -87,7 +87,9 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
         if found:
             side, mean = _pooling(source, inputs)
             if not side:
-                raise ValueError(f"between {found[-1].name} and {name} is something else than a ReLU and pooling")
+                raise ValueError(
+                    f"between {found[-1].name} and {name} is something else than a ReLU and pooling"
+                )
             found[-1] = found[-1]._replace(side=side, mean=mean)
         elif not equal(source, inputs):
             raise ValueError(f"{name} is not given the image")
@@ -189,8 +191,8 @@ class Encoder:
 def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, Tensor]:
     """Softened pooling of a softened ReLU, and the share of each value of a window (..., side²) in the slope.
 
-    At temperature t times the standard deviation of a record's values x the largest one is softened to their mean with
-    weights softmax(x/t), the ReLU to t ln(1 + exp(x/t)), and its gate to 1/(1 + exp(−x/t)).
+    At temperature t times the standard deviation of a record's values x the largest one is softened to their
+    mean with weights softmax(x/t), the ReLU to t ln(1 + exp(x/t)), and its gate to 1/(1 + exp(−x/t)).
     """
     side = stage.side
     tiles = before.unfold(2, side, side).unfold(3, side, side).flatten(4)
@@ -211,7 +213,13 @@ def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, T
 def _spread(slopes: Tensor, shares: Tensor, before: Tensor) -> Tensor:
     """Slopes by the output of a convolution from those by its pooled values; 0 of values outside of all windows."""
     side = round(shares.shape[-1] ** 0.5)
-    tiles = (slopes.unsqueeze(-1) * shares).unflatten(-1, (side, side)).transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    tiles = (
+        (slopes.unsqueeze(-1) * shares)
+        .unflatten(-1, (side, side))
+        .transpose(3, 4)
+        .flatten(4, 5)
+        .flatten(2, 3)
+    )
     missing = [whole - reached for whole, reached in zip(before.shape[2:], tiles.shape[2:], strict=True)]
     return F.pad(tiles, (0, missing[1], 0, missing[0])) if any(missing) else tiles
 
@@ -226,9 +234,9 @@ def search(
 ) -> Float[Tensor, "rows colors height width"]:
     """Find the most probable image x = mean + root u of each row.
 
-    Minimises ½‖u‖² + w (‖Δf‖²/‖f‖² + Σ ‖ΔG‖²/‖G‖² + ‖Δb‖²/10‖b‖²) by Adam, with f the features, G the gradients of the
-    convolutions and b that of the lowest one's bias. The weight w rises, and the temperature of ReLU and pooling falls
-    to 0. Of several starts the one with the lowest value at temperature 0 is kept.
+    Minimises ½‖u‖² + w (‖Δf‖²/‖f‖² + Σ ‖ΔG‖²/‖G‖² + ‖Δb‖²/10‖b‖²) by Adam, with f the features, G the
+    gradients of the convolutions and b that of the lowest one's bias. The weight w rises, and the temperature
+    of ReLU and pooling falls to 0. Of several starts the one with the lowest value at temperature 0 is kept.
 
     Args:
         encoder: The convolutions.
@@ -255,12 +263,16 @@ def search(
         """Value of each row."""
         found, made = encoder((mean + u @ root).view(-1, *image_shape), slopes, temperature)
         made[""] = found
-        misfits = [scales[name] * (made[name].flatten(1) - one).square().sum(1) for name, one in wanted.items()]
+        misfits = [
+            scales[name] * (made[name].flatten(1) - one).square().sum(1) for name, one in wanted.items()
+        ]
         return 0.5 * u.square().sum(1) + weight * torch.stack(misfits).sum(0)
 
     rows = len(features.values)
     moved = torch.randn(len(mean), generator=torch.Generator().manual_seed(1)).to(like)
-    u = torch.cat([torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]).requires_grad_()
+    u = torch.cat(
+        [torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]
+    ).requires_grad_()
     optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):

@@ -26,7 +26,8 @@ class ChannelView:
     Attributes:
         noise: (n, d), standard deviation of the noise on each pixel.
         posterior: (n, d), standard deviation of each pixel given the noisy image.
-        context: (n, bands), logarithm of the part of the variance in each band of frequencies that stays unknown.
+        context: (n, bands), logarithm of the part of the variance in each band of frequencies that stays
+            unknown.
     """
 
     noise: Float[Tensor, "n d"]
@@ -41,8 +42,9 @@ class ChannelView:
 class Denoiser(nn.Module):
     """U-Net that is as good as the best linear estimate before its first step, and corrects it.
 
-    It works on blocks of 2×2 pixels, which a CPU multiplies twice as fast as single ones, and learns where in the image
-    it is. The correction comes in posterior standard deviations, so that all levels ask for numbers of the same size.
+    It works on blocks of 2×2 pixels, which a CPU multiplies twice as fast as single ones, and learns where in
+    the image it is. The correction comes in posterior standard deviations, so that all levels ask for numbers
+    of the same size.
 
     Args:
         image_shape: (colors, height, width); height and width are multiples of 8.
@@ -57,7 +59,9 @@ class Denoiser(nn.Module):
         super().__init__()
         colors, *sides = image_shape
         if any(side % _MULTIPLE for side in sides):
-            raise ValueError(f"images of {sides[0]}×{sides[1]} pixels: their sides must be multiples of {_MULTIPLE}")
+            raise ValueError(
+                f"images of {sides[0]}×{sides[1]} pixels: their sides must be multiples of {_MULTIPLE}"
+            )
         self.image_shape = image_shape
         self.stem = nn.Conv2d(4 * 3 * colors, width, 3, padding=1)
         self.place = nn.Parameter(torch.zeros(width, *(side // 2 for side in sides)))
@@ -76,16 +80,24 @@ class Denoiser(nn.Module):
     def _draw(self, generator: torch.Generator) -> None:
         """First weights, with which the network is one hidden layer: what lies deeper is added as it learns.
 
-        All else would start with random deep features, which are hardly related to the error of a linear estimate.
+        All else would start with random deep features, which are hardly related to the error of a linear
+        estimate.
         """
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-                fan = module.in_channels * (math.prod(module.kernel_size) if isinstance(module, nn.Conv2d) else 1)
+                fan = module.in_channels * (
+                    math.prod(module.kernel_size) if isinstance(module, nn.Conv2d) else 1
+                )
                 weight, bias = module.parameters()
                 nn.init.uniform_(weight, -math.sqrt(3 / fan), math.sqrt(3 / fan), generator=generator)
                 nn.init.uniform_(bias, -0.5, 0.5, generator=generator)
         blocks = [module for module in self.modules() if isinstance(module, _Block)]
-        for last in (self.head, self.up, self.back, *(part for block in blocks for part in (block.last, block.told))):
+        for last in (
+            self.head,
+            self.up,
+            self.back,
+            *(part for block in blocks for part in (block.last, block.told)),
+        ):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
 
@@ -100,7 +112,9 @@ class Denoiser(nn.Module):
             view: The channel of each.
         """
         floor = 1e-6 * view.noise.amax(1, keepdim=True)  # where nothing is unknown both images agree
-        noise = torch.where(view.noise > floor, (released - linear) / view.noise.clamp_min(floor + _TINY), 0.0)
+        noise = torch.where(
+            view.noise > floor, (released - linear) / view.noise.clamp_min(floor + _TINY), 0.0
+        )
         unsure = view.posterior.clamp_min(1e-4).log()
         # Centred and scaled, so that no input drowns the image before the first nonlinear layer.
         known = torch.cat([2 * linear, noise / 2, unsure - unsure.mean(1, keepdim=True)], dim=1)
@@ -142,13 +156,17 @@ def band_of(height: int, width: int) -> Int[np.ndarray, "height width"]:
     return np.digitize(frequency, _EDGES)
 
 
-def in_bands(columns: Float[np.ndarray, "d k"], image_shape: tuple[int, int, int]) -> Float[np.ndarray, "bands k"]:
+def in_bands(
+    columns: Float[np.ndarray, "d k"], image_shape: tuple[int, int, int]
+) -> Float[np.ndarray, "bands k"]:
     """Mean square of the cosine coefficients of images in each band of frequencies, one image a column."""
     coefficients = dctn(columns.reshape(*image_shape, -1), axes=(1, 2), norm="ortho")
     band, squares = band_of(*image_shape[1:]), np.square(coefficients)
     return np.stack([squares[:, band == one].mean(axis=(0, 1)) for one in range(BANDS)])
 
 
-def relative(left: Float[np.ndarray, " bands"], variances: Float[np.ndarray, " bands"]) -> Float[np.ndarray, " bands"]:
+def relative(
+    left: Float[np.ndarray, " bands"], variances: Float[np.ndarray, " bands"]
+) -> Float[np.ndarray, " bands"]:
     """Logarithm of the part of the variance in each band that stays unknown, 0 where nothing varies."""
     return np.log(np.maximum(left, _TINY) / np.maximum(variances, _TINY))

@@ -1,8 +1,8 @@
 """Learned estimate of images from their noisy versions, by an attacker who knows the channel.
 
-The best linear estimate is the posterior mean of Gaussian images only. A network that was trained on the attacker's own
-records through the simulated channel (:mod:`leakbound.attacks.learned_estimate.training`) corrects it
-where images are not Gaussian.
+The best linear estimate is the posterior mean of Gaussian images only. A network that was trained on the
+attacker's own records through the simulated channel (:mod:`leakbound.attacks.learned_estimate.training`)
+corrects it where images are not Gaussian.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from scipy import linalg
 from scipy.fft import dctn
 
 from leakbound.attacks.images import LARGEST_PIXEL
-from leakbound.attacks.learned_estimate.denoiser import BANDS, ChannelView, Denoiser, band_of, in_bands, relative
+from leakbound.attacks.learned_estimate.denoiser import (
+    BANDS,
+    ChannelView,
+    Denoiser,
+    band_of,
+    in_bands,
+    relative,
+)
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, stored_array
 from leakbound.channels.estimation import linear_estimate
@@ -35,11 +42,12 @@ class Family:
 
     Attributes:
         shape: Name of the shape.
-        profile: (d,) noise variance on each pixel over its mean, for noise along the pixels; None along other axes.
-        unknown: (levels,), ascending, part of the images' variance that each of some channels leaves unknown to the
-            linear estimate.
-        trust: (levels,), weight in [0, 1] of the network's estimate against the linear one that was best for each of
-            them on records that the network was not trained on; 0 where the network is no better.
+        profile: (d,) noise variance on each pixel over its mean, for noise along the pixels; None along other
+            axes.
+        unknown: (levels,), ascending, part of the images' variance that each of some channels leaves unknown
+            to the linear estimate.
+        trust: (levels,), weight in [0, 1] of the network's estimate against the linear one that was best for
+            each of them on records that the network was not trained on; 0 where the network is no better.
     """
 
     shape: str
@@ -83,8 +91,9 @@ class Estimator:
     ) -> Float[np.ndarray, "n colors height width"]:
         """Estimates of records from their noisy versions, clipped to [-1, 1].
 
-        Of channels that the network was not trained on, by shape, weights or level, it is the linear estimate, clipped.
-        Images are single records: the mean of several has another law than the network has learned.
+        Of channels that the network was not trained on, by shape, weights or level, it is the linear
+        estimate, clipped. Images are single records: the mean of several has another law than the network has
+        learned.
 
         Args:
             released: Noisy records.
@@ -95,10 +104,13 @@ class Estimator:
             Estimates, float32.
 
         Raises:
-            ValueError: If channel, moments and images differ in dimension, or the images from those of the training.
+            ValueError: If channel, moments and images differ in dimension, or the images from those of the
+                training.
         """
         if released.shape[1:] != self.image_shape:
-            raise ValueError(f"images of shape {released.shape[1:]}, the estimator was trained on {self.image_shape}")
+            raise ValueError(
+                f"images of shape {released.shape[1:]}, the estimator was trained on {self.image_shape}"
+            )
         linear = linear_estimate(released, channel, moments)
         plain = linear.clip(-LARGEST_PIXEL, LARGEST_PIXEL)
         family = next((one for one in self.families if one.holds(channel)), None)
@@ -109,7 +121,9 @@ class Estimator:
         if not weight:
             return plain
         network = Denoiser(self.image_shape, len(self.network["place"]), torch.Generator())
-        network.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in self.network.items()})
+        network.load_state_dict(
+            {name: torch.from_numpy(array.copy()) for name, array in self.network.items()}
+        )
         flat = (torch.from_numpy(np.asarray(part, np.float32)).flatten(1) for part in (linear, released))
         with torch.no_grad():
             found = torch.cat(
@@ -152,10 +166,18 @@ class Estimator:
             ValueError: If an array is of another type or shape.
         """
         colors, height, width = map(int, arrays["image_shape"])
-        network = {name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)}
+        network = {
+            name.removeprefix(_PREFIX): array for name, array in arrays.items() if name.startswith(_PREFIX)
+        }
         place = network["place"].shape
-        if min(colors, height, width) < 1 or place[1:] != (height // 2, width // 2) or not 1 <= place[0] <= _WIDEST:
-            raise ValueError(f"its network of shape {place} is for other images than {colors}×{height}×{width}")
+        if (
+            min(colors, height, width) < 1
+            or place[1:] != (height // 2, width // 2)
+            or not 1 <= place[0] <= _WIDEST
+        ):
+            raise ValueError(
+                f"its network of shape {place} is for other images than {colors}×{height}×{width}"
+            )
         expected = Denoiser((colors, height, width), place[0], torch.Generator()).state_dict()
         shapes = {name: tuple(tensor.shape) for name, tensor in expected.items()}
         if {name: array.shape for name, array in network.items() if array.dtype == np.float32} != shapes:
@@ -165,7 +187,9 @@ class Estimator:
             name = f"{number}.profile"
             profile = stored_array(arrays, name, (colors * height * width,)) if name in arrays else None
             levels = arrays[f"{number}.unknown"].shape
-            unknown, trust = (stored_array(arrays, f"{number}.{kind}", levels) for kind in ("unknown", "trust"))
+            unknown, trust = (
+                stored_array(arrays, f"{number}.{kind}", levels) for kind in ("unknown", "trust")
+            )
             families.append(Family(shape, profile, unknown, trust))
         return cls((colors, height, width), network, tuple(families))
 
@@ -175,7 +199,9 @@ def profile_of(channel: GaussianChannel) -> Float[np.ndarray, " d"] | None:
     return None if channel.basis is not None else channel.variances / channel.variances.mean()
 
 
-def view_of(channel: GaussianChannel, moments: Moments, image_shape: tuple[int, int, int]) -> tuple[ChannelView, float]:
+def view_of(
+    channel: GaussianChannel, moments: Moments, image_shape: tuple[int, int, int]
+) -> tuple[ChannelView, float]:
     """View of a channel for Gaussian images with some moments, and the part of their variance that it leaves unknown.
 
     The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ; with Cov(D̃) = LLᵀ the channel reveals XᵀX, X = L⁻¹AΣ.
@@ -193,7 +219,10 @@ def view_of(channel: GaussianChannel, moments: Moments, image_shape: tuple[int, 
     before = _band_variances(signal, image_shape)
     after = before - in_bands(revealed, image_shape).sum(axis=1)
     context = relative(after, before)
-    tensors = (torch.from_numpy(one.astype(np.float32))[None] for one in (np.sqrt(along), np.sqrt(posterior), context))
+    tensors = (
+        torch.from_numpy(one.astype(np.float32))[None]
+        for one in (np.sqrt(along), np.sqrt(posterior), context)
+    )
     return ChannelView(*tensors), float(posterior.sum() / prior.sum())
 
 
@@ -201,7 +230,9 @@ def _band_variances(
     covariance: Float[np.ndarray, "d d"], image_shape: tuple[int, int, int]
 ) -> Float[np.ndarray, " bands"]:
     """Mean variance of the cosine coefficients in each band of frequencies."""
-    turned = dctn(covariance.reshape(2 * image_shape), axes=(1, 2, 4, 5), norm="ortho").reshape(covariance.shape)
+    turned = dctn(covariance.reshape(2 * image_shape), axes=(1, 2, 4, 5), norm="ortho").reshape(
+        covariance.shape
+    )
     band = band_of(*image_shape[1:])
     variances = np.diag(turned).reshape(image_shape)
     return np.array([variances[:, band == one].mean() for one in range(BANDS)])

@@ -1,7 +1,8 @@
 """Training of the learned estimate on the attacker's own records, through simulated channels.
 
-The linear estimate is better on the records that its covariance comes from than on others. So the records are split,
-and each part is seen through moments of the others: the network meets the errors that it will meet on members.
+The linear estimate is better on the records that its covariance comes from than on others. So the records are
+split, and each part is seen through moments of the others: the network meets the errors that it will meet on
+members.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def train(
         The estimator, with the weight of its network for each shape and level.
 
     Raises:
-        ValueError: If there are fewer than 40 records or no spectra, or these and the images differ in dimension.
+        ValueError: If there are fewer than 40 records or no spectra, or these and the images differ in
+            dimension.
     """
     shape, words = images.shape[1:], (dataset, "estimator")
     if len(images) < _LEAST or not spectra:
@@ -129,11 +131,13 @@ class Scene:
         return linear, released
 
 
-def scene_of(moments: Moments, shape: tuple[int, int, int], groups: Sequence[Sequence[GaussianChannel]]) -> Scene:
+def scene_of(
+    moments: Moments, shape: tuple[int, int, int], groups: Sequence[Sequence[GaussianChannel]]
+) -> Scene:
     """Scene of channels of some shapes.
 
-    Noise is that of the channel; along the axes of other moments than those it was made from it is taken to be
-    independent.
+    Noise is that of the channel; along the axes of other moments than those it was made from it is taken to
+    be independent.
     """
     profile = profile_of(groups[0][0])
     scale = np.ones(moments.dimension) if profile is None else np.sqrt(profile)
@@ -151,7 +155,9 @@ def scene_of(moments: Moments, shape: tuple[int, int, int], groups: Sequence[Seq
             weight = np.divide(gain * variances, total, out=np.zeros_like(total), where=total > 0)
             left = variances * (1 - gain * weight)
             pixels = np.square(scale) * (squares @ np.stack([noise, left], axis=1)).T
-            found.append((gain, np.sqrt(noise), weight, *np.sqrt(pixels), relative(bands @ left, bands @ variances)))
+            found.append(
+                (gain, np.sqrt(noise), weight, *np.sqrt(pixels), relative(bands @ left, bands @ variances))
+            )
     gain, noise, weight, *view = (
         torch.from_numpy(np.stack(column).astype(np.float32)) for column in zip(*found, strict=True)
     )
@@ -205,7 +211,9 @@ class _Course:
                     )
                     step = learned - plain
                     best = ((truth - plain) * step).sum() / step.square().sum().clamp_min(1e-30)
-                    trust.append(float(best.nan_to_num(0.0).clamp(0, 1)))  # a network that diverged is never trusted
+                    trust.append(
+                        float(best.nan_to_num(0.0).clamp(0, 1))
+                    )  # a network that diverged is never trusted
                 order = np.argsort(family.unknown[checked])
                 kept = family.unknown[checked][order], np.array(trust)[order]
                 found.append(Family(family.shape, family.profile, *kept))
@@ -222,7 +230,9 @@ def _course(
     alike: dict[bytes, list[list[GaussianChannel]]] = {}
     for group in groups:
         profile = profile_of(group[0])
-        alike.setdefault(b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes(), []).append(group)
+        alike.setdefault(b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes(), []).append(
+            group
+        )
     folds = np.array_split(np.arange(len(records)), _FOLDS)
     held_out = folds[0][: min(_VALIDATION, len(records) // 10)]
     scenes = []

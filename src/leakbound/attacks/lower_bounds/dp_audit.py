@@ -1,8 +1,9 @@
 """Audit of uploads: canaries that a client includes by fair coins, and a lower limit of the ε that they prove.
 
-The server is malicious, as the accountants of DP allow: it sends a linear network, and the client's records are images
-with one lit pixel each. Their gradients are orthogonal and longer than the clipping bound, so that none of them hides
-another one. What the client does with them is its own step (:mod:`leakbound.training.client_steps`).
+The server is malicious, as the accountants of DP allow: it sends a linear network, and the client's records
+are images with one lit pixel each. Their gradients are orthogonal and longer than the clipping bound, so that
+none of them hides another one. What the client does with them is its own step
+(:mod:`leakbound.training.client_steps`).
 """
 
 import math
@@ -31,20 +32,22 @@ _BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound
 def audit(request: AttackRequest[AuditConfig]) -> Attacked:
     """Lower limits of ε that the uploads of defended clients demonstrate, with the accountant's ε for these steps.
 
-    Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson sampling. Its
-    score is the logarithm of the likelihood ratio of all uploads along its clipped gradient. The coins of the clearest
-    scores are guessed, a part that is stated beforehand. Clients are independent, so that their canaries count as those
-    of one mechanism. Variants: ``one_run`` holds for any mechanism; ``gaussian``, where nothing is subsampled, speaks
-    against accountants of the Gaussian mechanism, and is far tighter; ``bound`` is the accountant's.
+    Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson
+    sampling. Its score is the logarithm of the likelihood ratio of all uploads along its clipped gradient.
+    The coins of the clearest scores are guessed, a part that is stated beforehand. Clients are independent,
+    so that their canaries count as those of one mechanism. Variants: ``one_run`` holds for any mechanism;
+    ``gaussian``, where nothing is subsampled, speaks against accountants of the Gaussian mechanism, and is
+    far tighter; ``bound`` is the accountant's.
 
     Args:
-        request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier. The server
-            sends its own network and samples batches, so that the model and the batch size stay unused.
+        request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier.
+            The server sends its own network and samples batches, so that the model and the batch size stay
+            unused.
 
     Returns:
-        Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of variant
-        ``coins`` the counts ``canaries``, ``guesses`` and ``correct``, and ``delta``. And arrays ``scores`` and
-        ``included`` (replicas, clients, canaries).
+        Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of
+        variant ``coins`` the counts ``canaries``, ``guesses`` and ``correct``, and ``delta``. And arrays
+        ``scores`` and ``included`` (replicas, clients, canaries).
 
     Raises:
         ValueError: If the defense is not DP with noise.
@@ -73,7 +76,9 @@ def audit(request: AttackRequest[AuditConfig]) -> Attacked:
     return pd.concat(tables, ignore_index=True), arrays
 
 
-def guess(scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float) -> tuple[int, int]:
+def guess(
+    scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float
+) -> tuple[int, int]:
     """Number of coins that are guessed, those with the largest scores either way, and of those guessed right.
 
     Args:
@@ -97,7 +102,10 @@ class _Clients:
     device: torch.device
 
     def scores(
-        self, included: Bool[np.ndarray, "clients canaries"], generator: np.random.Generator, source: NoiseSource
+        self,
+        included: Bool[np.ndarray, "clients canaries"],
+        generator: np.random.Generator,
+        source: NoiseSource,
     ) -> Float[np.ndarray, "clients canaries"]:
         """Sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)), x an upload along a canary's gradient."""
         config, level = self.config, float(self.client.level)
@@ -106,15 +114,23 @@ class _Clients:
         network = nn.Sequential(nn.Flatten(), linear).to(self.device)
         images, labels = self.canaries()
         quiet = client_step(self.client.defense, 0.0)
-        gradients = quiet.upload(network, images[:, None], labels[:, None], source).gradients["1.weight"].flatten(1)
+        gradients = (
+            quiet.upload(network, images[:, None], labels[:, None], source).gradients["1.weight"].flatten(1)
+        )
         lengths = gradients.norm(dim=1)
         total = np.zeros(included.shape)
         for _ in range(config.steps):
             taken = included & (generator.random(included.shape) < config.sample_rate)
             # A record that is not in the batch is a black one, whose gradient is 0: all batches are equally large.
             batch = images * torch.from_numpy(taken).to(self.device)[..., None, None, None]
-            sent = self.client.upload(network, batch, labels.expand(len(batch), -1), source).gradients["1.weight"]
-            along = sent.flatten(1) @ gradients.T * (config.canaries / lengths / self.client.defense.max_grad_norm)
+            sent = self.client.upload(network, batch, labels.expand(len(batch), -1), source).gradients[
+                "1.weight"
+            ]
+            along = (
+                sent.flatten(1)
+                @ gradients.T
+                * (config.canaries / lengths / self.client.defense.max_grad_norm)
+            )
             ratio = (2.0 * along.double().cpu().numpy() - 1.0) / (2.0 * level**2)
             with np.errstate(divide="ignore"):
                 total += np.logaddexp(np.log1p(-config.sample_rate), math.log(config.sample_rate) + ratio)
@@ -138,7 +154,9 @@ def _rows(
     counts = {"canaries": scores.size, "guesses": guesses, "correct": correct}
     limits = {
         "one_run": one_run_epsilon(scores.size, guesses, correct, delta, config.confidence),
-        "bound": poisson_epsilon(client.level, config.sample_rate, config.steps, delta, client.defense.accountant),
+        "bound": poisson_epsilon(
+            client.level, config.sample_rate, config.steps, delta, client.defense.accountant
+        ),
     }
     if config.sample_rate == 1:
         mu = one_run_gaussian(scores.size, guesses, correct, config.confidence)

@@ -1,7 +1,8 @@
 """Capacity of one step of DP training, by the gradients that a trained network really has.
 
-Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and is used to match noise multipliers with
-capacities. Real gradients of clipped length lie in few directions, so that the same noise leaks less.
+Theorem 4 of Tan et al. bounds it for gradients that point everywhere alike, and is used to match noise
+multipliers with capacities. Real gradients of clipped length lie in few directions, so that the same noise
+leaks less.
 """
 
 import math
@@ -30,15 +31,15 @@ _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was tra
 def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
     """Capacity of one DP step at the weights that a training ended with.
 
-    The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter. Of all
-    distributions with the gradients' covariance Σ the Gaussian one reveals most: ½ Σ ln(1 + B λ_i / (m²S²)).
-    Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members of each replica, the same
-    ones at all levels, and falls short where there are few of them; ``trace`` is B tr Σ / (2 m²S²), never below it;
-    ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
+    The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter.
+    Of all distributions with the gradients' covariance Σ the Gaussian one reveals most: ½ Σ ln(1 + B λ_i /
+    (m²S²)). Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members of each
+    replica, the same ones at all levels, and falls short where there are few of them; ``trace`` is B tr Σ /
+    (2 m²S²), never below it; ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
 
     Args:
-        request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier m > 0, and
-            the expected number B of records in a step.
+        request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier m
+            > 0, and the expected number B of records in a step.
 
     Returns:
         Rows with unit −1 and metric ``capacity`` in nats per step, NaN where weights are not finite; and
@@ -56,7 +57,9 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
             f"{request.slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}"
         )
     client = request.client()
-    network = request.network(torch_generator(request.seed, request.dataset.name, "capacity"))  # weights are replaced
+    network = request.network(
+        torch_generator(request.seed, request.dataset.name, "capacity")
+    )  # weights are replaced
     ratio = request.batch_size / (level * client.defense.max_grad_norm) ** 2
     parameters = sum(one.numel() for one in network.parameters())
     bounds = {
@@ -64,8 +67,12 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
         "printed": dp_capacity(level, request.batch_size, as_printed=True),
     }
     tables, spectra = [], []
-    for place, (replica, finite) in enumerate(zip(request.replicas, finite_slots(request.weights), strict=True)):
-        members = request.dataset.pool.chosen(request.dataset.parts(replica).members[: request.config.records])
+    for place, (replica, finite) in enumerate(
+        zip(request.replicas, finite_slots(request.weights), strict=True)
+    ):
+        members = request.dataset.pool.chosen(
+            request.dataset.parts(replica).members[: request.config.records]
+        )
         spectrum = np.full(len(members), np.nan)
         if finite:
             weights = {name: tensor[place].to(request.device) for name, tensor in request.weights.items()}
@@ -77,12 +84,16 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
             **(bounds if finite else dict.fromkeys(bounds, math.nan)),
         }
         for name, value in found.items():
-            tables.append(rows(replica, name, [-1], {"capacity": np.array([value])}, "" if finite else DIVERGED))
+            tables.append(
+                rows(replica, name, [-1], {"capacity": np.array([value])}, "" if finite else DIVERGED)
+            )
         spectra.append(spectrum)
     return pd.concat(tables, ignore_index=True), {"eigenvalues": np.stack(spectra)}
 
 
-def _clipped_gradients(network: nn.Module, client: ClientStep, records: Split) -> Float[Tensor, "n parameters"]:
+def _clipped_gradients(
+    network: nn.Module, client: ClientStep, records: Split
+) -> Float[Tensor, "n parameters"]:
     """Gradients of records as a client weighs them, float32 on the CPU, some at a time."""
     parameters = list(network.parameters())
     size = max(1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * sum(one.numel() for one in parameters))))

@@ -1,15 +1,15 @@
 """Identification: which one of M candidates is the record whose noisy version, or whose gradient, was released?
 
-Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever means
-(:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise again, so that
-trials of a replica are independent; different numbers of uses and candidates share them. The lists of a replica are
-drawn from one sample of the pool.
+Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever
+means (:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise
+again, so that trials of a replica are independent; different numbers of uses and candidates share them. The
+lists of a replica are drawn from one sample of the pool.
 
-Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel the noisy
-image is solved for where equations lead to it (:mod:`leakbound.attacks.gradient_inversion.closed_form`). Of other
-networks no likelihood of gradients is tractable: the attacker computes those of noisy versions of each candidate, and
-takes their law for Gaussian, in a random sketch of the gradient. Those candidates have one class, because channels
-leave labels clean.
+Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel the
+noisy image is solved for where equations lead to it
+(:mod:`leakbound.attacks.gradient_inversion.closed_form`). Of other networks no likelihood of gradients is
+tractable: the attacker computes those of noisy versions of each candidate, and takes their law for Gaussian,
+in a random sketch of the gradient. Those candidates have one class, because channels leave labels clean.
 """
 
 import math
@@ -60,27 +60,28 @@ Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
 def attack(request: AttackRequest[NamingConfig]) -> Attacked:
     """Identify the true one of M records of the private pool from k uploads, for all M and k of the settings.
 
-    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood. ``gradients`` sees
-    those of an untrained network and knows all but the record. ``exact_images`` and ``exact_gradients`` are, where the
-    likelihood is exact, the probability that this succeeds, the mean of the largest posterior probability, and the
-    information. ``bound`` is the most that the accountant allows: nats of k uses
-    (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming probability that they
-    allow, for DP that of Hayes et al.
+    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood.
+    ``gradients`` sees those of an untrained network and knows all but the record. ``exact_images`` and
+    ``exact_gradients`` are, where the likelihood is exact, the probability that this succeeds, the mean of
+    the largest posterior probability, and the information. ``bound`` is the most that the accountant allows:
+    nats of k uses (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming
+    probability that they allow, for DP that of Hayes et al.
 
     Args:
-        request: Arguments of the attack. Moments are those of the client's records, for a defense that needs them;
-            bounds of a channel are computed from the pool: candidates come from there, and capacities hold for the law
-            that has the covariance they are made from. The batch size is one: other records of a batch would have to be
-            known as well.
+        request: Arguments of the attack. Moments are those of the client's records, for a defense that needs
+            them; bounds of a channel are computed from the pool: candidates come from there, and capacities
+            hold for the law that has the covariance they are made from. The batch size is one: other records
+            of a batch would have to be known as well.
 
     Returns:
-        Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean and
-        variance over trials of the nats that stated probabilities gain; ``nats_<k>`` with unit -1: for attackers the
-        lower limit that names or stated probabilities demonstrate for the best M, corrected for these choices; and
-        ``trials``. And hits by variant (replicas, M, k).
+        Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean
+        and variance over trials of the nats that stated probabilities gain; ``nats_<k>`` with unit -1: for
+        attackers the lower limit that names or stated probabilities demonstrate for the best M, corrected for
+        these choices; and ``trials``. And hits by variant (replicas, M, k).
 
     Raises:
-        ValueError: If the step has no known upload, a batch holds several records, or the pool has too few records.
+        ValueError: If the step has no known upload, a batch holds several records, or the pool has too few
+            records.
 
     Source:
         Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD".
@@ -98,7 +99,9 @@ def attack(request: AttackRequest[NamingConfig]) -> Attacked:
             outcomes["images"] = attacker.identified_by_images()
         tables.append(table_of(replica, [*_rows(outcomes, config), *allowed]))
         hits.append({variant: one.hits for variant, one in outcomes.items()})
-    return pd.concat(tables, ignore_index=True), {name: np.stack([one[name] for one in hits]) for name in hits[0]}
+    return pd.concat(tables, ignore_index=True), {
+        name: np.stack([one[name] for one in hits]) for name in hits[0]
+    }
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,8 @@ class _Outcome:
         hits: (M, k) trials in which the true one was identified.
         rates: (M, k) mean of the largest posterior probability; None where no likelihood is known.
         information: (k,) exact nats about the index for the largest M; None as well.
-        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where no
-            probabilities are stated, as of uploads without noise.
+        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where
+            no probabilities are stated, as of uploads without noise.
     """
 
     candidates: Sequence[int]
@@ -126,7 +129,9 @@ class _Outcome:
         each = 1.0 - (1.0 - confidence) / (kinds * len(self.candidates))
         shown = []
         for place, count in enumerate(self.candidates):
-            shown.append([demonstrated_information(int(hits), trials, count, each) for hits in self.hits[place]])
+            shown.append(
+                [demonstrated_information(int(hits), trials, count, each) for hits in self.hits[place]]
+            )
             if self.gains is not None:
                 pairs = zip(*self.gains[:, place], strict=True)
                 shown.append([gained_information(float(m), float(v), trials, count, each) for m, v in pairs])
@@ -229,7 +234,12 @@ class _Replica:
         return scores
 
     def judged(
-        self, scores: Callable[[], Float[np.ndarray, "trials known"]], truth: np.ndarray, lists: Lists, *, kind: Kind
+        self,
+        scores: Callable[[], Float[np.ndarray, "trials known"]],
+        truth: np.ndarray,
+        lists: Lists,
+        *,
+        kind: Kind,
     ) -> _Outcome:
         """Outcomes at each number of uses, the scores of whose looks add up."""
         looks, rows = self.looks, np.arange(len(truth))[:, None]
@@ -250,7 +260,11 @@ class _Replica:
                     gains[:, place, column] = gained.mean(), gained.var(ddof=1)
         exact, stated = kind == "exact", kind != "nearest"
         return _Outcome(
-            [*lists], hits, rates if exact else None, information if exact else None, gains if stated else None
+            [*lists],
+            hits,
+            rates if exact else None,
+            information if exact else None,
+            gains if stated else None,
         )
 
     def drawn(self, purpose: str, count: int, candidates: Sequence[int]) -> tuple[np.ndarray, Lists]:
@@ -266,8 +280,8 @@ class _Replica:
     def clean_law(self, known: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
         """Scores by the distance from each candidate's upload without noise.
 
-        Noise is the same on all coordinates, so the nearest one is the most likely one; its variance is that of the
-        attacker's own uploads.
+        Noise is the same on all coordinates, so the nearest one is the most likely one; its variance is that
+        of the attacker's own uploads.
         """
         quiet = self.client
         if quiet.defense.changes_gradients and quiet.defense.draws_noise:
@@ -278,7 +292,10 @@ class _Replica:
         variance = float((self.upload(self.client, known, source) - means).square().mean())
         noisy = variance > _ROUNDING * float(means.square().mean())
         scale = 1.0 / variance if noisy else 1.0
-        return lambda seen: ((seen.double() @ means.T - half) * scale).cpu().numpy(), "exact" if noisy else "nearest"
+        return (
+            lambda seen: ((seen.double() @ means.T - half) * scale).cpu().numpy(),
+            "exact" if noisy else "nearest",
+        )
 
     def noisy_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
         """Scores by a Gaussian law of each candidate's gradient, with a covariance in common, learned from draws."""
@@ -290,7 +307,9 @@ class _Replica:
         factor = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
         generator = self.generator("sketch")
         buckets = torch.from_numpy(generator.integers(_SKETCH, size=first.shape[1])).to(self.device)
-        factor *= torch.from_numpy(generator.choice([-1.0, 1.0], first.shape[1]).astype(np.float32)).to(self.device)
+        factor *= torch.from_numpy(generator.choice([-1.0, 1.0], first.shape[1]).astype(np.float32)).to(
+            self.device
+        )
 
         def sketched(gradients: Tensor) -> Float[np.ndarray, "n sketch"]:
             """Sums over random sets of coordinates with random signs, which keep inner products on average."""
@@ -305,7 +324,9 @@ class _Replica:
         half = 0.5 * (means.T * solved).sum(axis=0)
         return lambda seen: sketched(seen) @ solved - half
 
-    def upload(self, client: ClientStep, records: Split, source: NoiseSource) -> Float[Tensor, "n parameters"]:
+    def upload(
+        self, client: ClientStep, records: Split, source: NoiseSource
+    ) -> Float[Tensor, "n parameters"]:
         """Upload of a step on each record alone."""
         images, labels = (torch.from_numpy(one).to(self.device) for one in (records.images, records.labels))
         sent: Upload = client.upload(self.network, images[:, None], labels[:, None], source)
@@ -334,7 +355,9 @@ def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
 
 def _allowed(client: ClientStep, pool: Split, config: NamingConfig) -> Iterator[dict[str, object]]:
     """Rows of what the accountant allows; none for a defense without a bound."""
-    ratios = None if client.channel is None else signal_to_noise(client.channel, estimate_moments([pool.images]))
+    ratios = (
+        None if client.channel is None else signal_to_noise(client.channel, estimate_moments([pool.images]))
+    )
     if ratios is None and not (client.defense.clips and client.level):
         return
     for uses in config.uses:
@@ -362,7 +385,9 @@ def _rows(outcomes: Mapping[str, _Outcome], config: NamingConfig) -> Iterator[di
                 yield row(variant, f"rate_{uses}", found.value, unit=count, low=found.low, high=found.high)
                 if one.gains is not None:
                     yield row(variant, f"gain_{uses}", float(one.gains[0, place, column]), unit=count)
-                    yield row(variant, f"gain_variance_{uses}", float(one.gains[1, place, column]), unit=count)
+                    yield row(
+                        variant, f"gain_variance_{uses}", float(one.gains[1, place, column]), unit=count
+                    )
                 if one.rates is not None:
                     yield row(f"exact_{variant}", f"rate_{uses}", float(one.rates[place, column]), unit=count)
             if one.information is not None:

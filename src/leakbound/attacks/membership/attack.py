@@ -1,8 +1,8 @@
 """Membership inference: which of the records at hand was the target model trained on?
 
-The attacker knows the membership of some of the records, learns from them, and is scored on the others. It compares the
-target with reference networks, which were trained by the same defense on other draws from the pool, and if it knows the
-channel of a defense, it views at each record through noise of its own.
+The attacker knows the membership of some of the records, learns from them, and is scored on the others. It
+compares the target with reference networks, which were trained by the same defense on other draws from the
+pool, and if it knows the channel of a defense, it views at each record through noise of its own.
 """
 
 import math
@@ -20,7 +20,13 @@ from torch import Tensor, nn
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.membership.network import AttackData, white_box_scores
-from leakbound.attacks.membership.reference_scores import Confidences, lira_offline, lira_online, rmia, shared_laws
+from leakbound.attacks.membership.reference_scores import (
+    Confidences,
+    lira_offline,
+    lira_online,
+    rmia,
+    shared_laws,
+)
 from leakbound.attacks.membership.signals import Queries, Signals, read_signals
 from leakbound.attacks.rows import DIVERGED, row, table_of
 from leakbound.attacks.scheduling import side_by_side
@@ -28,7 +34,14 @@ from leakbound.attacks.trained_networks import load_weights
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
-from leakbound.metrics import Interval, auc_interval, proportion_interval, score_parts, standard_errors, tpr_at_fpr
+from leakbound.metrics import (
+    Interval,
+    auc_interval,
+    proportion_interval,
+    score_parts,
+    standard_errors,
+    tpr_at_fpr,
+)
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.memory import slots_that_fit
 from leakbound.training.stack import finite_slots
@@ -42,7 +55,11 @@ LEARNED = ("white_box", "white_box_references")
 STRONGEST = "strongest"
 """By each metric the attacker that does best on the records that it knows."""
 
-_FALSE_POSITIVE_RATES: Mapping[str, float | None] = {"auc": None, "tpr_at_fpr_0.01": 0.01, "tpr_at_fpr_0.001": 0.001}
+_FALSE_POSITIVE_RATES: Mapping[str, float | None] = {
+    "auc": None,
+    "tpr_at_fpr_0.01": 0.01,
+    "tpr_at_fpr_0.001": 0.001,
+}
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
 _SURE = 2.33  # standard errors of one-sided tests of five others, .05 in all
@@ -81,23 +98,24 @@ class _Case:
 def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
     """Attack every replica of a run in all ways, and by each metric in the :func:`strongest`.
 
-    Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it draws
-    itself, depends on seed, dataset and replica: it is the same for every defense, level and learning rate. Canaries
-    are scored on their own: their members against their non-members together with the scored non-members under wrong
-    labels, which are drawn by the same law and are many.
+    Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it
+    draws itself, depends on seed, dataset and replica: it is the same for every defense, level and learning
+    rate. Canaries are scored on their own: their members against their non-members together with the scored
+    non-members under wrong labels, which are drawn by the same law and are many.
 
     Args:
         request: Arguments of the attack; with references, learning rates are needed.
 
     Returns:
-        Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each variant, the same
-        on canaries (``canary_auc``, ...) if there are some, and of variant ``target`` the accuracy on the scored
-        members and non-members, without which an AUC says little. NaN, with its status, for a diverged replica, and for
-        a comparison with references of which fewer than two trained soundly. With them the arrays ``<variant>_members``
-        and ``<variant>_nonmembers`` of scores (replicas, scored), higher means member; ``<variant>_canaries``
-        (replicas, k, 2), ``<variant>_mislabelled`` (replicas, scored) and ``canaries_inserted`` (replicas, k); and of
-        the attacker that is strongest by AUC its index among the variants, ``strongest_choice`` (replicas,), and
-        whether it looked through noise, ``noisy_queries`` (replicas,).
+        Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each
+        variant, the same on canaries (``canary_auc``, ...) if there are some, and of variant ``target`` the
+        accuracy on the scored members and non-members, without which an AUC says little. NaN, with its
+        status, for a diverged replica, and for a comparison with references of which fewer than two trained
+        soundly. With them the arrays ``<variant>_members`` and ``<variant>_nonmembers`` of scores (replicas,
+        scored), higher means member; ``<variant>_canaries`` (replicas, k, 2), ``<variant>_mislabelled``
+        (replicas, scored) and ``canaries_inserted`` (replicas, k); and of the attacker that is strongest by
+        AUC its index among the variants, ``strongest_choice`` (replicas,), and whether it looked through
+        noise, ``noisy_queries`` (replicas,).
 
     Raises:
         ValueError: If there are too few records to learn from or to score.
@@ -111,18 +129,26 @@ def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
     size = _replicas_at_once(network, request.dataset)
     tables, kept = [], []
     for first in range(0, len(places), size):
-        cases = [_case(request, place, network, methods, sound[place]) for place in places[first : first + size]]
+        cases = [
+            _case(request, place, network, methods, sound[place]) for place in places[first : first + size]
+        ]
         attackers = [scores_of(one.views, one.generator) for one in cases if one.sound]
         found = iter(side_by_side(attackers, partial(white_box_scores, config=request.config)))
         for one in cases:
             rows, arrays = _results(one, next(found) if one.sound else {}, variants)
             tables.append(rows)
             kept.append(arrays)
-    return pd.concat(tables, ignore_index=True), {name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]}
+    return pd.concat(tables, ignore_index=True), {
+        name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]
+    }
 
 
 def _case(
-    request: AttackRequest[MembershipConfig], place: int, network: nn.Module, methods: Sequence[Queries], sound: bool
+    request: AttackRequest[MembershipConfig],
+    place: int,
+    network: nn.Module,
+    methods: Sequence[Queries],
+    sound: bool,
 ) -> _Case:
     """Read the signals of one network about the records of its replica.
 
@@ -169,7 +195,11 @@ def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
     known = {name: scores[0] for name, scores in found.items()}
     choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
     best = named[choices["auc"] or variants[0]]
-    kept = {f"{name}_{kind}": one for name, kinds in (named | {STRONGEST: best}).items() for kind, one in kinds.items()}
+    kept = {
+        f"{name}_{kind}": one
+        for name, kinds in (named | {STRONGEST: best}).items()
+        for kind, one in kinds.items()
+    }
     kept["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if known else -1)
     kept["noisy_queries"] = np.array(case.method.count > 0)
     if len(records.inserted):
@@ -178,16 +208,19 @@ def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
     return table_of(case.replica, _rows(named, choices, records, target)), kept
 
 
-def scores_of(views: Sequence[View], generator: torch.Generator) -> Generator[AttackData, list[Tensor], Scores]:
+def scores_of(
+    views: Sequence[View], generator: torch.Generator
+) -> Generator[AttackData, list[Tensor], Scores]:
     """Score records by every attacker, without touching the model; those that learn yield what they learn from.
 
     Args:
-        views: At the records whose membership the attacker knows, the first half members; then at groups to score.
+        views: At the records whose membership the attacker knows, the first half members; then at groups to
+            score.
         generator: On the CPU; draws what the trained attackers need.
 
     Returns:
-        Attacker to its scores of the known records, for one that learns from them by networks that held them out (NaN
-        for the few that none did), and of each other group.
+        Attacker to its scores of the known records, for one that learns from them by networks that held them
+        out (NaN for the few that none did), and of each other group.
     """
     found: dict[str, list[np.ndarray]] = {
         "white_box": (yield from _learned(views, (), generator)),
@@ -206,7 +239,9 @@ def _comparing(views: Sequence[View], known: Confidences) -> dict[str, list[np.n
     What the laws share, and RMIA's a, comes from the known records.
     """
     laws = shared_laws(known)
-    pairs = [(view.signals.confidence.cpu().numpy(), view.compared) for view in views if view.compared is not None]
+    pairs = [
+        (view.signals.confidence.cpu().numpy(), view.compared) for view in views if view.compared is not None
+    ]
     offline = max(_OFFLINE, key=lambda a: _area(rmia(*pairs[0], a)))
     return {
         "lira_offline": [lira_offline(*pair, laws) for pair in pairs],
@@ -264,16 +299,18 @@ def _promise(view: View) -> float:
     """AUC on the known records of an attacker that need not learn, by which ways of looking are compared."""
     confidence = view.signals.confidence.cpu().numpy()
     return _area(
-        confidence if view.compared is None else lira_offline(confidence, view.compared, shared_laws(view.compared))
+        confidence
+        if view.compared is None
+        else lira_offline(confidence, view.compared, shared_laws(view.compared))
     )
 
 
 def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
     """Attacker that does best on the records that it knows.
 
-    One that learned is taken where its AUC is above that of the best of the others by more than a standard error: of
-    two that are alike the simpler. Few records decide about a true-positive rate: at ``fpr`` another is taken only
-    where it is better by paired one-sided tests at .05.
+    One that learned is taken where its AUC is above that of the best of the others by more than a standard
+    error: of two that are alike the simpler. Few records decide about a true-positive rate: at ``fpr``
+    another is taken only where it is better by paired one-sided tests at .05.
 
     Args:
         known: Attacker to its scores; the first half are members'. Records without a score are left out.
@@ -311,13 +348,19 @@ def _rows(
         records: Records that were scored.
         target: Signals of the scored records; None for a network that is not sound.
     """
-    found = {(variant, metric): one for variant in named for metric, one in _estimates(named[variant], records).items()}
+    found = {
+        (variant, metric): one
+        for variant in named
+        for metric, one in _estimates(named[variant], records).items()
+    }
     kinds = ("", "canary_") if len(records.inserted) else ("",)
     for kind, (metric, name) in product(kinds, choices.items()):
         found[STRONGEST, f"{kind}{metric}"] = found.get((name, f"{kind}{metric}"), _UNKNOWN)
     hits = np.full(len(records.scored), np.nan) if target is None else target.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
-        found["target", metric] = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
+        found["target", metric] = (
+            _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
+        )
     for (variant, metric), one in found.items():
         status = DIVERGED if math.isnan(one.value) else ""
         yield row(variant, metric, one.value, low=one.low, high=one.high) | {"status": status}

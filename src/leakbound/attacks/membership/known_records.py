@@ -62,8 +62,8 @@ class AttackedRecords:
     Attributes:
         known: Those whose membership the attacker knows, the first half members.
         scored: Others, the first half members.
-        canaries: With canaries both of each pair, pair by pair, and after them the scored non-members once more, with
-            wrong labels that were drawn alike: which canaries are compared with. Else nobody.
+        canaries: With canaries both of each pair, pair by pair, and after them the scored non-members once
+            more, with wrong labels that were drawn alike: which canaries are compared with. Else nobody.
         inserted: Place, 0 or 1, of the member in each pair.
     """
 

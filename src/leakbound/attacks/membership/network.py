@@ -1,9 +1,10 @@
 """Attack network of white-box membership inference: a pure function from signals to membership scores.
 
-Each signal passes its own small net, and four layers join their embeddings. Beyond the paper, the network starts as the
-loss threshold, or as a score by reference networks (a skip connection, the last layer at zero), so training can only be
-kept where it beats that attack on held-out records; and five networks that hold out a fifth of the known records each
-vote together. Those of several attackers train as one stack, whose kernels are as many as one attacker's.
+Each signal passes its own small net, and four layers join their embeddings. Beyond the paper, the network
+starts as the loss threshold, or as a score by reference networks (a skip connection, the last layer at zero),
+so training can only be kept where it beats that attack on held-out records; and five networks that hold out a
+fifth of the known records each vote together. Those of several attackers train as one stack, whose kernels
+are as many as one attacker's.
 """
 
 import copy
@@ -38,8 +39,9 @@ class AttackData:
         membership: Which of them are members; at least ``FOLDS`` of either kind.
         targets: Signals of the records in question, in groups.
         generator: On the CPU; draws folds, weights and batches.
-        evidence: More about the known records and, after them, about each group, at least two columns; the first is the
-            score, higher means member, that the networks start as in place of the confidence. None if empty.
+        evidence: More about the known records and, after them, about each group, at least two columns; the
+            first is the score, higher means member, that the networks start as in place of the confidence.
+            None if empty.
     """
 
     known: Signals
@@ -49,20 +51,22 @@ class AttackData:
     evidence: Sequence[Float[Tensor, "_ inputs"]] = ()
 
 
-def white_box_scores(tasks: Sequence[AttackData], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
+def white_box_scores(
+    tasks: Sequence[AttackData], config: MembershipConfig
+) -> list[list[Float[Tensor, " _"]]]:
     """Learn from records of known membership how likely others are members.
 
-    For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its own
-    held-out fold is lowest; the learning rate with the lowest mean of these is taken. Tasks of equal shapes are one
-    stack; each has its own draws, and learns what it learns alone.
+    For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its
+    own held-out fold is lowest; the learning rate with the lowest mean of these is taken. Tasks of equal
+    shapes are one stack; each has its own draws, and learns what it learns alone.
 
     Args:
         tasks: Of one attacker or more.
         config: Passes, learning rates and batch size.
 
     Returns:
-        For each task log-odds of membership, higher means member: of the known records by the network that held each
-        out, NaN for the few that none did; then of each group.
+        For each task log-odds of membership, higher means member: of the known records by the network that
+        held each out, NaN for the few that none did; then of each group.
 
     Raises:
         ValueError: If there are fewer than ``FOLDS`` known members or non-members.
@@ -71,14 +75,16 @@ def white_box_scores(tasks: Sequence[AttackData], config: MembershipConfig) -> l
         Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
     """
     learners, learn = [_encoded(task) for task in tasks], partial(_learned, config=config)
-    return by_kind(learners, lambda learner: (learner.held_out.shape, learner.inputs.shape, learner.widths), learn)
+    return by_kind(
+        learners, lambda learner: (learner.held_out.shape, learner.inputs.shape, learner.widths), learn
+    )
 
 
 class AttackNetwork(nn.Module):
     """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
 
-    Each signal has as many inputs as ``widths`` says, the score that it starts as first; each generator draws the
-    weights of as many networks as there are folds.
+    Each signal has as many inputs as ``widths`` says, the score that it starts as first; each generator draws
+    the weights of as many networks as there are folds.
     """
 
     def __init__(self, widths: tuple[int, ...], generators: Sequence[torch.Generator]) -> None:
@@ -113,7 +119,9 @@ class _StackedLinear(nn.Module):
         bound = 1 / math.sqrt(inputs)
         self.weight, self.bias = (
             nn.Parameter(
-                torch.cat([torch.empty(FOLDS, *shape).uniform_(-bound, bound, generator=g) for g in generators])
+                torch.cat(
+                    [torch.empty(FOLDS, *shape).uniform_(-bound, bound, generator=g) for g in generators]
+                )
             )
             for shape in ((inputs, outputs), (1, outputs))
         )
@@ -175,7 +183,9 @@ def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[lis
     fits = []
     for learning_rate in config.learning_rates:
         network = AttackNetwork(learners[0].widths, generators).to(device)
-        fits.append((_fit(network, inputs, labels, learning, held_out, learning_rate, config, generators), network))
+        fits.append(
+            (_fit(network, inputs, labels, learning, held_out, learning_rate, config, generators), network)
+        )
     found = []
     for place, learner in enumerate(learners):
         _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
@@ -185,7 +195,9 @@ def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[lis
 
 
 @torch.no_grad()
-def _scores(learner: _Encoded, network: AttackNetwork, params: dict[str, Tensor]) -> list[Float[Tensor, " _"]]:
+def _scores(
+    learner: _Encoded, network: AttackNetwork, params: dict[str, Tensor]
+) -> list[Float[Tensor, " _"]]:
     """Scores by networks of a stack."""
     own = torch.full_like(learner.labels, torch.nan)
     own[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
@@ -216,12 +228,17 @@ def _fit(
     validation, truth = inputs[held_out], labels[held_out]
     best = copy.deepcopy(network)
     lowest = _losses(network, validation, truth)
-    stale, going = torch.zeros(len(generators), dtype=torch.int64, device=labels.device), [True] * len(generators)
+    stale, going = (
+        torch.zeros(len(generators), dtype=torch.int64, device=labels.device),
+        [True] * len(generators),
+    )
     for _ in range(config.epochs):
         order = _order(learning.shape[1], generators, going)
         for positions in order.to(learning.device).split(config.batch_size, dim=1):
             batch = learning.gather(1, positions)
-            objective = F.binary_cross_entropy_with_logits(network(inputs[batch]), labels[batch], reduction="none")
+            objective = F.binary_cross_entropy_with_logits(
+                network(inputs[batch]), labels[batch], reduction="none"
+            )
             optimizer.zero_grad()
             objective.mean(1).sum().backward()  # a sum, so that no network's gradient depends on another's
             optimizer.step()
@@ -239,7 +256,9 @@ def _fit(
     return lowest.view(-1, FOLDS).cpu()
 
 
-def _order(records: int, generators: Sequence[torch.Generator], going: Sequence[bool]) -> Int[Tensor, "stack records"]:
+def _order(
+    records: int, generators: Sequence[torch.Generator], going: Sequence[bool]
+) -> Int[Tensor, "stack records"]:
     """Order in which each network sees its records in a pass; of no meaning where a learner has learnt."""
     unchanged = torch.arange(records)
     drawn = [
@@ -284,10 +303,12 @@ def _folds(
 def _groups(signals: Signals) -> tuple[Tensor, ...]:
     """Inputs of each encoder: confidence, ranked posteriors, gradient, label.
 
-    The gradient comes as its two factors. The residual's rows stand in the order true class first, then by posterior,
-    so that equal columns of different classes mean the same.
+    The gradient comes as its two factors. The residual's rows stand in the order true class first, then by
+    posterior, so that equal columns of different classes mean the same.
     """
-    ranks = signals.log_posteriors.masked_fill(signals.one_hot.bool(), torch.inf).argsort(dim=1, descending=True)
+    ranks = signals.log_posteriors.masked_fill(signals.one_hot.bool(), torch.inf).argsort(
+        dim=1, descending=True
+    )
     residual = signals.log_residual.gather(1, ranks).clamp_min(_LOG_FLOOR)
     gradient = torch.cat([residual, signals.features.double()], dim=1)
     return signals.confidence[:, None], signals.ranked.clamp_min(_LOG_FLOOR), gradient, signals.one_hot
@@ -296,9 +317,9 @@ def _groups(signals: Signals) -> tuple[Tensor, ...]:
 def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
     """All groups side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
-    Of thousands of rectified features many are silent on nearly all known records, and one record may then lie
-    thousands of deviations away. So all groups but the first, which alone orders the most certain records, end at ten
-    deviations.
+    Of thousands of rectified features many are silent on nearly all known records, and one record may then
+    lie thousands of deviations away. So all groups but the first, which alone orders the most certain
+    records, end at ten deviations.
     """
     encoded = []
     for number, (group, reference) in enumerate(zip(groups, known, strict=True)):

@@ -1,6 +1,7 @@
 """Membership scores by reference networks: how much surer a network is of a record than those that never saw it.
 
-Scores are pure functions of confidences ln p/(1 − p) of the class in question, which are roughly normal over networks.
+Scores are pure functions of confidences ln p/(1 − p) of the class in question, which are roughly normal over
+networks.
 """
 
 from __future__ import annotations
@@ -92,7 +93,9 @@ def shared_laws(references: Confidences) -> Laws:
     return Laws(variance, curve, float(np.sqrt(np.mean((inside - curve(outside)) ** 2) + _FLOOR)))
 
 
-def lira_offline(confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws) -> Float[np.ndarray, " n"]:
+def lira_offline(
+    confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws
+) -> Float[np.ndarray, " n"]:
     """Standard deviations by which a network is surer of a record than references that never saw it.
 
     Source:
@@ -102,11 +105,14 @@ def lira_offline(confidence: Float[np.ndarray, " n"], references: Confidences, l
     return (confidence - references.mean) / laws.deviation(references)
 
 
-def lira_online(confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws) -> Float[np.ndarray, " n"]:
+def lira_online(
+    confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws
+) -> Float[np.ndarray, " n"]:
     """Log-likelihood ratio of a record's being a member, from the normal laws of the confidence inside and outside.
 
-    The mean inside is that of the references inside, drawn towards the curve of all records: one that no reference was
-    trained on, or not with this class, has the curve alone. Where there is no curve, it is the offline score.
+    The mean inside is that of the references inside, drawn towards the curve of all records: one that no
+    reference was trained on, or not with this class, has the curve alone. Where there is no curve, it is the
+    offline score.
 
     Source:
         Carlini et al. 2022, Algorithm 1, with the curve in place of means over too few networks.
@@ -119,16 +125,19 @@ def lira_online(confidence: Float[np.ndarray, " n"], references: Confidences, la
     return norm.logpdf(confidence, mean, laws.spread) - outside
 
 
-def rmia(confidence: Float[np.ndarray, " n"], references: Confidences, offline: float) -> Float[np.ndarray, " n"]:
+def rmia(
+    confidence: Float[np.ndarray, " n"], references: Confidences, offline: float
+) -> Float[np.ndarray, " n"]:
     """Logarithm of p(x|θ)/p(x), the network's probability of a record's class over that of all networks.
 
-    RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. Of one network that
-    part grows with the ratio, so both order records alike, but for the ties that a finite population makes.
+    RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. Of one
+    network that part grows with the ratio, so both order records alike, but for the ties that a finite
+    population makes.
 
     Args:
         confidence: Of the network in question.
-        references: Of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a p_out(x) + 1 − a counts as
-            one more reference inside: few draws of the pool hold a record, often none.
+        references: Of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a p_out(x) + 1 − a
+            counts as one more reference inside: few draws of the pool hold a record, often none.
         offline: a, in [0, 1]; 1 where training on a record hardly changes its probability.
 
     Source:
@@ -152,7 +161,9 @@ class References:
     networks: Networks
     network: nn.Module
     dataset: ImageDataset
-    _answers: dict[tuple[float, str, int], Float[np.ndarray, "references pool classes"]] = field(default_factory=dict)
+    _answers: dict[tuple[float, str, int], Float[np.ndarray, "references pool classes"]] = field(
+        default_factory=dict
+    )
 
     def compared(
         self,
@@ -164,7 +175,8 @@ class References:
     ) -> Confidences | None:
         """Confidences of the references of a recipe; None if fewer than two of them trained soundly.
 
-        Of a record that all of them were trained on, all count as outside: no other estimate of its law is left.
+        Of a record that all of them were trained on, all count as outside: no other estimate of its law is
+        left.
 
         Args:
             learning_rate: That of the network that they are compared with.
@@ -194,6 +206,8 @@ class References:
         images = torch.from_numpy(self.dataset.pool.images).to(device)
         found = np.empty((len(networks), len(images), len(self.dataset.classes)), np.float32)
         for answers, number in zip(found, networks, strict=True):
-            load_weights(self.network, {name: values[number] for name, values in self.networks.weights.items()})
+            load_weights(
+                self.network, {name: values[number] for name, values in self.networks.weights.items()}
+            )
             answers[:] = read_confidences(self.network, images, queries).cpu().numpy()
         return found

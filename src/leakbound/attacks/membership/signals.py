@@ -16,13 +16,13 @@ from leakbound.training.memory import FORWARD_IMAGES
 class Signals:
     """Signals of n records, in logarithms so that those of an overfitted model do not all round to 0 and 1.
 
-    The gradient of a record's loss by the head's weight and bias is (p − y) ⊗ [features, 1]. It has rank one, so its
-    two factors are kept: they hold all of it in the sum of their lengths instead of the product.
+    The gradient of a record's loss by the head's weight and bias is (p − y) ⊗ [features, 1]. It has rank one,
+    so its two factors are kept: they hold all of it in the sum of their lengths instead of the product.
 
     Attributes:
         log_posteriors: ln p of each class, nats, float64.
-        confidence: ln p/(1 − p) of the true class, float64. The loss is ln(1 + e^−confidence), so a threshold on either
-            decides the same, but the confidence still orders records whose loss rounds to 0.
+        confidence: ln p/(1 − p) of the true class, float64. The loss is ln(1 + e^−confidence), so a threshold
+            on either decides the same, but the confidence still orders records whose loss rounds to 0.
         features: What the head sees, in the network's own precision.
         labels: True classes.
     """
@@ -62,9 +62,9 @@ class Signals:
 class Queries:
     """The ways in which a record is shown to a network whose answers are averaged: as it is, or through a channel.
 
-    A network that was trained behind a channel knows noisy records, and whoever knows the channel draws noise as well.
-    The same few draws serve all records and all networks, so that answers differ by what a network knows and not by
-    luck, and axes that need a product with a matrix are dear but once.
+    A network that was trained behind a channel knows noisy records, and whoever knows the channel draws noise
+    as well. The same few draws serve all records and all networks, so that answers differ by what a network
+    knows and not by luck, and axes that need a product with a matrix are dear but once.
 
     Args:
         sampler: The channel; None shows records as they are.
@@ -79,7 +79,9 @@ class Queries:
         self._noise = None if sampler is None or generator is None else sampler.noise(draws, generator)
         self.count = draws if self._noise is not None else 0
 
-    def shown(self, images: Float[Tensor, "n colors height width"]) -> Iterator[Float[Tensor, "n colors height width"]]:
+    def shown(
+        self, images: Float[Tensor, "n colors height width"]
+    ) -> Iterator[Float[Tensor, "n colors height width"]]:
         """The records in each of these ways."""
         if self._sampler is None or self._noise is None:
             yield images
@@ -117,7 +119,10 @@ def read_signals(
 
 @torch.no_grad()
 def read_confidences(
-    model: nn.Module, images: Float[Tensor, "n colors height width"], queries: Queries, batch_size: int | None = None
+    model: nn.Module,
+    images: Float[Tensor, "n colors height width"],
+    queries: Queries,
+    batch_size: int | None = None,
 ) -> Float[Tensor, "n classes"]:
     """Confidence ln p/(1 − p) of a model in every class of every record, the mean over all queries, float32.
 

@@ -1,9 +1,10 @@
 """Model inversion: optimise an image until a trained network gives it a label, and compare it with the class mean.
 
-The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk farther on
-a noisier landscape. So every result stands beside its start, beside what the attacker knew without the model
-(``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops in time. What the
-network reveals is what an attacker gains over ``aux_mean``: one who starts there, and moves a little way.
+The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk
+farther on a noisier landscape. So every result stands beside its start, beside what the attacker knew without
+the model (``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops
+in time. What the network reveals is what an attacker gains over ``aux_mean``: one who starts there, and moves
+a little way.
 """
 
 import math
@@ -43,18 +44,19 @@ Asking = Generator[list[Query], list[Any], Result]
 def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
     """Invert every class of every replica, from the mean auxiliary image.
 
-    Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate). ``tuned`` adds
-    the range of pixels and total variation, and chooses its weight and the moment to stop for each replica and class:
-    those that come nearest to the mean of the class's auxiliary records, which it owns; the printed result inside the
-    range is among what it chooses from. ``informed`` starts from ``aux_mean`` and moves once, to where the network
-    likes records of the class better. None of them sees a member. ``start`` and ``aux_mean`` are controls that need no
-    model: the mean auxiliary image, and the auxiliary mean of the class.
+    Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate).
+    ``tuned`` adds the range of pixels and total variation, and chooses its weight and the moment to stop for
+    each replica and class: those that come nearest to the mean of the class's auxiliary records, which it
+    owns; the printed result inside the range is among what it chooses from. ``informed`` starts from
+    ``aux_mean`` and moves once, to where the network likes records of the class better. None of them sees a
+    member. ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the
+    auxiliary mean of the class.
 
-    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too, ``printed``
-    and ``tuned`` are ``stuck``; so is ``informed`` where no record of its own has a slope. ``printed`` has
-    ``not_converged`` where the network gives the class neither more probability than at the start nor more than a half.
-    Weights are extended where the largest one is best, and the tuned attack goes on beyond the printed one's steps
-    where the last moment is best; ``grid_edge`` if that was not enough.
+    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too,
+    ``printed`` and ``tuned`` are ``stuck``; so is ``informed`` where no record of its own has a slope.
+    ``printed`` has ``not_converged`` where the network gives the class neither more probability than at the
+    start nor more than a half. Weights are extended where the largest one is best, and the tuned attack goes
+    on beyond the printed one's steps where the last moment is best; ``grid_edge`` if that was not enough.
 
     The truth of a class is the mean of the replica's members of it. The attack draws nothing but jitter.
 
@@ -62,12 +64,13 @@ def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
         request: Arguments of the attack.
 
     Returns:
-        Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every variant, and
-        for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the MSE of ``aux_mean``
-        that they take away: what the network adds to what the attacker knew. ``gain_on_others`` is the same by the
-        means of the replica's non-members, a control: what a network reveals about all records of a class is in both.
-        NaN where the status is of ``rows.NO_RESULT``, and all values of a replica with weights that are not finite. And
-        the images of the first replica by variant, (classes, colors, 32, 32), with ``truth``.
+        Rows, the unit being a class that has members: ``mse``, ``psnr``, ``ssim`` and ``cosine`` for every
+        variant, and for the attacks ``gain`` = MSE of the start - MSE, and ``gain_over_aux``, the part of the
+        MSE of ``aux_mean`` that they take away: what the network adds to what the attacker knew.
+        ``gain_on_others`` is the same by the means of the replica's non-members, a control: what a network
+        reveals about all records of a class is in both. NaN where the status is of ``rows.NO_RESULT``, and
+        all values of a replica with weights that are not finite. And the images of the first replica by
+        variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
@@ -100,7 +103,9 @@ def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
                 values |= gains(truth, others, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
             own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
-            tables.append(rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist()))
+            tables.append(
+                rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist())
+            )
         if place == 0:
             pictures = {"truth": truth, **found, **controls}
     return pd.concat(tables, ignore_index=True), pictures
@@ -217,8 +222,8 @@ class _Attacker:
     def informed(self, prior: Prior) -> Asking[tuple[np.ndarray, np.ndarray]]:
         """Images and statuses of the attack that starts from the attacker's own class means.
 
-        It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the share
-        ``step`` of the distance that is expected between two such means.
+        It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the
+        share ``step`` of the distance that is expected between two such means.
         """
         means = []
         for records, label in zip(prior.records, self.labels, strict=True):
@@ -233,7 +238,9 @@ class _Attacker:
         """Mean slope of ln p(label | record) over records, (colors, height, width)."""
         total = torch.zeros(records.shape[1:], dtype=torch.float64, device=self.start.device)
         for images in torch.from_numpy(records).split(_CHUNK):
-            ((_, slopes),) = yield [Slopes(self.slot, label.expand(len(images)), images.to(self.start.device))]
+            ((_, slopes),) = yield [
+                Slopes(self.slot, label.expand(len(images)), images.to(self.start.device))
+            ]
             total -= slopes.sum(0, dtype=torch.float64)
         return total / len(records)
 
@@ -265,7 +272,11 @@ class _Attacker:
 
     def query(self, starts: Tensor, search: _Search) -> Inversion:
         """A search as the network is asked for it."""
-        some, device, settings = torch.from_numpy(search.classes).to(starts.device), starts.device, len(search.bounds)
+        some, device, settings = (
+            torch.from_numpy(search.classes).to(starts.device),
+            starts.device,
+            len(search.bounds),
+        )
         return Inversion(
             self.slot,
             self.labels[some].repeat(settings),

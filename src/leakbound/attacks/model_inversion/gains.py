@@ -28,8 +28,8 @@ def gains(
 class Prior:
     """Knowledge of the means of a class's members that the attacker has in addition to the mean of its own records.
 
-    Members are drawn like the attacker's records. So the difference of the two means has the covariance of the records
-    of a class, over their numbers.
+    Members are drawn like the attacker's records. So the difference of the two means has the covariance of
+    the records of a class, over their numbers.
 
     Args:
         aux: The attacker's records.
@@ -53,9 +53,9 @@ class Prior:
     def deviations(self, slopes: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
         """Unit vectors along which class means most likely deviate, by the slopes of a likelihood at the known ones.
 
-        To first order the most likely deviation is the prior's covariance times the slope. Slopes within the span of
-        the class means are left out: they distinguish classes, as those of any network of such classes do.
-        A vector is 0 where nothing is left.
+        To first order the most likely deviation is the prior's covariance times the slope. Slopes within the
+        span of the class means are left out: they distinguish classes, as those of any network of such
+        classes do. A vector is 0 where nothing is left.
         """
         spread = self._residuals.T @ (self._residuals @ slopes.T.astype(np.float32))
         spread = spread.astype(np.float64).T / len(self._residuals)

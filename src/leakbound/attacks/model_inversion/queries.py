@@ -72,8 +72,8 @@ class Asked:
     Attributes:
         model: Architecture.
         params: Parameter name to its values (slots, ...).
-        at_once: Questions that one stack answers; where it cannot, because memory does not hold it or ``vmap`` does not
-            know the network, two halves of it do.
+        at_once: Questions that one stack answers; where it cannot, because memory does not hold it or
+            ``vmap`` does not know the network, two halves of it do.
     """
 
     model: nn.Module
@@ -84,12 +84,14 @@ class Asked:
         """Answers to the questions of several attackers.
 
         Returns:
-            For slopes the losses (n,) and the slopes (n, colors, height, width); for images those after each moment on
-            the host, (moments, n, colors, height, width).
+            For slopes the losses (n,) and the slopes (n, colors, height, width); for images those after each
+            moment on the host, (moments, n, colors, height, width).
         """
         flat = [query for own in queries for query in own]
         # RuntimeError: of memory that is used up, and of vmap.
-        found = iter(by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError))
+        found = iter(
+            by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError)
+        )
         return [[next(found) for _ in own] for own in queries]
 
     def _together(self, queries: list[Query]) -> list[Any]:
@@ -111,7 +113,9 @@ class Asked:
         losses = F.cross_entropy(_logits(self.model, params, images), labels, reduction="none")
         (slopes,) = torch.autograd.grad(losses.sum(), images)
         both = [value.unflatten(0, (-1, len(queries))) for value in (losses.detach(), slopes)]
-        return [tuple(value[: len(query.labels), slot] for value in both) for slot, query in enumerate(queries)]
+        return [
+            tuple(value[: len(query.labels), slot] for value in both) for slot, query in enumerate(queries)
+        ]
 
     def _chosen(self, queries: list[Query]) -> Mapping[str, Tensor]:
         """Parameters of the networks that are asked, in the order of the questions."""
@@ -136,8 +140,8 @@ def invert(
 ) -> Float[Tensor, "moments rows colors height width"]:
     """Minimise cross-entropy + weight · TV over each image by Adam, and keep the iterates at some moments.
 
-    Adam works pixel by pixel, so the images of a batch do not influence each other. Those of several networks lie row
-    by row: the first images of all networks, then their second ones, and so on.
+    Adam works pixel by pixel, so the images of a batch do not influence each other. Those of several networks
+    lie row by row: the first images of all networks, then their second ones, and so on.
 
     Args:
         model: Architecture.
@@ -173,4 +177,6 @@ def _logits(
 ) -> Float[Tensor, "rows classes"]:
     """Logits of images that lie row by row, each by its own network."""
     slots = len(next(iter(params.values())))
-    return forward(model, params, images.unflatten(0, (-1, slots)).transpose(0, 1)).transpose(0, 1).flatten(0, 1)
+    return (
+        forward(model, params, images.unflatten(0, (-1, slots)).transpose(0, 1)).transpose(0, 1).flatten(0, 1)
+    )

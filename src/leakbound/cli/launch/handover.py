@@ -38,7 +38,9 @@ def circumstances() -> dict[str, object]:
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "cores": sorted(os.sched_getaffinity(0)),
         "limits": [
-            (name, resource.getrlimit(kind)) for name, kind in sorted(vars(resource).items()) if "RLIMIT_" in name
+            (name, resource.getrlimit(kind))
+            for name, kind in sorted(vars(resource).items())
+            if "RLIMIT_" in name
         ],
     }
 

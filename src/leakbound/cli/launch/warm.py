@@ -1,18 +1,20 @@
 """The warm process of a run: it has loaded what jobs need, and forks one process for each of them.
 
-A job takes two seconds to start, most of which libraries take to be loaded; forked from a process that has loaded them
-it takes next to nothing. Each job is a process of its own all the same, with its own files, environment and end. It is
-forked while no other thread runs, so that no lock is inherited that somebody holds, and from a process that has loaded
-libraries and done nothing else, so that it knows nothing of any other job.
+A job takes two seconds to start, most of which libraries take to be loaded; forked from a process that has
+loaded them it takes next to nothing. Each job is a process of its own all the same, with its own files,
+environment and end. It is forked while no other thread runs, so that no lock is inherited that somebody
+holds, and from a process that has loaded libraries and done nothing else, so that it knows nothing of any
+other job.
 
-What a caller may reach is no word of its own: the warm process asks the system, and starts a job only for one that may
-reach exactly what it may itself. It starts none once a file that it has loaded, or would load, is another than when it
-began: a job is not to be done by code that nobody finds any more.
+What a caller may reach is no word of its own: the warm process asks the system, and starts a job only for one
+that may reach exactly what it may itself. It starts none once a file that it has loaded, or would load, is
+another than when it began: a job is not to be done by code that nobody finds any more.
 
-Between the two ends: the caller sends its circumstances, words, module path, folder and environment, and its three
-standard streams. The job answers no, and the caller does the command itself, or yes, with a handle that the caller
-passes its signals on by. When the job ends, the warm process sends its status. A caller that is gone has its job
-killed; when the warm process is gone, its jobs are killed by the system; it goes itself when its coordinator does.
+Between the two ends: the caller sends its circumstances, words, module path, folder and environment, and its
+three standard streams. The job answers no, and the caller does the command itself, or yes, with a handle that
+the caller passes its signals on by. When the job ends, the warm process sends its status. A caller that is
+gone has its job killed; when the warm process is gone, its jobs are killed by the system; it goes itself when
+its coordinator does.
 """
 
 import ast
@@ -42,7 +44,9 @@ from typing import Any, NoReturn
 from leakbound.cli.launch.handover import LENGTH, NO, STATUS, WARM, YES, circumstances, peer_of
 
 _THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
-_BEGIN = "import sys; del sys.path[0]; from leakbound.cli.launch.warm import serve; serve(*map(int, sys.argv[1:]))"
+_BEGIN = (
+    "import sys; del sys.path[0]; from leakbound.cli.launch.warm import serve; serve(*map(int, sys.argv[1:]))"
+)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
 _WAITING = 128  # callers at a time
 _PACKAGE = str(Path(__file__).parents[2])
@@ -110,12 +114,16 @@ def serve(coordinator: int, number: int) -> None:
     folder = Path(listener.getsockname()).parent
     signal.signal(signal.SIGTERM, partial(_leave, folder))
     _end_after(coordinator, signal.SIGTERM)
-    os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # Arrow's second allocator, which jobs do not use
+    os.environ["JE_ARROW_MALLOC_CONF"] = (
+        "background_thread:false"  # Arrow's second allocator, which jobs do not use
+    )
     needed = (folder / _MODULES).read_text(encoding="utf-8").split()
     _load(("leakbound.cli.application", "leakbound.cli.step_command", *needed))
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
         names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
-        sys.stderr.write(f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n")
+        sys.stderr.write(
+            f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n"
+        )
         return
     if not sources.items() <= (loaded := _sources()).items():
         return  # edited meanwhile
@@ -145,9 +153,15 @@ def _confinement(process: int) -> list[str]:
         OSError: If it is gone, in a name space of its own, or may do what this process may not.
     """
     home = f"/proc/{process}"
-    with open(f"{home}/status", encoding="utf-8") as status, open(f"{home}/cgroup", encoding="utf-8") as group:
+    with (
+        open(f"{home}/status", encoding="utf-8") as status,
+        open(f"{home}/cgroup", encoding="utf-8") as group,
+    ):
         found = [*group, *(line for line in status if line.startswith(("Cap", "NoNewPrivs", "Seccomp")))]
-    with suppress(OSError), open(f"{home}/attr/current", encoding="utf-8") as profile:  # where the system has some
+    with (
+        suppress(OSError),
+        open(f"{home}/attr/current", encoding="utf-8") as profile,
+    ):  # where the system has some
         found += profile
     spaces = (os.readlink(f"{home}/ns/{name}") for name in sorted(os.listdir(f"{home}/ns")))
     return [*found, *spaces, str(os.stat(f"{home}/root")[:3])]
@@ -200,7 +214,9 @@ class _Warm:
         sources: Files that it has loaded, as they were.
     """
 
-    def __init__(self, listener: socket.socket, here: dict[str, object], sources: dict[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, listener: socket.socket, here: dict[str, object], sources: dict[str, tuple[int, ...]]
+    ) -> None:
         self._listener, self._here, self._sources = listener, here, sources
         self._jobs: dict[int, _Forked] = {}  # by a handle of the process
         self._callers: dict[int, int] = {}  # number of the connection to that handle
@@ -238,7 +254,11 @@ class _Warm:
 
     def _may_serve(self, caller: int) -> bool:
         """True if a caller would do the same by itself: by the same code, and as free to do so."""
-        return _confinement(caller) == _confinement(os.getpid()) and _sources() == self._sources and _has_devices()
+        return (
+            _confinement(caller) == _confinement(os.getpid())
+            and _sources() == self._sources
+            and _has_devices()
+        )
 
     def _report(self, handle: int) -> None:
         """Send a caller the status of its job."""
@@ -259,7 +279,9 @@ class _Warm:
             job.link.close()
 
 
-def _work(link: socket.socket, here: dict[str, object], parent: int, may_serve: Callable[[], bool]) -> NoReturn:
+def _work(
+    link: socket.socket, here: dict[str, object], parent: int, may_serve: Callable[[], bool]
+) -> NoReturn:
     """Be the process of a job: do its command as if it had been started by itself."""
     began = time.monotonic()
     _end_after(parent, signal.SIGKILL)

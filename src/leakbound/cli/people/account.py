@@ -30,8 +30,12 @@ _WORDS = {
 
 def account(
     provenance: Annotated[Path, typer.Argument(help="Provenance of a training, JSON.")],
-    channel: Annotated[Path | None, typer.Option(help="Its channel, to compute the joint bound again.")] = None,
-    spectrum: Annotated[Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")] = None,
+    channel: Annotated[
+        Path | None, typer.Option(help="Its channel, to compute the joint bound again.")
+    ] = None,
+    spectrum: Annotated[
+        Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
     """Show what a training reveals about one record: as printed, added up, and the smallest valid bound."""
@@ -53,7 +57,9 @@ def account(
         return
     cells = [["nats", "one network", "all networks"]]
     cells += [
-        [words, *(f"{row[name]:.6g}" for row in rows)] for name, words in _WORDS.items() if rows[0][name] is not None
+        [words, *(f"{row[name]:.6g}" for row in rows)]
+        for name, words in _WORDS.items()
+        if rows[0][name] is not None
     ]
     joint = "as stated: give --channel and --spectrum"
     if rows[0]["verified"]:
@@ -75,5 +81,7 @@ def _provenance(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise typer.BadParameter(f"{path}: there is no such file; {advice}")
     if not seal_of(path).exists():
-        raise typer.BadParameter(f"{path}: is no file that a training wrote: it has no checksum file; {advice}")
+        raise typer.BadParameter(
+            f"{path}: is no file that a training wrote: it has no checksum file; {advice}"
+        )
     return read_record(path, "train")

@@ -26,7 +26,9 @@ _COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", 
 def audit(
     run: Annotated[str, typer.Argument(help="Name of the run, e.g. digits/lenet/natural-4/n300-b32.")],
     configfile: ConfigOption = Path("config/config.yaml"),
-    confidence: Annotated[float, typer.Option(help="Confidence of each lower limit.", min=0.5, max=0.9999)] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence of each lower limit.", min=0.5, max=0.9999)
+    ] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
     """Compare lower limits of a run's leakage with its bounds; exit with code 1 if a limit is above its bound."""
@@ -35,13 +37,20 @@ def audit(
     table = job_list(reading.load(configfile)).table
     root = Path(table.config.root)
     attacks = _demonstrating(table, run, configfile)
-    rows = {name: read_table(path, SCORES, "attack") for name, path in _files(root, run, attacks, configfile).items()}
+    rows = {
+        name: read_table(path, SCORES, "attack")
+        for name, path in _files(root, run, attacks, configfile).items()
+    }
     trained = table.runs[run].rounds > 0
-    leakage = read_record(output(root, "train", run, "provenance"), "train").get("leakage") if trained else None
+    leakage = (
+        read_record(output(root, "train", run, "provenance"), "train").get("leakage") if trained else None
+    )
     limits = evidence(rows, membership_scores(root, run, attacks), leakage, confidence)
     listed = [limit.to_dict() for limit in limits]
     if as_json:
-        sys.stdout.write(json.dumps({"run": run, "confidence": confidence, "evidence": listed}, indent=2) + "\n")
+        sys.stdout.write(
+            json.dumps({"run": run, "confidence": confidence, "evidence": listed}, indent=2) + "\n"
+        )
     else:
         cells = [[_text(limit[name]) for name in _COLUMNS] for limit in listed]
         sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
@@ -61,7 +70,9 @@ def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
         BadParameter: If the configuration has no such run, or no such attack on it.
     """
     if run not in table.runs:
-        raise typer.BadParameter(f"RUN = {run!r}: {configfile} makes no such run; {nearest(run, sorted(table.runs))}")
+        raise typer.BadParameter(
+            f"RUN = {run!r}: {configfile} makes no such run; {nearest(run, sorted(table.runs))}"
+        )
     demonstrating = sorted(name for name, attack in table.config.attacks.all().items() if attack.demonstrates)
     attacks = [name for name in table.attacks[run] if name in demonstrating]
     if not attacks:

@@ -15,11 +15,21 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
         yield _in_lines(title, total)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
     with Progress(
-        *columns, *([MofNCompleteColumn()] if total else []), TimeElapsedColumn(), console=Console(stderr=True)
+        *columns,
+        *([MofNCompleteColumn()] if total else []),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
     ) as shown:
         task = shown.add_task(title, total=total)
         yield lambda count: shown.advance(task, count)

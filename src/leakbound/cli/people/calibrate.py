@@ -93,7 +93,9 @@ def calibrate(
         "mse_mean": _unit(own) ** 2 * moments.total_variance / moments.dimension,
         "candidates": candidates,
     }
-    sys.stdout.write(json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows))
+    sys.stdout.write(
+        json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
+    )
 
 
 def _check_out(out: Path, shape: str | None) -> None:
@@ -144,7 +146,9 @@ def _calibrated(
         for name in shapes:
             shape = SHAPES.get(name)
             try:
-                solved = target.solve(shape, shape.decompose(moments, weights=weights), moments, target.uses or 1)
+                solved = target.solve(
+                    shape, shape.decompose(moments, weights=weights), moments, target.uses or 1
+                )
             except ValueError as error:
                 raise typer.BadParameter(f"{target}: {error}") from error
             calibrations.append(solved)
@@ -152,12 +156,14 @@ def _calibrated(
     return calibrations
 
 
-def _compared(calibration: Calibration, own: Collection, uses: int, accepted: float | None) -> tuple[float | None, str]:
+def _compared(
+    calibration: Calibration, own: Collection, uses: int, accepted: float | None
+) -> tuple[float | None, str]:
     """Compare the given records with the public ones that a channel is calibrated to.
 
     Returns:
-        Nats of all copies by the moments of the given records, None if they have no bound; and why ``protect`` would
-        refuse these records, empty if it would not.
+        Nats of all copies by the moments of the given records, None if they have no bound; and why
+        ``protect`` would refuse these records, empty if it would not.
     """
     from leakbound.engine.own_moments import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
@@ -184,7 +190,9 @@ def _row(calibration: Calibration, own: Collection, uses: int, candidates: int) 
     from leakbound.accounting.naming import naming_bound
     from leakbound.engine.accountant import LeakageAccountant
 
-    accountant = LeakageAccountant(calibration.moments).add(calibration.channel, uses, ratios=calibration.ratios)
+    accountant = LeakageAccountant(calibration.moments).add(
+        calibration.channel, uses, ratios=calibration.ratios
+    )
     if own.classes:
         accountant.add_labels(len(own.classes))
     leakage = accountant.account()
@@ -211,7 +219,9 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
     spectrum, channel = calibration.spectrum, calibration.channel
     reached = {"reached": repr(calibration.information(1))}
     with own_records.not_replaced(out):
-        storage.write_arrays(_spectrum_of(out), spectrum.arrays(), spectrum.metadata() | source, replace=False)
+        storage.write_arrays(
+            _spectrum_of(out), spectrum.arrays(), spectrum.metadata() | source, replace=False
+        )
         storage.write_arrays(out, channel.arrays(), channel.metadata() | reached | source, replace=False)
 
 

@@ -40,28 +40,35 @@ def compare(
         ),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(min=1, max=100_000, help="Time that the comparison may take: more minutes, more replicas.")
+        float,
+        typer.Option(
+            min=1, max=100_000, help="Time that the comparison may take: more minutes, more replicas."
+        ),
     ] = 10,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Jobs side by side.")] = 2,
     members: Annotated[
         int | None,
         typer.Option(
-            min=30, max=100_000, help="Records that one client trains on; by default as many as there is room for."
+            min=30,
+            max=100_000,
+            help="Records that one client trains on; by default as many as there is room for.",
         ),
     ] = None,
     label: own_records.LabelOption = "label",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
-    profile: Annotated[str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
+    ] = None,
     run: Annotated[
         bool, typer.Option("--run/--no-run", help="Whether to run the configuration after writing it.")
     ] = True,
 ) -> None:
     """Compare protections on your own images: one page says which is worth its cost, and what is undecided.
 
-    Plain SGD at all its learning rates and stopping times, clipping, three shapes of channel at three targets and
-    DP-SGD at two noise levels train the same small network on the same records; the strongest attackers attack each.
-    The same command resumes an interrupted comparison. The configuration that it writes can be changed and run by
-    snakemake.
+    Plain SGD at all its learning rates and stopping times, clipping, three shapes of channel at three targets
+    and DP-SGD at two noise levels train the same small network on the same records; the strongest attackers
+    attack each. The same command resumes an interrupted comparison. The configuration that it writes can be
+    changed and run by snakemake.
     """
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
@@ -80,7 +87,15 @@ def compare(
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
         return
-    words = [sys.executable, "-m", "snakemake", "-j", str(jobs), "--configfile", str(target.relative_to(_ROOT))]
+    words = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-j",
+        str(jobs),
+        "--configfile",
+        str(target.relative_to(_ROOT)),
+    ]
     words += ["--profile", profile] if profile else []
     done = subprocess.run(words, cwd=_ROOT, env=environment, check=False)
     if done.returncode:
@@ -96,17 +111,27 @@ def _preset(name: str | None, records: str) -> str:
     """
     chosen = name or "compare_" + re.sub(r"\W+", "_", Path(records).stem).strip("_").lower()
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", chosen):
-        raise typer.BadParameter(f"--name {chosen!r}: give lower-case letters, digits, _ and -, e.g. compare_photos")
+        raise typer.BadParameter(
+            f"--name {chosen!r}: give lower-case letters, digits, _ and -, e.g. compare_photos"
+        )
     return chosen
 
 
 def _written(
-    records: str, preset: str, home: Path, label: str, members: int | None, minutes: float, jobs: int, seed: int
+    records: str,
+    preset: str,
+    home: Path,
+    label: str,
+    members: int | None,
+    minutes: float,
+    jobs: int,
+    seed: int,
 ) -> tuple[dict[str, Any], Path | None]:
     """Values of a new configuration, and the folder of its records if they are not the package's own.
 
     Raises:
-        BadParameter: If there are too few records, or not enough time for a comparison that can decide anything.
+        BadParameter: If there are too few records, or not enough time for a comparison that can decide
+            anything.
     """
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
@@ -213,7 +238,9 @@ def _write_page(target: Path, home: Path) -> None:
 
     config = load(target)
     drawn = {
-        path.relative_to(home / "figures").with_suffix("").as_posix(): storage.read_bytes(path, most=limits.TEXT)
+        path.relative_to(home / "figures").with_suffix("").as_posix(): storage.read_bytes(
+            path, most=limits.TEXT
+        )
         for path in sorted((home / "figures").rglob("*.svg"))
     }
     decision = Decision(

@@ -28,10 +28,16 @@ _TEMPLATES = Path(__file__).with_name("templates")
 
 def demo(
     out: Annotated[
-        Path, typer.Option(metavar="FILE", parser=own_records.path_of, help="Page to write, HTML; it must not exist.")
+        Path,
+        typer.Option(
+            metavar="FILE", parser=own_records.path_of, help="Page to write, HTML; it must not exist."
+        ),
     ] = Path("demo.html"),
     dataset: Annotated[
-        str, typer.Option(help="Images: digits, which the package contains, or others from the folder LEAKBOUND_DATA.")
+        str,
+        typer.Option(
+            help="Images: digits, which the package contains, or others from the folder LEAKBOUND_DATA."
+        ),
     ] = "digits",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of records, network and noise.")] = 0,
 ) -> None:
@@ -74,7 +80,9 @@ def _attacked(name: str, seed: int) -> tuple[ImageDataset, np.ndarray, list[Show
         images = datasets.prepare(name, DatasetConfig(members=_TRIALS, test=_TEST, aux=aux), seed)
         moments = population_moments(images.aux.images)
         each(1)
-        truth, shown = demonstration(images, moments, levels, pictures=_PICTURES, trials=_TRIALS, seed=seed, each=each)
+        truth, shown = demonstration(
+            images, moments, levels, pictures=_PICTURES, trials=_TRIALS, seed=seed, each=each
+        )
     return images, truth, shown
 
 

@@ -60,11 +60,14 @@ AcceptOption = Annotated[
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
 KappaOption = Annotated[
-    float | None, typer.Option(metavar="NATS", help="Most nats that one noisy copy reveals about a record (capacity).")
+    float | None,
+    typer.Option(metavar="NATS", help="Most nats that one noisy copy reveals about a record (capacity)."),
 ]
 LeakageOption = Annotated[
     float | None,
-    typer.Option("--target-leakage", metavar="NATS", help="Most nats that all --uses reveal about a record together."),
+    typer.Option(
+        "--target-leakage", metavar="NATS", help="Most nats that all --uses reveal about a record together."
+    ),
 ]
 MseOption = Annotated[
     float | None,

@@ -29,13 +29,16 @@ _LAW = (
     "give either --public PATH, records that an attacker may know, or --calibrate-to-own, which makes the noise a "
     "statistic of the given records, so that no bound holds against whoever knows the other records"
 )
-_SEEDED = "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; omit --seed to protect real records"
+_SEEDED = (
+    "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; omit --seed to protect real records"
+)
 
 
 def protect(
     path: own_records.DataArgument,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", parser=own_records.path_of, help="Folder to write, absent or empty.")
+        Path,
+        typer.Option(metavar="FOLDER", parser=own_records.path_of, help="Folder to write, absent or empty."),
     ],
     kappa: own_records.KappaOption = None,
     leakage: own_records.LeakageOption = None,
@@ -66,7 +69,9 @@ def protect(
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2**32 - 1, help="Seed for reproducible noise, which gives no protection. Default: secure noise."
+            min=0,
+            max=2**32 - 1,
+            help="Seed for reproducible noise, which gives no protection. Default: secure noise.",
         ),
     ] = None,
 ) -> None:
@@ -81,15 +86,23 @@ def protect(
     own_records.check_new_folder(out)
     check_outputs(out / STATEMENT)
     if out.resolve().is_relative_to(path.resolve()):
-        raise typer.BadParameter(f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere")
+        raise typer.BadParameter(
+            f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
+        )
     own, known = own_records.read_both(path, public, label)
     own_records.check_reachable(target, known or own)
     weights = own_records.weights_of(box, shape, own)
-    engine = _engine(own, known, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity)
+    engine = _engine(
+        own, known, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
+    )
     noisy = _released(engine, own)
     with created(out) as folder:
         written = _write(folder, own, noisy, values)
-        statement = {**_statement(engine, own, known, candidates), "written": written, "digest": _digest(folder)}
+        statement = {
+            **_statement(engine, own, known, candidates),
+            "written": written,
+            "digest": _digest(folder),
+        }
         storage.write_json(folder / STATEMENT, statement, sealed=False)
     sys.stdout.write(_text(statement, out))
     if known is not None and (found := engine.own_capacity) is not None:
@@ -138,7 +151,9 @@ def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
     at = 0
     with counted("releasing", len(own)) as each, own_records.warned():
         try:
-            for (batch,) in engine.protect(DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH)):
+            for (batch,) in engine.protect(
+                DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH)
+            ):
                 noisy[at : at + len(batch)] = batch.numpy()
                 at += len(batch)
                 each(len(batch))
@@ -166,7 +181,9 @@ def _write(folder: Path, own: Collection, noisy: np.ndarray, values: str) -> dic
     return {"form": "array, float32", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
 
 
-def _statement(engine: ChannelEngine, own: Collection, known: Collection | None, candidates: int) -> dict[str, Any]:
+def _statement(
+    engine: ChannelEngine, own: Collection, known: Collection | None, candidates: int
+) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
     from leakbound.accounting.naming import naming_bound

@@ -29,16 +29,21 @@ as by epsilon: pure DP of this epsilon limits identification as much, of every r
 
 
 def risk(
-    nats: Annotated[float, typer.Option(help="Most nats that all uses of a record together reveal about it.")],
+    nats: Annotated[
+        float, typer.Option(help="Most nats that all uses of a record together reveal about it.")
+    ],
     records: Annotated[
         list[int], typer.Option(metavar="M", help="Number of candidates for the record; may be repeated.")
     ],
     probability: Annotated[
         list[float] | None,
-        typer.Option(metavar="P", help="Probability of identification to stay below; default: 0.5, 0.1 and 0.01."),
+        typer.Option(
+            metavar="P", help="Probability of identification to stay below; default: 0.5, 0.1 and 0.01."
+        ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="PATH", parser=own_records.path_of, help=f"Own records. {own_records.DATA}")
+        Path | None,
+        typer.Option(metavar="PATH", parser=own_records.path_of, help=f"Own records. {own_records.DATA}"),
     ] = None,
     label: own_records.LabelOption = "label",
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of words.")] = False,
@@ -48,7 +53,9 @@ def risk(
     if not 0 < nats < math.inf:
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
     if not 2 <= few <= max(records) <= _MOST:
-        raise typer.BadParameter(f"--records {few if few < 2 else max(records)}: give whole numbers from 2 to {_MOST}")
+        raise typer.BadParameter(
+            f"--records {few if few < 2 else max(records)}: give whole numbers from 2 to {_MOST}"
+        )
     for limit in probability or ():
         if not 1 / few < limit < 1:
             raise typer.BadParameter(
@@ -87,10 +94,14 @@ def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
     }
 
 
-def _words(facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk], limits: Sequence[float]) -> str:
+def _words(
+    facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk], limits: Sequence[float]
+) -> str:
     """The facts for people, rounded to the safe side: risks up; nats to ask for, and remaining errors, down."""
     nats = f"{facts['nats']:g} nats"
-    cells = [["among", "guessing", "identified", "as by epsilon", *(f"nats for {limit:g}" for limit in limits)]]
+    cells = [
+        ["among", "guessing", "identified", "as by epsilon", *(f"nats for {limit:g}" for limit in limits)]
+    ]
     cells += [_cells(row, limits) for row in rows]
     lines = [_vacuous(nats, row) for row in rows if row.epsilon is None]
     members, errors = facts["membership"], facts["reconstruction"]
@@ -119,7 +130,8 @@ def _cells(row: accounting.IdentificationRisk, limits: Sequence[float]) -> list[
 def _vacuous(nats: str, row: accounting.IdentificationRisk) -> str:
     """Say that nats do not limit identification, and how few would."""
     advice = [
-        f"; ask for at most {_down(most)} to keep it at or below {limit:g}" for limit, most in row.allowed.items()
+        f"; ask for at most {_down(most)} to keep it at or below {limit:g}"
+        for limit, most in row.allowed.items()
     ]
     return (
         f"{nats} say nothing about identification among {row.candidates}, nor do any from "

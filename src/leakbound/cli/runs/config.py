@@ -36,7 +36,9 @@ def keep_generated(pages: Iterable[tuple[Path, str]], check: bool, command: str)
     Raises:
         typer.Exit: With code 1, after the message, if ``check`` finds a page out of date.
     """
-    stale = [(path, text) for path, text in pages if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    stale = [
+        (path, text) for path, text in pages if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
     if check and stale:
         sys.stderr.write(f"out of date: {', '.join(str(path) for path, _ in stale)}; run `{command}`\n")
         raise typer.Exit(1)

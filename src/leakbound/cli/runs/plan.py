@@ -22,8 +22,12 @@ def plan(
     ] = 2,
     device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="By default as configured.")] = None,
     gpu_jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Of these, jobs that share the GPU.")] = 1,
-    table: Annotated[Path | None, typer.Option(help="Times of elementary work, CSV; by default the package's.")] = None,
-    power: Annotated[bool, typer.Option("--power", help="Say what its claims will be able to decide instead.")] = False,
+    table: Annotated[
+        Path | None, typer.Option(help="Times of elementary work, CSV; by default the package's.")
+    ] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="Say what its claims will be able to decide instead.")
+    ] = False,
     variances: Annotated[
         Path | None,
         typer.Option(
@@ -55,5 +59,7 @@ def _results(own: Path, asked: Path | None) -> Path:
     """
     root = asked or (own if any((own / "tables").glob("*.parquet")) else REFERENCE)
     if not any((root / "tables").glob("*.parquet")):
-        raise typer.BadParameter(f"--variances: {root} has no tables of finished studies, {root}/tables/*.parquet")
+        raise typer.BadParameter(
+            f"--variances: {root} has no tables of finished studies, {root}/tables/*.parquet"
+        )
     return root

@@ -57,7 +57,10 @@ class Planned:
             self.delta,
             _UNKNOWN if math.isnan(std) else f"{std:.3g}",
             f"{self.settings} x {self.replicas}",
-            *(_UNKNOWN if math.isnan(self.power(times)) else f"{self.power(times):.2f}" for times in (2.0, 1.0)),
+            *(
+                _UNKNOWN if math.isnan(self.power(times)) else f"{self.power(times):.2f}"
+                for times in (2.0, 1.0)
+            ),
             more if needed is None else str(math.ceil(needed / self.settings)),
         )
 
@@ -103,7 +106,9 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
     ]
 
 
-def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float) -> Design | None:
+def _design(
+    table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float
+) -> Design | None:
     """Estimate the spread of a claim from the rows of finished results; None if they have none."""
     from leakbound.claims.evaluation import measured
     from leakbound.claims.judging import promised
@@ -129,7 +134,8 @@ def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[
     pairs, replicas = _planned_blocks(table.config, figure)
     compared = compared_by(claim)
     shown = {
-        column: set(figure.admitted(column, {pair[place] for pair in pairs})) for place, column in enumerate(_FACETS)
+        column: set(figure.admitted(column, {pair[place] for pair in pairs}))
+        for place, column in enumerate(_FACETS)
     }
     kept = {
         tuple("" if column in compared else name for column, name in zip(_FACETS, pair, strict=True))

@@ -34,7 +34,9 @@ _KEPT = Path("results/reference")
 
 def reference(
     configfile: Annotated[Path, typer.Option(help="Configuration that has been run.")],
-    out: Annotated[Path | None, typer.Option(help="Folder to replace; default results/reference/<preset>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to replace; default results/reference/<preset>.")
+    ] = None,
 ) -> None:
     """Copy the results of a finished configuration that are worth keeping in the repository."""
     config = reading.load(configfile)
@@ -43,7 +45,9 @@ def reference(
     root, target = Path(config.root), out or _KEPT / config.preset
     check_replaceable(target)
     if not all(Path(path).is_file() for path in made.files("claims")):
-        raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
+        raise typer.BadParameter(
+            f"{root} has no claims.parquet: run snakemake --configfile {configfile} first"
+        )
     kept = _publishable(made, config)
     facts = summary(root, made)
     for path in kept:
@@ -64,7 +68,11 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
     from leakbound.datasets.pictures import withheld
 
     readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
-    tables = [path for path in made.files() if path.startswith(f"{config.root}/tables/") and path.endswith(".parquet")]
+    tables = [
+        path
+        for path in made.files()
+        if path.startswith(f"{config.root}/tables/") and path.endswith(".parquet")
+    ]
     kept = []
     for path in map(Path, dict.fromkeys([*tables, *made.files("claims")])):
         if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers):
@@ -94,7 +102,10 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
     config = reading.quick()
     catalogue = reading.load_catalogue(folder / config.catalogue, config)
-    yield folder / "docs/figures.md", figures_page(catalogue.figures, _kept(folder / _KEPT, catalogue.figures))
+    yield (
+        folder / "docs/figures.md",
+        figures_page(catalogue.figures, _kept(folder / _KEPT, catalogue.figures)),
+    )
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if preset := reference_of_readme(readme):
         claims, _ = _claims(folder / _KEPT / preset)

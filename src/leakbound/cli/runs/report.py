@@ -12,7 +12,9 @@ from leakbound.config import reading
 
 def report(
     configfile: ConfigOption = Path("config/config.yaml"),
-    out: Annotated[Path | None, typer.Option(help="Page; by default report.html in the folder of its results.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Page; by default report.html in the folder of its results.")
+    ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
     write_page(reading.load(configfile), None, out)

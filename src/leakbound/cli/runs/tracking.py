@@ -17,12 +17,16 @@ tracking:
   uri: {address}
 """
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
-_AccountsOption = Annotated[bool, typer.Option(help="Ask for accounts; only a server for this machine may do without.")]
+_AccountsOption = Annotated[
+    bool, typer.Option(help="Ask for accounts; only a server for this machine may do without.")
+]
 
 
 def sync(
     configfile: ConfigOption = Path("config/config.yaml"),
-    everything: Annotated[bool, typer.Option(help="Send what has arrived too, e.g. to fill a new store.")] = False,
+    everything: Annotated[
+        bool, typer.Option(help="Send what has arrived too, e.g. to fill a new store.")
+    ] = False,
 ) -> None:
     """Send to MLflow what could not be sent when its job finished."""
     from leakbound import tracking
@@ -64,7 +68,9 @@ def ui(
 
         runs = tracking.pages(store, config.preset)
         lines = (f"{printable(name)}: {address}{page}\n" for name, page in runs.items())
-        return f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
+        return (
+            f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n{''.join(lines)}"
+        )
 
     Server(store, folder, artifacts, port=port, workers=1, passwords=passwords).serve(notes)
 
@@ -72,11 +78,15 @@ def ui(
 def tracking_server(
     folder: Annotated[Path, typer.Option(help="Holds artifacts and accounts.")] = _FOLDER,
     database: Annotated[str, typer.Option(envvar=_DATABASE, help="Holds the runs.")] = "postgresql:///mlflow",
-    host: Annotated[str, typer.Option(help="Address to listen on, by default for this machine alone.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on, by default for this machine alone.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 5000,
     passwords: _AccountsOption = True,
     admin: Annotated[str, typer.Option(help="Name of the administrator.")] = "admin",
-    name: Annotated[list[str] | None, typer.Option(help="Further name of this machine; may be repeated.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Further name of this machine; may be repeated.")
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 4,
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""

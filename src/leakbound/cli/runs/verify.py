@@ -17,7 +17,9 @@ from leakbound.jobs.results.verification import findings, sealed_files
 
 def verify(
     configfile: ConfigOption = Path("config/config.yaml"),
-    remove: Annotated[bool, typer.Option(help="Delete damaged files, so that snakemake makes them again.")] = False,
+    remove: Annotated[
+        bool, typer.Option(help="Delete damaged files, so that snakemake makes them again.")
+    ] = False,
 ) -> None:
     """Compare every file of a configuration's results with its seal. Exit with code 1 if one is damaged or has none."""
     config = reading.load(configfile)

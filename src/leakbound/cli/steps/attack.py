@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import device_name, read_channel, read_dataset, read_estimator, read_moments, write_provenance
+from leakbound.cli.inputs import (
+    device_name,
+    read_channel,
+    read_dataset,
+    read_estimator,
+    read_moments,
+    write_provenance,
+)
 from leakbound.cli.job_settings import DefendedSettings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
@@ -207,10 +214,14 @@ def _networks(
     from leakbound.models import build
 
     if not config.trained:
-        raise typer.BadParameter(f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments")
+        raise typer.BadParameter(
+            f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments"
+        )
     tried = read_table(rates, RATES, "train")
     found, kept = storage.read_arrays(path), tried[tried["kept"]].reset_index(drop=True)
-    network = build(asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side)
+    network = build(
+        asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
+    )
     expected = {name: ("float32", (len(kept), *tensor.shape)) for name, tensor in network.named_parameters()}
     if kept.empty or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
         raise storage.DamagedFileError(
@@ -239,10 +250,16 @@ def _references(
             f"{asked.attack} compares with reference networks: give --references, written by `step references`"
         )
     network = build(
-        asked.model, images.colors, len(images.classes), torch_generator(asked.seed, "references"), images.side
+        asked.model,
+        images.colors,
+        len(images.classes),
+        torch_generator(asked.seed, "references"),
+        images.side,
     )  # their weights replace its own
     return References(
-        Networks(*_networks(path, rates, asked, config, images)), network.to(device_name(asked.device)).eval(), images
+        Networks(*_networks(path, rates, asked, config, images)),
+        network.to(device_name(asked.device)).eval(),
+        images,
     )
 
 
@@ -256,12 +273,16 @@ def _gradient_inputs(
 ) -> dict[str, Any]:
     """Knowledge of an attack on gradients beside the images and the defense: its channel, and the data's moments."""
     if moments is None or config.trained:
-        raise typer.BadParameter(f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments")
+        raise typer.BadParameter(
+            f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments"
+        )
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
     values = math.prod(images.aux.images.shape[1:])
     for path, described in ((moments, known), (channel, found)):
         if described is not None and described.dimension != values:
-            raise typer.BadParameter(f"{path}: has {described.dimension} dimensions, the images have {values} values")
+            raise typer.BadParameter(
+                f"{path}: has {described.dimension} dimensions, the images have {values} values"
+            )
     return {
         "channel": found,
         "moments": known,

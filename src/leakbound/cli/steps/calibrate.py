@@ -41,7 +41,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "calibrate",
             name,
             {"shape": defense.shape, "capacity": capacity, "accept_capacity": table.config.accept_capacity},
-            inputs={"spectrum": table.file("spectrum", spectrum), "members": table.moments(dataset, "members")},
+            inputs={
+                "spectrum": table.file("spectrum", spectrum),
+                "members": table.moments(dataset, "members"),
+            },
             uses={"shapes": [defense.shape]},
             purpose="data and channels",
             work=partial(_work, table, dataset),
@@ -54,12 +57,18 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
 
 
 def calibrate(
-    asked: CalibrateSettings, plain: dict[str, Any], spectrum: Path, members: Path, out: Path, provenance: Path
+    asked: CalibrateSettings,
+    plain: dict[str, Any],
+    spectrum: Path,
+    members: Path,
+    out: Path,
+    provenance: Path,
 ) -> None:
     """Find the noise that reveals at most the given capacity, and check the stored channel.
 
-    The channel states its capacity under the distribution that it is made from. The capacity under the members' own
-    distribution is a statistic of the members. It is in the provenance alone, which stays where the results are.
+    The channel states its capacity under the distribution that it is made from. The capacity under the
+    members' own distribution is a statistic of the members. It is in the provenance alone, which stays where
+    the results are.
     """
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
@@ -67,7 +76,9 @@ def calibrate(
     began = time.time()
     source = read_spectrum(spectrum)
     if source.shape != asked.shape:
-        raise typer.BadParameter(f"{spectrum}: is a spectrum for the shape {source.shape}, not for {asked.shape}")
+        raise typer.BadParameter(
+            f"{spectrum}: is a spectrum for the shape {source.shape}, not for {asked.shape}"
+        )
     channel = SHAPES.get(asked.shape).calibrate(source, asked.capacity)
     reached = channel_capacity(channel, source)
     if reached > asked.capacity:

@@ -28,7 +28,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
     """One job for all claims, if there are any."""
     claiming = table.claiming()
     if claiming:
-        figures = [figure.model_dump(mode="json", exclude={"plot", "options", "caption"}) for figure in claiming]
+        figures = [
+            figure.model_dump(mode="json", exclude={"plot", "options", "caption"}) for figure in claiming
+        ]
         yield new_job(
             table.config,
             "claims",

@@ -58,7 +58,9 @@ def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
         return
     images = found.pool.images
     moments = estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
-    storage.write_arrays(out, moments.arrays(), {**metadata, "secret": found.secret}, private=bool(found.secret))
+    storage.write_arrays(
+        out, moments.arrays(), {**metadata, "secret": found.secret}, private=bool(found.secret)
+    )
 
 
 STEP = Step(CovarianceSettings, covariance, jobs, resources="covariance", group="data")

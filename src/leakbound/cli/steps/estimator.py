@@ -71,9 +71,15 @@ def estimator(
     began, images = time.time(), read_dataset(dataset)
     known = [read_spectrum(path) for path in spectra.values()]
     shrinkage = read_moments(moments).shrinkage
-    found = train(images.aux.images, known, asked.config, shrinkage=shrinkage, seed=asked.seed, dataset=images.name)
+    found = train(
+        images.aux.images, known, asked.config, shrinkage=shrinkage, seed=asked.seed, dataset=images.name
+    )
     storage.write_arrays(out, found.arrays(), found.metadata())
-    inputs = {"dataset": dataset, "moments": moments, **{f"spectrum of {name}": path for name, path in spectra.items()}}
+    inputs = {
+        "dataset": dataset,
+        "moments": moments,
+        **{f"spectrum of {name}": path for name, path in spectra.items()},
+    }
     own = any(covariance_of(path) != "aux" for path in spectra.values())
     released = [one.to_dict() for one in estimator_releases(own)]
     write_provenance(provenance, plain, inputs, None, began, released=released)

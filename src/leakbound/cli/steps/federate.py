@@ -55,7 +55,9 @@ class FederateSettings(JobSettings):
     @model_validator(mode="after")
     def _knows_how_many_records(self) -> FederateSettings:
         if self.most_clients is None and self.federated.records is None:
-            raise ValueError("most_clients: is missing, and federated.records does not say how many each client has")
+            raise ValueError(
+                "most_clients: is missing, and federated.records does not say how many each client has"
+            )
         return self
 
 
@@ -145,7 +147,10 @@ def federate(
         dimension=result.dimension,
         diverged=[bool(value) for value in ends["value"]],
         leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
-        released=[one.to_dict() for one in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)],
+        released=[
+            one.to_dict()
+            for one in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)
+        ],
     )
     remove_checkpoints(rows)
 

@@ -34,7 +34,9 @@ class FederatedSettings(JobSettings):
     @model_validator(mode="after")
     def _has_its_source(self) -> FederatedSettings:
         if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
-            raise ValueError(f"table = {self.table!r}: {_CLOSED} has federated, all others have runs, at least one")
+            raise ValueError(
+                f"table = {self.table!r}: {_CLOSED} has federated, all others have runs, at least one"
+            )
         return self
 
 
@@ -51,7 +53,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
             settings = {"table": name, "federated": section.model_dump(mode="json", include=_KEPT)}
             files = [table.file("prepare", dataset) for dataset in section.models]
             uses = {"models": sorted(set(section.models.values()))}
-        yield new_job(config, "federated", name, settings, inputs={"runs": files}, uses=uses, purpose="federated")
+        yield new_job(
+            config, "federated", name, settings, inputs={"runs": files}, uses=uses, purpose="federated"
+        )
 
 
 def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
@@ -65,7 +69,9 @@ def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
         storage.write_rows(rows, run_tables.tabulate_runs(found))
         return
     datasets = {name: read_dataset(output(root, "prepare", name, "out")) for name in config.models}
-    networks = {name: (model, run_tables.parameters(model, datasets[name])) for name, model in config.models.items()}
+    networks = {
+        name: (model, run_tables.parameters(model, datasets[name])) for name, model in config.models.items()
+    }
     table = run_tables.composition(networks, config.n_clients, config.communication_rounds, config.mi_budget)
     storage.write_rows(rows, table)
 

@@ -40,7 +40,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def illustrate(asked: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None) -> None:
+def illustrate(
+    asked: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None
+) -> None:
     """Compute the rows of a figure that needs no training."""
     from leakbound.registry import ILLUSTRATIONS
 

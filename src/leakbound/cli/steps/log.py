@@ -76,12 +76,16 @@ def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedR
     """The job that logs a federated run."""
     tables = {f"federated/{name}" for name, runs in table.federated.items() if run in runs}
     shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
-    facts = run.facts(section.communication_rounds, section.batch_size, section.replicas or table.config.replicas)
+    facts = run.facts(
+        section.communication_rounds, section.batch_size, section.replicas or table.config.replicas
+    )
     files = {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
     return _job(table, facts, shown, files, "federated")
 
 
-def _job(table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str) -> Job:
+def _job(
+    table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str
+) -> Job:
     """The job that logs one run."""
     papers = sorted({key.partition("/")[0] for key in shown})
     place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}

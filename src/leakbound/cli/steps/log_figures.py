@@ -33,7 +33,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
     readers = table.readers()
     settings = {"preset": config.preset, "uri": config.tracking.uri, "readers": readers}
     uses = {"datasets": sorted({*readers.values()})}
-    yield new_job(config, "log_figures", "figures", settings, uses=uses, inputs={"files": files}, purpose="figures")
+    yield new_job(
+        config, "log_figures", "figures", settings, uses=uses, inputs={"files": files}, purpose="figures"
+    )
 
 
 def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
@@ -56,7 +58,9 @@ def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
         files += [claims, output(root, "claims", "claims", "scoreboard")]
     for path in files:
         storage.check(path)
-    outcome = tracking.log_run(tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker)
+    outcome = tracking.log_run(
+        tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker
+    )
     sys.stderr.write(f"figures of {asked.preset}: {outcome.status} {outcome.reason or ''}\n")
 
 

@@ -105,10 +105,14 @@ def measure(
     found = []
     for model in config.models:
         requests = _requests(asked, model, dataset, channels, spectra)
-        times = measure_steps(requests, steps=config.steps, repeats=config.repeats, max_seconds=config.max_seconds)
+        times = measure_steps(
+            requests, steps=config.steps, repeats=config.repeats, max_seconds=config.max_seconds
+        )
         levels = {name: float("nan") if one.level is None else one.level for name, one in requests.items()}
         found.append(times.assign(model=model, level=times["defense"].map(levels)))
-        sys.stderr.write(f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n")
+        sys.stderr.write(
+            f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n"
+        )
     table = efficiency_rows(pd.concat(found, ignore_index=True), config)
     storage.write_rows(rows, table)
     files = {f"channel of {name}": path for name, path in channels.items()}

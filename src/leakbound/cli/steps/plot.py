@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_WITHHELD = "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
+_WITHHELD = (
+    "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
+)
 
 
 class PlotSettings(JobSettings):
@@ -41,7 +43,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "plot",
             key,
             {
-                "figure": figure.model_dump(mode="json", exclude={"claims"}),  # they do not change its picture
+                "figure": figure.model_dump(
+                    mode="json", exclude={"claims"}
+                ),  # they do not change its picture
                 "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},
@@ -77,7 +81,11 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
 
 
 def draw(
-    figure: FigureConfig, rows: pd.DataFrame, stem: Path, withheld: Sequence[str] = (), notes: Sequence[str] = ()
+    figure: FigureConfig,
+    rows: pd.DataFrame,
+    stem: Path,
+    withheld: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> None:
     """Write a figure to ``<stem>.svg`` and ``<stem>.png``; equal rows give equal bytes.
 
@@ -85,7 +93,8 @@ def draw(
         figure: Entry of the catalogue.
         rows: All rows that it shows.
         stem: Files without their suffix.
-        withheld: Datasets whose pictures were left out of the rows; the figure says so and shows nothing else.
+        withheld: Datasets whose pictures were left out of the rows; the figure says so and shows nothing
+            else.
         notes: Sentences under it (:func:`leakbound.figures.notes.notes`).
 
     Raises:

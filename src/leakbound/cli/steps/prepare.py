@@ -72,8 +72,9 @@ def originals(job: Job, table: RunTable) -> str:
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
     """Read a dataset's images and part them into a private pool, test records and the attacker's own.
 
-    Where noise is secure, records are secret: nobody else may read what is written here, hashes of it are made with a
-    secret that is drawn each time and stays with the records, and no label decides who else is a member.
+    Where noise is secure, records are secret: nobody else may read what is written here, hashes of it are
+    made with a secret that is drawn each time and stays with the records, and no label decides who else is a
+    member.
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals

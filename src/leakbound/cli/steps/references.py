@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.inputs import covariance_of, device_name, read_channel, remove_checkpoints, write_provenance
+from leakbound.cli.inputs import (
+    covariance_of,
+    device_name,
+    read_channel,
+    remove_checkpoints,
+    write_provenance,
+)
 from leakbound.cli.job_settings import TrainingSettings
 from leakbound.cli.steps.train import looked_up, training_request, training_settings
 from leakbound.jobs.job import Job, Step, new_job
@@ -50,7 +56,9 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
     yield table.step_work(run, slots * run.rounds, slots)
     lengths = len(table.lengths[run.slug])
     points = lengths if lengths == 1 else lengths + table.config.training.evaluations - 1
-    yield Work("predict", points * slots * (size.members + size.validation + size.test), run.model, size.colors)
+    yield Work(
+        "predict", points * slots * (size.members + size.validation + size.test), run.model, size.colors
+    )
     yield Work("parameters", 4 * lengths * slots, run.model, size.colors)
 
 
@@ -68,8 +76,8 @@ def references(
 ) -> None:
     """Train networks as those of a run, on other draws from the pool, at every learning rate and length that it keeps.
 
-    A killed job resumes from the checkpoint next to its outputs. ``replicas`` of the settings says how many there are
-    at each learning rate.
+    A killed job resumes from the checkpoint next to its outputs. ``replicas`` of the settings says how many
+    there are at each learning rate.
     """
     from leakbound.training.leakage_statement import statement
     from leakbound.training.reference_training import reference_request

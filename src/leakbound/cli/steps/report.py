@@ -37,7 +37,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
     shown += sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study})
     shown += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
     shown += [path for job in log.jobs(table) for path in job.outputs.values()]
-    shown += [job.outputs["provenance"] for step in (train, attack, measure, federate) for job in step.jobs(table)]
+    shown += [
+        job.outputs["provenance"] for step in (train, attack, measure, federate) for job in step.jobs(table)
+    ]
     settings = table.config.model_dump(mode="json")
     yield new_job(table.config, "report", "report", settings, inputs={"shown": shown}, purpose="figures")
 
@@ -46,12 +48,16 @@ def page_hash(job: Job, table: RunTable) -> str:
     """Hash of the captions, and of the templates, style and script of the page."""
     captions = {key: [figure.title, table.caption(key)] for key, figure in table.figures.items()}
     folder = files("leakbound.figures.report") / "templates"
-    return settings_hash([captions, {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}])
+    return settings_hash(
+        [captions, {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}]
+    )
 
 
 def report(
     settings: Annotated[str, typer.Option(help="Configuration that has been run, as JSON.")],
-    root: Annotated[Path | None, typer.Option(help="Folder of its results; by default results/<preset>.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of its results; by default results/<preset>.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Page; by default report.html in that folder.")] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
@@ -158,7 +164,10 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
         place = storage.read_json(marker).get("place") if marker.is_file() else None
         if place:
             run = f"experiments/{place['experiment_id']}/runs/{place['run_id']}"
-            yield job.name, f"{base}/#/{run}?workflowType=machine_learning"  # MLflow's other view is for chatbots
+            yield (
+                job.name,
+                f"{base}/#/{run}?workflowType=machine_learning",
+            )  # MLflow's other view is for chatbots
 
 
 STEP = Step(Config, report, jobs, local=True, final=True, watched=page_hash)

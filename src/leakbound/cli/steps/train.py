@@ -81,8 +81,8 @@ def train(
 ) -> None:
     """Train all replicas of a run; a killed job resumes from the checkpoint next to its outputs.
 
-    Every candidate learning rate is trained at full length. The weights kept are those of the candidate that each
-    replica's validation records choose, or of all candidates, at the end or at all lengths.
+    Every candidate learning rate is trained at full length. The weights kept are those of the candidate that
+    each replica's validation records choose, or of all candidates, at the end or at all lengths.
     """
     from leakbound.training.leakage_statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
@@ -90,7 +90,9 @@ def train(
     found, source = read_channel(channel, spectrum)
     began = time.time()
     facts = Run.from_slug(asked.slug, asked.replicas).facts()
-    with watching(live, preset=preset, level_label=asked.defense.level_label(asked.level), **facts) as on_rows:
+    with watching(
+        live, preset=preset, level_label=asked.defense.level_label(asked.level), **facts
+    ) as on_rows:
         request = training_request(
             asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )

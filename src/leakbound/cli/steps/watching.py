@@ -20,7 +20,9 @@ class _Watched(Settings):
     live: Address
 
 
-LiveOption = Annotated[str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")]
+LiveOption = Annotated[
+    str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")
+]
 PresetOption = Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")]
 
 

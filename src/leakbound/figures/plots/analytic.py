@@ -125,7 +125,9 @@ def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
     names = style.ordered(rows["defense"])
     count = len(options.labels)
     figure = canvas(min(style.TWO_COLUMNS, 0.4 + 2.2 * count), 2.5)
-    for axes, (metric, label) in zip(figure.subplots(1, count, squeeze=False)[0], options.labels.items(), strict=True):
+    for axes, (metric, label) in zip(
+        figure.subplots(1, count, squeeze=False)[0], options.labels.items(), strict=True
+    ):
         shown = select(rows, {"metric": metric})
         for name in names:
             mean_line(axes, shown[shown["defense"] == name], "level", style.look(name), band=None, zorder=2)
@@ -167,7 +169,9 @@ def noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
         for dashes, color, label in _EDGES.values()
     ]
     for label, look in _POINTS.values():
-        handles.append(handle(label, **_OPEN, **{**look, "mec": grey if look["mec"] == "white" else look["mec"]}))
+        handles.append(
+            handle(label, **_OPEN, **{**look, "mec": grey if look["mec"] == "white" else look["mec"]})
+        )
     legend(figure, handles)
     return figure
 
@@ -177,7 +181,9 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
     fields = {}
     for metric in ("utility", *_EDGES):
         shown = select_or_nothing(rows, {"variant": "grid", "metric": metric})
-        fields[metric] = shown.pivot_table(index="tilt", columns="noise_variance", values="value", dropna=False)
+        fields[metric] = shown.pivot_table(
+            index="tilt", columns="noise_variance", values="value", dropna=False
+        )
     utility = fields["utility"]
     x, y = utility.columns.to_numpy(float), utility.index.to_numpy(float)
     heights = utility.to_numpy(float) - budget
@@ -185,7 +191,9 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
     for metric, (dashes, color, _) in _EDGES.items():
         field = fields[metric].reindex(index=utility.index, columns=utility.columns).to_numpy(float)
         if np.nanmin(field, initial=np.inf) < budget < np.nanmax(field, initial=-np.inf):
-            edge = axes.contour(x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes])
+            edge = axes.contour(
+                x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes]
+            )
             edge.set(path_effects=_outlined(color))
     for variant, (_, look) in _POINTS.items():
         point = select_or_nothing(rows, {"variant": variant, "metric": "utility"})

@@ -67,7 +67,9 @@ class _Scale:
         """Decide at which ends the colour bar has an arrow, because a value lies beyond them."""
         below = any(value < self.low for value in values)
         above = any(value > self.high for value in values)
-        return {(True, True): "both", (True, False): "min", (False, True): "max"}.get((below, above), "neither")
+        return {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
+            (below, above), "neither"
+        )
 
 
 @plot(HeatmapOptions)
@@ -94,7 +96,8 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     beside: list[float] = []
     for axes, (title, where) in zip(grid, settings.items(), strict=True):
         small = [
-            _grid(_small(rows, where, conditions), names, levels) for conditions in (options.beside, options.floor)
+            _grid(_small(rows, where, conditions), names, levels)
+            for conditions in (options.beside, options.floor)
         ]
         sides = [select_or_nothing(chosen, where)["value"].mean() for chosen in constants.values()]
         beside += sides
@@ -136,7 +139,9 @@ def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale
     """Draw the cells of one panel, with small numbers above and below their own."""
     edges = np.linspace(-0.5, len(cells) - 0.5, len(cells) + 1)
     for place, column in enumerate(cells.T):
-        drawn = axes.pcolormesh([place - 0.5, place + 0.5], edges, column[:, None], norm=scale.norm, cmap=scale.colors)
+        drawn = axes.pcolormesh(
+            [place - 0.5, place + 0.5], edges, column[:, None], norm=scale.norm, cmap=scale.colors
+        )
         drawn.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
     for (row, place), value in np.ndenumerate(cells):
         around = (float(small[0][row, place]), float(small[1][row, place]))
@@ -176,7 +181,11 @@ def _number(
     if not np.isfinite(value):
         axes.text(x, y, "–", ha="center", va="center", color=style.CONTROL_COLOR)
         return
-    note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if scale.is_light(value) else "white"}
+    note: dict[str, Any] = {
+        "ha": "center",
+        "va": "center",
+        "color": "black" if scale.is_light(value) else "white",
+    }
     shift = 0.14 * (int(np.isfinite(small[1])) - int(np.isfinite(small[0])))
     axes.text(x, y - shift, _written(value, digits), size=7.5, **note)
     for number, offset in zip(small, (-0.3, 0.3), strict=True):
@@ -186,4 +195,6 @@ def _number(
 
 def _written(value: float, digits: int) -> str:
     """A number with a fixed number of decimals, without the zero before the point."""
-    return f"{value:.{digits}f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{max(1, digits - 2)}f}"
+    return (
+        f"{value:.{digits}f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{max(1, digits - 2)}f}"
+    )

@@ -55,8 +55,8 @@ class LevelsOptions(Settings):
     x: str = "level"
     """Column along x, e.g. ``level``, ``rounds`` or ``batch_size``."""
     series: Columns = ("defense",)
-    """Columns that distinguish lines; the first that varies gives colour and marker. Models that are none of them have
-    a row of panels each."""
+    """Columns that distinguish lines; the first that varies gives colour and marker. Models that are none of
+    them have a row of panels each."""
     where: Conditions = Field(default_factory=dict)
     """Rows drawn as lines; the others are for the controls."""
     rows: dict[str, Conditions] = Field(default_factory=dict)
@@ -123,7 +123,9 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     for panel in made.shown:
         placed = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
         _ticks(made.figure, panel.axes, placed[options.x], names, options)
-    made.label(options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines)))
+    made.label(
+        options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines))
+    )
     _name_lines(made, lines, series, ends, controls, options)
     return made.figure
 
@@ -193,7 +195,9 @@ def _name_lines(
     options: LevelsOptions,
 ) -> None:
     """Name lines and controls: at their ends in a single panel with few of them, else in the legend."""
-    budgets = [epsilons(member.of(lines), options.x) if "defense" in member.values else "" for member in series]
+    budgets = [
+        epsilons(member.of(lines), options.x) if "defense" in member.values else "" for member in series
+    ]
     entries = [
         handle(explained(member.look.label, (), budget), **member.look.line())
         for member, budget in zip(series, budgets, strict=True)
@@ -203,7 +207,9 @@ def _name_lines(
         at_ends = len(ends) > 1 and len(ends) + len(controls) <= MOST_AT_ENDS and not any(budgets)
         legend(made.figure, entries if (len(entries) > 1 and not at_ends) or any(budgets) else [])
         named = {**ends, **controls} if at_ends else controls
-        end_labels(made.figure, made.axes[0, 0], [(line.end, name, line.color) for name, line in named.items()])
+        end_labels(
+            made.figure, made.axes[0, 0], [(line.end, name, line.color) for name, line in named.items()]
+        )
         return
     dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
     grey: dict[str, Any] = {"color": style.CONTROL_COLOR, "lw": 1.0}
@@ -211,7 +217,9 @@ def _name_lines(
     legend(made.figure, entries)
 
 
-def _curves(axes: Axes, rows: pd.DataFrame, series: list[Series], options: LevelsOptions) -> dict[str, _Extent]:
+def _curves(
+    axes: Axes, rows: pd.DataFrame, series: list[Series], options: LevelsOptions
+) -> dict[str, _Extent]:
     """Draw the lines of one panel and return the extent of each by its name."""
     drawn = {}
     for member in series:
@@ -248,7 +256,8 @@ def _controls(
         if not _level(means) and any("model" in member.values for member in series):
             colors = {member.values["model"]: member.look.color for member in series}
             drawings = [
-                (colors.get(str(model), style.CONTROL_COLOR), group) for model, group in chosen.groupby("model")
+                (colors.get(str(model), style.CONTROL_COLOR), group)
+                for model, group in chosen.groupby("model")
             ]
         spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
         heights = [height for span in spans for height in span]
@@ -260,7 +269,12 @@ def _controls(
 
 
 def _control(
-    axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], options: LevelsOptions
+    axes: Axes,
+    rows: pd.DataFrame,
+    places: list[float],
+    color: str,
+    dashes: tuple[float, ...],
+    options: LevelsOptions,
 ) -> np.ndarray:
     """Draw one control line: place by place where it varies along x, else straight across. Return its heights."""
     means = rows.dropna(subset=options.x).groupby(options.x)["value"].agg(options.center)
@@ -283,7 +297,9 @@ def _level(heights: np.ndarray) -> bool:
 def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     """Limits of y that show all values, and bands as far as they do not dwarf the values."""
     values = [height for extent in extents for height in extent.values]
-    bands = [end for extent in extents for _, middle in extent.around for end in (middle.low, middle.high)] or values
+    bands = [
+        end for extent in extents for _, middle in extent.around for end in (middle.low, middle.high)
+    ] or values
     low, high = min(values), max(values)
     if options.log_y and low > 0:
         log_y(axes)

@@ -70,7 +70,11 @@ class Panels:
                 self.figure.align_ylabels()
             else:
                 self.figure.supylabel(y, fontsize=style.FONT_SIZE)
-        around: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+        around: dict[str, Any] = {
+            "xycoords": "axes fraction",
+            "textcoords": "offset points",
+            "annotation_clip": False,
+        }
         for panel in self.shown:
             panel.axes.annotate(panel.above, (0.5, 1), (0, 4), ha="center", va="bottom", **around)
         for axes, name in zip(self.axes[:, -1], self.right, strict=True):
@@ -88,15 +92,16 @@ def panels(
 ) -> Panels:
     """Lay out empty panels for rows.
 
-    Datasets have a column each. Models have a row each unless they are series. Explicit quantities take their place.
-    A single row of panels is broken after two, so that each has room.
+    Datasets have a column each. Models have a row each unless they are series. Explicit quantities take their
+    place. A single row of panels is broken after two, so that each has room.
 
     Args:
         drawn: Table with the columns dataset and model.
         series: Columns that distinguish lines of one panel.
         quantities: Label of a row of panels to its conditions. None or empty for a single quantity.
         share_x: True if all panels share their x axis.
-        share_y: True if panels share their y axis: all of them, or those of one row where rows are quantities.
+        share_y: True if panels share their y axis: all of them, or those of one row where rows are
+            quantities.
         height: Inches of a row of a single panel. Several are drawn smaller.
     """
     datasets = style.ordered(drawn["dataset"], style.NAMES)
@@ -107,7 +112,9 @@ def panels(
     tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
     figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
-    axes = figure.subplots(*shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False)
+    axes = figure.subplots(
+        *shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False
+    )
     labels = list(quantities or ())
     shown = []
     for index, (cell, (row, dataset)) in enumerate(zip(axes.flat, product(rows, datasets), strict=False)):
@@ -131,7 +138,9 @@ class _Row(NamedTuple):
     label: str = ""
 
 
-def _rows_of_panels(drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None) -> list[_Row]:
+def _rows_of_panels(
+    drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None
+) -> list[_Row]:
     """Rows of panels: one for each explicit quantity, else for each model that is no series."""
     models = style.ordered(drawn["model"], style.NAMES)
     if quantities:
@@ -197,7 +206,9 @@ def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]
     for index, place in zip(order, places, strict=True):
         _, name, color = ends[index]
         line: dict[str, Any] = {"color": color, "lw": 0.5, "marker": "none", "clip_on": False}
-        axes.plot([1.0, 1.03], [heights[index], place], transform=axes.transAxes, scalex=False, scaley=False, **line)
+        axes.plot(
+            [1.0, 1.03], [heights[index], place], transform=axes.transAxes, scalex=False, scaley=False, **line
+        )
         note: dict[str, Any] = {"va": "center", "color": color, "size": style.SMALL}
         axes.text(1.04, place, name, transform=axes.transAxes, **note)
 
@@ -255,7 +266,9 @@ def level_axis(
     inches = axes.get_position().width * figure.get_size_inches()[0]
     wide = [0.06 * (max(map(len, name.split("\n"))) + 1.5) for name in names]
     shown: list[int] = []
-    for index in dict.fromkeys((len(levels) - 1, *range(len(levels)))):  # the last one first, then as many as fit
+    for index in dict.fromkeys(
+        (len(levels) - 1, *range(len(levels)))
+    ):  # the last one first, then as many as fit
         room = [abs(positions[index] - positions[other]) / span * inches for other in shown]
         if all(free > (wide[index] + wide[other]) / 2 for free, other in zip(room, shown, strict=True)):
             shown.append(index)

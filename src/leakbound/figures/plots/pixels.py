@@ -73,7 +73,12 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
 
 
 def _block(
-    axes: Axes, name: str, clean: pd.DataFrame, pixels: pd.DataFrame, rows: pd.DataFrame, options: ImageGridOptions
+    axes: Axes,
+    name: str,
+    clean: pd.DataFrame,
+    pixels: pd.DataFrame,
+    rows: pd.DataFrame,
+    options: ImageGridOptions,
 ) -> None:
     """Draw the pictures of one defense as one image with white gaps."""
     noisy = pixels[pixels["defense"] == name]
@@ -81,8 +86,12 @@ def _block(
     columns = [] if clean.empty else [_pictures(clean)]
     columns += [_pictures(noisy[noisy["level"] == level]) for level in levels]
     width = columns[0].shape[2]
-    padded = [np.pad(column, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=1.0) for column in columns]
-    canvas = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)[:-_GAP, :-_GAP]
+    padded = [
+        np.pad(column, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=1.0) for column in columns
+    ]
+    canvas = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)[
+        :-_GAP, :-_GAP
+    ]
     axes.imshow(np.repeat(canvas, 3, axis=2) if canvas.shape[2] == 1 else canvas, interpolation="none")
     labels = ["" if clean.empty else "clean"] * (not clean.empty)
     for level in levels:
@@ -96,7 +105,12 @@ def _block(
     axes.tick_params(labelsize=style.SMALL)
     bare(axes)
     axes.annotate(
-        style.look(name).label, (0.5, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", ha="center"
+        style.look(name).label,
+        (0.5, 1),
+        (0, 3),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="center",
     )
 
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.selection import Columns, EmptySelectionError, SelectionError, larger_is_stronger, require, select
+from leakbound.claims.selection import (
+    Columns,
+    EmptySelectionError,
+    SelectionError,
+    larger_is_stronger,
+    require,
+    select,
+)
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
@@ -92,9 +99,9 @@ class _Note:
 def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
-    Up to three lines in one panel have the names of their levels next to their points. Of more, names would cover each
-    other: there points darken and grow from the strongest to the weakest protection, and the legend has the levels.
-    Each point is named by its run in the SVG.
+    Up to three lines in one panel have the names of their levels next to their points. Of more, names would
+    cover each other: there points darken and grow from the strongest to the weakest protection, and the
+    legend has the levels. Each point is named by its run in the SVG.
     """
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
@@ -110,7 +117,11 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
         for defense, group in panel.of(replicas).groupby("defense"):
             styles = [member.look for member in series if member.values.get("defense") == defense]
-            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), (styles or [style.look(str(defense))])[0])
+            dots_of(
+                panel.axes,
+                group[["x", "y"]].itertuples(index=False),
+                (styles or [style.look(str(defense))])[0],
+            )
         notes = [
             note
             for member in series
@@ -139,7 +150,11 @@ def _handles(
         chosen = member.of(lines)
         grows = _grows(chosen, options)
         values = sorted(chosen[options.along].dropna().unique(), reverse=grows)
-        texts = [] if named else [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
+        texts = (
+            []
+            if named
+            else [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
+        )
         label = explained(member.look.label, texts, epsilons(chosen, options.along, descending=grows))
         handles.append(handle(label, **member.look.line()))
     if (points["defense"] == "none").any():
@@ -165,7 +180,11 @@ def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
     """Labels of both axes, by default those of their metrics."""
 
     def default(conditions: Conditions) -> str:
-        return style.axis_label(str(select(rows, conditions)["metric"].iloc[0])) if "metric" in rows.columns else ""
+        return (
+            style.axis_label(str(select(rows, conditions)["metric"].iloc[0]))
+            if "metric" in rows.columns
+            else ""
+        )
 
     return options.x_label or default(options.x), options.y_label or default(options.y)
 
@@ -178,8 +197,8 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
         options: Options of the plane.
 
     Returns:
-        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals, replicas. No
-        line if no run has both quantities.
+        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals,
+        replicas. No line if no run has both quantities.
     """
     checked = plane.check(options)
     try:
@@ -221,7 +240,9 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     for name, conditions in (("x", options.x), ("y", options.y)):
         chosen = select(rows, conditions)
         if chosen.duplicated(["run", "replica"]).any():
-            raise SelectionError(f"plot plane: options.{name} chooses several rows of one replica: add a condition")
+            raise SelectionError(
+                f"plot plane: options.{name} chooses several rows of one replica: add a condition"
+            )
         records = []
         for key, group in chosen.groupby(keys, dropna=False, sort=True):
             records.append((*key, *interval(group["value"], options.center, metric_of(chosen)), len(group)))
@@ -245,7 +266,9 @@ def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     return both[(count > 1) & (count < FEWEST)]
 
 
-def _series(axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions) -> list[_Note]:
+def _series(
+    axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions
+) -> list[_Note]:
     """Draw one line and return its points with their names."""
     if points.empty:
         return []
@@ -324,14 +347,20 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
     """Write levels next to their points, the ends first, where they cover least of the other points and names.
 
-    A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are points.
+    A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are
+    points.
     """
     scale = float(axes.bbox.width) / (axes.get_position().width * inches) / 72
     spots = {note: np.asarray(axes.transData.transform((note.x, note.y))) / scale for note in notes}
     left, bottom, right, top = np.asarray(axes.bbox.extents) / scale
     taken = [np.array([spot - 3, spot + 3]) for spot in spots.values()]
     behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.4}
-    look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center_baseline", "zorder": 5}
+    look: dict[str, Any] = {
+        "textcoords": "offset points",
+        "ha": "center",
+        "va": "center_baseline",
+        "zorder": 5,
+    }
     look |= {"size": style.SMALL, "bbox": behind}
     for note in sorted((note for note in notes if note.text), key=lambda note: not note.end):
         half = np.array([0.62 * style.SMALL * len(note.text) / 2 + 0.5, 0.45 * style.SMALL])

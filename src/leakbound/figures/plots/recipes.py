@@ -1,7 +1,8 @@
 """Recipes: every learning rate and stopping time of every arm, against what plain SGD reaches by its own.
 
-``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each arm lies beyond it.
-A recipe is a run at one candidate rate. What is paired is paired within a block: a replica of one dataset and network.
+``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each arm lies
+beyond it. A recipe is a run at one candidate rate. What is paired is paired within a block: a replica of one
+dataset and network.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
 def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     """Draw how much more utility the front of each arm has than that of plain SGD at equal leakage.
 
-    One row for each arm, one panel for each leakage and dataset, the first for all datasets together: points are
-    blocks, the mark their mean with its 95 % interval, which fewer than four blocks have none of.
+    One row for each arm, one panel for each leakage and dataset, the first for all datasets together: points
+    are blocks, the mark their mean with its 95 % interval, which fewer than four blocks have none of.
     """
     import pandas as pd
 
@@ -83,7 +84,10 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
         for label, leakage in options.leakages.items()
     }
     settings = _settings(pd.concat(gains.values()))
-    wanted = [({}, "all"), *((where, _title(where, [("", setting) for setting in settings])) for where in settings)]
+    wanted = [
+        ({}, "all"),
+        *((where, _title(where, [("", setting) for setting in settings])) for where in settings),
+    ]
     wanted = wanted if len(settings) > 1 else wanted[1:]
     arms = style.ordered({arm for table in gains.values() for arm in table["defense"]})
     wide = min(style.TWO_COLUMNS, 1.9 + 1.5 * len(wanted))
@@ -120,7 +124,9 @@ def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd
 
 def _settings(table: pd.DataFrame) -> list[dict[str, str]]:
     """Datasets and models that occur together, in the order of panels."""
-    pairs = {(str(dataset), str(model)) for dataset, model in table[["dataset", "model"]].itertuples(index=False)}
+    pairs = {
+        (str(dataset), str(model)) for dataset, model in table[["dataset", "model"]].itertuples(index=False)
+    }
     datasets, models = (style.ordered(names, style.NAMES) for names in zip(*pairs, strict=True))
     return [{"dataset": one, "model": other} for one in datasets for other in models if (one, other) in pairs]
 
@@ -141,13 +147,22 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
         middles = tried.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in tried[tried["chosen"].astype(bool)].groupby("run"):
-            x, y = (interval(chosen[name], "mean", metric) for name, metric in zip("xy", metrics, strict=True))
+            x, y = (
+                interval(chosen[name], "mean", metric) for name, metric in zip("xy", metrics, strict=True)
+            )
             if x.few:
                 dots_of(axes, chosen[["x", "y"]].itertuples(index=False), look)
             else:
                 bars = [[[middle.value - middle.low], [middle.high - middle.value]] for middle in (x, y)]
                 axes.errorbar(
-                    x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=look.color, lw=0.6, alpha=0.6
+                    x.value,
+                    y.value,
+                    xerr=bars[0],
+                    yerr=bars[1],
+                    fmt="none",
+                    ecolor=look.color,
+                    lw=0.6,
+                    alpha=0.6,
                 )
             edge = {"mec": "black", "mew": 0.6} if look.marker not in "+x1" else {"mew": 1.5}
             axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
@@ -165,11 +180,14 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
 
     guess = options.guess_on(str(plain["dataset"].iloc[0]), leakage)
     fronts = [
-        recipe_front(group[["x", "y"]].to_numpy(float), guess) for _, group in plain.groupby("replica", sort=True)
+        recipe_front(group[["x", "y"]].to_numpy(float), guess)
+        for _, group in plain.groupby("replica", sort=True)
     ]
     at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
     heights = np.array([np.interp(at, x, y) for x, y in fronts])
-    line = [interval(pd.Series(column), "mean", str(options.utility.get("metric", ""))) for column in heights.T]
+    line = [
+        interval(pd.Series(column), "mean", str(options.utility.get("metric", ""))) for column in heights.T
+    ]
     if not line[0].few:
         band = [middle.low for middle in line], [middle.high for middle in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
@@ -184,7 +202,9 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
     for defense in style.ordered(table["defense"]):
         tried, look = table[table["defense"] == defense], style.look(defense)
         levels = [style.level_label(defense, level) for level in sorted(tried["level"].dropna().unique())]
-        entries.append(handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"}))
+        entries.append(
+            handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"})
+        )
     if table["defense"].isin(options.plain).any():
         entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
     return entries
@@ -199,7 +219,14 @@ def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
             continue
         middle = interval(values, "mean")
         axes.plot(
-            values, [place + 0.22] * len(values), color=look.color, marker="|", ms=3, mew=0.6, ls="none", alpha=0.6
+            values,
+            [place + 0.22] * len(values),
+            color=look.color,
+            marker="|",
+            ms=3,
+            mew=0.6,
+            ls="none",
+            alpha=0.6,
         )
         if not middle.few:
             axes.plot([middle.low, middle.high], [place] * 2, color=look.color, lw=1.3, marker="none")

@@ -61,17 +61,22 @@ class Series:
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
     """Split rows into lines, in the order of legends.
 
-    Only columns that vary distinguish lines. Where none does, the first one gives the appearance. The first that varies
-    gives colour and marker, so that a defense, or else a model, has one appearance in all figures. A second one gives
-    the marker, and markers and dashes of its own to every value but the first.
+    Only columns that vary distinguish lines. Where none does, the first one gives the appearance. The first
+    that varies gives colour and marker, so that a defense, or else a model, has one appearance in all
+    figures. A second one gives the marker, and markers and dashes of its own to every value but the first.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
     combinations = {
-        tuple(str(value) for value in line) for line in rows[varying].drop_duplicates().itertuples(index=False)
+        tuple(str(value) for value in line)
+        for line in rows[varying].drop_duplicates().itertuples(index=False)
     }
-    ordered = sorted(combinations, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)])
-    return [Series(dict(zip(varying, line, strict=True)), _look(line, list(ranks.values()))) for line in ordered]
+    ordered = sorted(
+        combinations, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)]
+    )
+    return [
+        Series(dict(zip(varying, line, strict=True)), _look(line, list(ranks.values()))) for line in ordered
+    ]
 
 
 def ranked(names: set[str]) -> list[str]:
@@ -94,7 +99,9 @@ def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = Fal
         return ""
     stated = rows.dropna(subset=["epsilon"])[[along, "epsilon"]]
     ranges = stated.groupby(along)["epsilon"].agg(["min", "max"]).sort_index(ascending=not descending)
-    texts = ["–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in ranges.itertuples(index=False)]
+    texts = [
+        "–".join(dict.fromkeys(map(style.epsilon_text, ends))) for ends in ranges.itertuples(index=False)
+    ]
     return f"ε = {', '.join(texts)}" if texts else ""
 
 
@@ -116,8 +123,8 @@ def mean_line(
 ) -> pd.DataFrame:
     """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
 
-    The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in addition to
-    what the appearance says.
+    The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in
+    addition to what the appearance says.
 
     Returns:
         Columns x, middle, low and high, as drawn.
@@ -129,8 +136,12 @@ def mean_line(
 
     if "replica" in rows.columns and rows.duplicated([x, "replica"]).any():
         ignored = {x, "replica", "value", "run", "low", "high", "epsilon"}
-        varying = [str(column) for column in rows.columns if column not in ignored and rows[column].nunique() > 1]
-        raise SelectionError(f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}")
+        varying = [
+            str(column) for column in rows.columns if column not in ignored and rows[column].nunique() > 1
+        ]
+        raise SelectionError(
+            f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}"
+        )
     groups = {value: group["value"] for value, group in rows.groupby(x, sort=True)}
     middles = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
     line = pd.DataFrame(middles, columns=[x, "middle", "low", "high", "few"])
@@ -142,7 +153,9 @@ def mean_line(
         start, step = every if isinstance(every, tuple) else (0, every)
         places = line[line["few"]].iloc[start::step][x]
         dots_of(
-            axes, [(float(place), value) for place in places for value in groups[place] if len(groups[place]) > 1], look
+            axes,
+            [(float(place), value) for place in places for value in groups[place] if len(groups[place]) > 1],
+            look,
         )
     axes.plot(line[x], line["middle"], **{**look.line(), "zorder": 3, **changes})
     return line
@@ -151,13 +164,24 @@ def mean_line(
 def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.SeriesStyle) -> None:
     """Draw single replicas."""
     if places := sorted(map(tuple, points)):  # in one order, whatever that of the rows
-        axes.plot(*np.transpose(places), ls="none", marker="o", ms=2.4, mew=0, color=look.color, alpha=0.7, zorder=2)
+        axes.plot(
+            *np.transpose(places), ls="none", marker="o", ms=2.4, mew=0, color=look.color, alpha=0.7, zorder=2
+        )
 
 
 def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
     """Mark at the frame, with an open triangle, where an interval or a replica lies beyond the limits of a panel."""
-    look: dict[str, Any] = {"ms": 4.0, "mfc": "white", "mec": color, "mew": 0.8, "clip_on": False, "zorder": 6}
-    for index, (middle, limits, markers) in enumerate(((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))):
+    look: dict[str, Any] = {
+        "ms": 4.0,
+        "mfc": "white",
+        "mec": color,
+        "mew": 0.8,
+        "clip_on": False,
+        "zorder": 6,
+    }
+    for index, (middle, limits, markers) in enumerate(
+        ((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))
+    ):
         for edge, marker, beyond in zip(
             limits, markers, (middle.low < limits[0], middle.high > limits[1]), strict=True
         ):

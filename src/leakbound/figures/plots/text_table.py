@@ -71,11 +71,16 @@ def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
 
 def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
     """Values of some columns that occur together, in the order of legends: numbers by size, words in their order."""
-    combinations = {tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)}
+    combinations = {
+        tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)
+    }
     ranks = [ranked({str(value) for value in values}) for values in zip(*combinations, strict=True)]
 
     def place(key: tuple[Any, ...]) -> list[Any]:
-        return [v if isinstance(v, int | float) else order.index(str(v)) for v, order in zip(key, ranks, strict=True)]
+        return [
+            v if isinstance(v, int | float) else order.index(str(v))
+            for v, order in zip(key, ranks, strict=True)
+        ]
 
     return [dict(zip(columns, key, strict=True)) for key in sorted(combinations, key=place)]
 
@@ -110,7 +115,9 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
     if chosen.empty:
         return None
     if "replica" in chosen.columns and chosen["replica"].duplicated().any():
-        raise SelectionError("plot table: a cell has several rows of one replica: add a condition to options.cells")
+        raise SelectionError(
+            "plot table: a cell has several rows of one replica: add a condition to options.cells"
+        )
     interval = mean_interval(chosen["value"].to_numpy(float))
     numbers = {"mean": interval.value, "low": interval.low, "high": interval.high}
     try:

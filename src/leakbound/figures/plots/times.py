@@ -1,7 +1,7 @@
 """Lines over time: so many points that only some have markers.
 
-``times`` has one panel with horizontal control lines. ``budgets`` has one for each dataset with its own network, and a
-shade for each of a number's values.
+``times`` has one panel with horizontal control lines. ``budgets`` has one for each dataset with its own
+network, and a shade for each of a number's values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import MOST_AT_ENDS, end_labels, handles, legend, level_axis, log_y, panels
+from leakbound.figures.plots.panels import (
+    MOST_AT_ENDS,
+    end_labels,
+    handles,
+    legend,
+    level_axis,
+    log_y,
+    panels,
+)
 from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import DASHES, Control, mean_line, series_of
 
@@ -125,7 +133,9 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     for panel in made.shown:
         inside = panel.of(lines)
         for value, appearance in styles.items():
-            chosen = inside[inside[options.series].isna() if value != value else inside[options.series] == value]
+            chosen = inside[
+                inside[options.series].isna() if value != value else inside[options.series] == value
+            ]
             if not chosen.empty:
                 every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
                 mean_line(panel.axes, chosen, options.x, appearance, band=0.15, markevery=every)

@@ -29,10 +29,14 @@ def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
     """Draw one bar for each paper and kind of claim, its pieces labelled with the number of claims."""
     require(rows, "paper", "kind", "verdict", "value")
     papers = style.ordered(rows["paper"], style.PAPERS)
-    kinds = [kind for kind, group in rows.groupby("kind", sort=False) if group["value"].sum()] or [rows["kind"].iloc[0]]
+    kinds = [kind for kind, group in rows.groupby("kind", sort=False) if group["value"].sum()] or [
+        rows["kind"].iloc[0]
+    ]
     most = [rows[rows["kind"] == kind].groupby("paper")["value"].sum().max() for kind in kinds]
     figure = canvas(style.TWO_COLUMNS, 0.9 + 0.36 * len(papers))
-    grid = figure.subplots(1, len(kinds), sharey=True, squeeze=False, width_ratios=[max(count, 1) for count in most])
+    grid = figure.subplots(
+        1, len(kinds), sharey=True, squeeze=False, width_ratios=[max(count, 1) for count in most]
+    )
     for axes, kind in zip(grid[0], kinds, strict=True):
         _bars(axes, rows[rows["kind"] == kind], papers)
         axes.set_title(f"{kind}s", pad=3)

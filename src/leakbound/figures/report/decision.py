@@ -58,14 +58,20 @@ class Decision:
     def arms(self) -> pd.DataFrame:
         """Row of each protection at each level: its label, accuracy and AUC with 95 % intervals, ε or nats a use."""
         rows = self.tables["comparison"]
-        chosen = rows[rows["chosen"]] if "length" not in rows else rows[rows["chosen"] & (rows["length"] == "full")]
+        chosen = (
+            rows[rows["chosen"]]
+            if "length" not in rows
+            else rows[rows["chosen"] & (rows["length"] == "full")]
+        )
         return pd.DataFrame(list(_arms(chosen)))
 
     @cached_property
     def fronts(self) -> pd.DataFrame:
         """Row of each protection: accuracy above plain SGD's front, its verdict in words, and what deciding takes."""
         rows = self.claims
-        rows = rows[rows["figure"].isin(_FRONTS) & rows["claim"].str.endswith(_AGAINST) & (rows["dataset"] != "all")]
+        rows = rows[
+            rows["figure"].isin(_FRONTS) & rows["claim"].str.endswith(_AGAINST) & (rows["dataset"] != "all")
+        ]
         return pd.DataFrame([self._front(row) for _, row in rows.iterrows()])
 
     def _front(self, row: pd.Series) -> dict[str, object]:
@@ -75,7 +81,9 @@ class Decision:
         more = needed / float(row["blocks"]) - 1.0 if row["verdict"] == "undecided" else 0.0
         outcome = _OUTCOMES[str(row["verdict"])]
         if more > 0:
-            outcome += f": {needed:.0f} replicas would decide, about {_time(more * self.seconds)} more of CPU time"
+            outcome += (
+                f": {needed:.0f} replicas would decide, about {_time(more * self.seconds)} more of CPU time"
+            )
         return {
             "label": style.look(defense).label,
             "verdict": row["verdict"],
@@ -99,7 +107,9 @@ class Decision:
                 f"Without protection the network is right for {_percent(first['accuracy'])} of new records, and the "
                 f"strongest membership attack reaches an AUC of {first['auc']:.2f} (.50 is guessing)."
             )
-        yield from (text for text in opening.sentences(self.tables, {}) if text.startswith("Error of the image"))
+        yield from (
+            text for text in opening.sentences(self.tables, {}) if text.startswith("Error of the image")
+        )
 
     def _verdicts(self) -> Iterator[str]:
         """Protections by the verdict on their fronts."""
@@ -111,7 +121,10 @@ class Decision:
                 "No protection is shown to leave more accuracy than plain SGD that trains less, or at another rate, "
                 "and leaks as much."
             )
-        for name, text in (("contradicted", "Not worth the cost"), ("negligible", "Without a difference that matters")):
+        for name, text in (
+            ("contradicted", "Not worth the cost"),
+            ("negligible", "Without a difference that matters"),
+        ):
             if name in groups:
                 yield f"{text}, in accuracy beside plain SGD that leaks as much: {_listed(groups[name])}."
         if "undecided" in groups:
@@ -142,8 +155,12 @@ def decision_page(decision: Decision) -> str:
     """
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     shown = [(decision.drawings[key], text) for key, text in _PICTURES.items() if key in decision.drawings]
-    pictures = [("data:image/svg+xml;base64," + base64.b64encode(drawing).decode(), text) for drawing, text in shown]
-    return environment.get_template("decision.html").render(decision=decision, pictures=pictures, percent=_percent)
+    pictures = [
+        ("data:image/svg+xml;base64," + base64.b64encode(drawing).decode(), text) for drawing, text in shown
+    ]
+    return environment.get_template("decision.html").render(
+        decision=decision, pictures=pictures, percent=_percent
+    )
 
 
 def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -154,7 +171,9 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
         for level in sorted(of_defense["level"].dropna().unique()) or [None]:
             of_arm = of_defense if level is None else of_defense[of_defense["level"] == level]
             accuracy = of_arm[of_arm["metric"] == "test_accuracy"]["value"]
-            auc = next((found for name in _MEMBERSHIP if len(found := _auc(of_arm, name))), pd.Series(dtype=float))
+            auc = next(
+                (found for name in _MEMBERSHIP if len(found := _auc(of_arm, name))), pd.Series(dtype=float)
+            )
             epsilon = of_arm[of_arm["metric"] == "epsilon"]["value"]
             yield {
                 "defense": defense,
@@ -179,7 +198,9 @@ def _auc(rows: pd.DataFrame, attacker: str) -> pd.Series:
 
 def _listed(rows: pd.DataFrame) -> str:
     """Protections with how far their fronts lie above that of plain SGD."""
-    points = (f"{row['label']} ({100 * row['effect']:+.1f} points, {_interval(row)})" for _, row in rows.iterrows())
+    points = (
+        f"{row['label']} ({100 * row['effect']:+.1f} points, {_interval(row)})" for _, row in rows.iterrows()
+    )
     return "; ".join(points)
 
 

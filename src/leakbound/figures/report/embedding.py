@@ -16,18 +16,22 @@ def has_points(drawing: bytes) -> bool:
     return f'id="{POINT}'.encode() in drawing
 
 
-def embedded(drawing: bytes, name: str, title: str, texts: Mapping[str, str], links: Mapping[str, str]) -> Markup:
+def embedded(
+    drawing: bytes, name: str, title: str, texts: Mapping[str, str], links: Mapping[str, str]
+) -> Markup:
     """Embed a drawing, SVG, as an element of the page.
 
-    Its name is put before all names within it, so that each is there once in the page. When a run's point is pointed at
-    or reached by keyboard, the run's text is shown. Its link is the address of its page.
+    Its name is put before all names within it, so that each is there once in the page. When a run's point is
+    pointed at or reached by keyboard, the run's text is shown. Its link is the address of its page.
     """
     root = ElementTree.fromstring(drawing)
     for child in list(root):
         if child.tag == f"{_SVG}metadata":
             root.remove(child)
     for parent in root.iter(f"{_SVG}defs"):
-        for style in parent.findall(f"{_SVG}style"):  # it would hold for the whole page, whose own style says the same
+        for style in parent.findall(
+            f"{_SVG}style"
+        ):  # it would hold for the whole page, whose own style says the same
             parent.remove(style)
     for element in root.iter():
         run = element.get("id", "").removeprefix(POINT)

@@ -36,7 +36,13 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> 
         tables: Rows of studies by name.
         totals: Verdict to number of claims.
     """
-    return [*_verdicts(totals), *_accuracy(tables), *_membership(tables), *_gradients(tables), *_demonstrated(tables)]
+    return [
+        *_verdicts(totals),
+        *_accuracy(tables),
+        *_membership(tables),
+        *_gradients(tables),
+        *_demonstrated(tables),
+    ]
 
 
 def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
@@ -66,7 +72,10 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """Error of images recovered from a gradient, and of what the attacker knew before."""
-    errors, prior = (_of_one_network(tables, "relative_mse", "attack"), _of_one_network(tables, "mse", "prior"))
+    errors, prior = (
+        _of_one_network(tables, "relative_mse", "attack"),
+        _of_one_network(tables, "mse", "prior"),
+    )
     if len(errors) and len(prior):
         yield (
             f"Error of the image recovered from one gradient{_place(errors)}, over that of the mean image, which is "
@@ -80,7 +89,8 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         if not {"run", "metric", "variant", "unit"} <= set(rows.columns):
             continue
         nats = rows[
-            rows["metric"].astype(str).str.endswith("_nats") & rows["variant"].isin(["demonstrated", "allowed"])
+            rows["metric"].astype(str).str.endswith("_nats")
+            & rows["variant"].isin(["demonstrated", "allowed"])
         ]
         shares = nats.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value").dropna()
         if shares.empty or not {"demonstrated", "allowed"} <= set(shares.columns):
@@ -99,7 +109,18 @@ def _number(value: float) -> str:
 
 def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: str) -> pd.DataFrame:
     """Sound rows of a metric in the study with most defenses: one dataset and network, longest, at one batch size."""
-    needed = {"metric", "variant", "defense", "level", "dataset", "model", "rounds", "batch_size", "chosen", "status"}
+    needed = {
+        "metric",
+        "variant",
+        "defense",
+        "level",
+        "dataset",
+        "model",
+        "rounds",
+        "batch_size",
+        "chosen",
+        "status",
+    }
     best = pd.DataFrame()
     for table in tables.values():
         if not needed <= set(table.columns):
@@ -130,9 +151,14 @@ def _arms(rows: pd.DataFrame) -> str:
 
 def _arm(defense: str, rows: pd.DataFrame) -> str:
     """A defense with its mean, or with those of its lowest and its highest level."""
-    means, label = rows.groupby("level")["value"].mean(), style.look(defense).label  # without those of no level
+    means, label = (
+        rows.groupby("level")["value"].mean(),
+        style.look(defense).label,
+    )  # without those of no level
     if means.empty:
         return f"{label} {_number(rows['value'].mean())}"
     ends = sorted({means.index.min(), means.index.max()})
-    written = [f"{_number(means[level])} ({style.level_label(defense, level)})".removesuffix(" ()") for level in ends]
+    written = [
+        f"{_number(means[level])} ({style.level_label(defense, level)})".removesuffix(" ()") for level in ends
+    ]
     return f"{label} {' to '.join(written)}"

@@ -93,7 +93,10 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
     counts: Counter[tuple[str, bool, str]] = Counter()
     for leakage in provenance.get("leakage", {}).values():
         counts.update(
-            {(release["item"], release["covered"], release["why"]): release["jobs"] for release in leakage["released"]}
+            {
+                (release["item"], release["covered"], release["why"]): release["jobs"]
+                for release in leakage["released"]
+            }
         )
     return [
         [item, "covered" if covered else "not covered", why, f"{jobs:,}"]

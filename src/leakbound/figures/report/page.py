@@ -21,7 +21,15 @@ from leakbound.figures import style
 from leakbound.figures.plots import planes
 from leakbound.figures.report import opening
 from leakbound.figures.report.embedding import embedded, has_points
-from leakbound.figures.report.overview import bounds, bounds_of_runs, category, datasets, families, releases, studies
+from leakbound.figures.report.overview import (
+    bounds,
+    bounds_of_runs,
+    category,
+    datasets,
+    families,
+    releases,
+    studies,
+)
 from leakbound.registry import PLOTS
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -37,8 +45,9 @@ _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligib
 class ReportFigure:
     """A figure with its caption, the rows that it shows, and its pictures.
 
-    The drawing is SVG, the picture PNG, shown where the drawing is too large for the page. Notes are sentences under
-    the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to a sentence about it.
+    The drawing is SVG, the picture PNG, shown where the drawing is too large for the page. Notes are
+    sentences under the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to a
+    sentence about it.
     """
 
     config: FigureConfig
@@ -81,8 +90,8 @@ class ReportFigure:
 class Report:
     """Content of the page: figures in the catalogue's order, with the rows of ``evaluate`` of all of them.
 
-    The provenance is as ``leakbound reference`` keeps it. Counts go from a noun to how many there are, e.g. runs, links
-    from a run's slug to the address of its page, and tables from a study to its rows.
+    The provenance is as ``leakbound reference`` keeps it. Counts go from a noun to how many there are, e.g.
+    runs, links from a run's slug to the address of its page, and tables from a study to its rows.
     """
 
     config: Config
@@ -144,8 +153,8 @@ def _address(kind: str, content: bytes) -> str:
 def page(report: Report) -> str:
     """Write the page as HTML.
 
-    It is whole by itself: pictures, styles and the script are inside, and a policy forbids it any request. Whatever the
-    report holds is text in it, never markup. Equal reports give equal pages.
+    It is whole by itself: pictures, styles and the script are inside, and a policy forbids it any request.
+    Whatever the report holds is text in it, never markup. Equal reports give equal pages.
     """
     surroundings = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -166,7 +175,9 @@ def page(report: Report) -> str:
         totals=report.totals,
         sentences=report.sentences,
         pictures=[by_key[key] for key in opening.pictures(by_key)],
-        counts=[[style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()],
+        counts=[
+            [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
+        ],
         claims=_listed(report, claims),
         papers=list(_papers(report, claims)),
         datasets=datasets(report.config, report.provenance),
@@ -180,7 +191,9 @@ def page(report: Report) -> str:
 
 def _claims(report: Report) -> Iterator[dict[str, Any]]:
     """Claims in their order: each with its line of a table, and lines for its datasets if it was tested on several."""
-    warnings = {(figure.key, claim): text for figure in report.figures for claim, text in figure.warnings.items()}
+    warnings = {
+        (figure.key, claim): text for figure in report.figures for claim, text in figure.warnings.items()
+    }
     for (paper, name, claim), rows in report.claims.groupby(["paper", "figure", "claim"], sort=False):
         figure, whole = f"{paper}/{name}", overall(rows)
         parts = rows.drop(whole.index)
@@ -206,8 +219,8 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
 def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
     """State in one line on what a verdict rests.
 
-    Where blocks are so few that none could be reached, it says that in place of an interval, which would suggest that
-    one had been. It also says why a verdict is open though the interval has one sign.
+    Where blocks are so few that none could be reached, it says that in place of an interval, which would
+    suggest that one had been. It also says why a verdict is open though the interval has one sign.
 
     Args:
         claim: Row of ``evaluate``.
@@ -232,7 +245,9 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """All claims over all blocks: lines of a table, and the facts by which the page narrows it down."""
     anchors = {figure.key: f"#{figure.anchor}" for figure in report.figures}
-    facts = [{"data-paper": one["figure"].partition("/")[0], "data-verdict": one["verdict"]} for one in claims]
+    facts = [
+        {"data-paper": one["figure"].partition("/")[0], "data-verdict": one["verdict"]} for one in claims
+    ]
     names = [{"text": one["figure"], "href": anchors.get(one["figure"])} for one in claims]
     return {"lines": [[name, *one["line"]] for name, one in zip(names, claims, strict=True)], "facts": facts}
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from leakbound.claims.scoreboard import NUMBERS, counted, markdown_table, of_datasets, overall, scoreboard, written
+from leakbound.claims.scoreboard import (
+    NUMBERS,
+    counted,
+    markdown_table,
+    of_datasets,
+    overall,
+    scoreboard,
+    written,
+)
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
 from leakbound.figures.report.overview import category, families, levels
@@ -33,8 +41,9 @@ _MARKER = "scoreboard of {preset}"
 class Kept:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
-    ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences under the
-    caption, warnings go from a claim to a sentence about it. ``earlier`` marks results of an earlier protocol.
+    ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences
+    under the caption, warnings go from a claim to a sentence about it. ``earlier`` marks results of an
+    earlier protocol.
     """
 
     preset: str
@@ -73,15 +82,17 @@ def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str
             yield _entry(key, figure, kept[key])
     waiting = [figure for key, figure in figures.items() if key not in kept]
     if waiting:
-        listed = "\n".join(f"- {figure.id}: {figure.title} ({category(figure).lower()})" for figure in waiting)
+        listed = "\n".join(
+            f"- {figure.id}: {figure.title} ({category(figure).lower()})" for figure in waiting
+        )
         yield f"### No committed run shows these yet\n\n{listed}\n"
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
     """Bring the counts of verdicts in the README up to date.
 
-    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``. Claims are rows of
-    ``evaluate`` of that preset.
+    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``. Claims are
+    rows of ``evaluate`` of that preset.
 
     Raises:
         ValueError: If the markers are missing.
@@ -90,7 +101,9 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
     before, opened, rest = readme.partition(start)
     _, closed, after = rest.partition(end)
     if not (opened and closed):
-        raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
+        raise ValueError(
+            f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands"
+        )
     counts = scoreboard(claims)
     counts["paper"] = counts["paper"].replace(style.PAPERS)
     return f"{before}{start}\n{markdown_table(counts, counts.to_numpy().tolist())}\n{closed}{after}"
@@ -157,4 +170,9 @@ def _claims(kept: Kept) -> Iterator[list[str]]:
         whole["claim"], of_datasets(kept.claims), written(whole).to_dict("records"), strict=True
     ):
         warning = f" ⚠ {kept.warnings[name]}" if name in kept.warnings else ""
-        yield [f"{claim['claim']}{warning}", claim["verdict"], datasets, *(claim[number] for number in NUMBERS)]
+        yield [
+            f"{claim['claim']}{warning}",
+            claim["verdict"],
+            datasets,
+            *(claim[number] for number in NUMBERS),
+        ]

@@ -58,8 +58,8 @@ class Machine:
     def wall_seconds(self, estimates: Sequence[JobCost]) -> float | None:
         """Time until the last job is done, if each begins once what it reads is there and a place is free.
 
-        Memory is taken to be enough, and jobs that share the GPU not to slow each other down: right for small networks,
-        whose time on a GPU is that of starting its kernels, and too short for large ones.
+        Memory is taken to be enough, and jobs that share the GPU not to slow each other down: right for small
+        networks, whose time on a GPU is that of starting its kernels, and too short for large ones.
 
         Returns:
             Seconds. None if the time of one job is not known.
@@ -71,4 +71,6 @@ class Machine:
             seconds.append(one.cpu_seconds + one.gpu_seconds)
         maker = {path: number for number, one in enumerate(estimates) for path in one.job.outputs.values()}
         needs = [{maker[path] for path in one.job.input_files() if path in maker} for one in estimates]
-        return makespan(seconds, needs, [bool(one.gpu_seconds) for one in estimates], self.jobs, self.gpu_jobs)
+        return makespan(
+            seconds, needs, [bool(one.gpu_seconds) for one in estimates], self.jobs, self.gpu_jobs
+        )

@@ -99,4 +99,6 @@ def _duration(seconds: float | None) -> str:
         return f"about {seconds:.0f} seconds"
     if seconds < 600:
         return f"about {seconds / 60:.1f} minutes"
-    return f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"
+    return (
+        f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"
+    )

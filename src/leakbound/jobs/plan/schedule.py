@@ -6,7 +6,11 @@ from collections.abc import Collection, Sequence
 
 
 def makespan(
-    seconds: Sequence[float], needs: Sequence[Collection[int]], shared: Sequence[bool], places: int, shared_places: int
+    seconds: Sequence[float],
+    needs: Sequence[Collection[int]],
+    shared: Sequence[bool],
+    places: int,
+    shared_places: int,
 ) -> float:
     """Time until the last job is done; of those that could begin, the first of the list does.
 
@@ -26,7 +30,10 @@ def makespan(
     for number, others in enumerate(waiting):
         for other in others:
             readers[other].append(number)
-    ready: dict[bool, list[int]] = {False: [], True: []}  # by whether they need a scarce place, each list a heap
+    ready: dict[bool, list[int]] = {
+        False: [],
+        True: [],
+    }  # by whether they need a scarce place, each list a heap
     for number, others in enumerate(waiting):
         if not others:
             ready[shared[number]].append(number)

@@ -23,8 +23,8 @@ class UnitCosts:
     """Seconds of elementary work on one device.
 
     Args:
-        rows: Entries with ``device``, ``unit``, ``model`` (empty for none), ``colors``, ``slots`` and ``value``; later
-            ones replace earlier ones of the same key.
+        rows: Entries with ``device``, ``unit``, ``model`` (empty for none), ``colors``, ``slots`` and
+            ``value``; later ones replace earlier ones of the same key.
         device: ``cpu`` or ``cuda``.
 
     Attributes:
@@ -50,7 +50,8 @@ class UnitCosts:
     def seconds(self, work: Work) -> float | None:
         """Seconds of some work on the device. None where nobody has measured such work there.
 
-        On a CPU, LeNet's time stands in for what was not measured on a network, times the ratio of their plain steps.
+        On a CPU, LeNet's time stands in for what was not measured on a network, times the ratio of their
+        plain steps.
 
         Raises:
             ValueError: If such work was not measured on LeNet either.
@@ -73,13 +74,17 @@ class UnitCosts:
         if value is not None:
             return value
         if model in ("", _REFERENCE):
-            raise ValueError(f"the table of costs has no {unit}{f' of {model}' if model else ''}: add it, see --table")
+            raise ValueError(
+                f"the table of costs has no {unit}{f' of {model}' if model else ''}: add it, see --table"
+            )
         plain = self._measured(_PLAIN, model, colors)
         if plain is None:
             self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, {_MEASURE}")
             return self._on_cpu(unit, _REFERENCE, colors)
         ratio = plain / self._on_cpu(_PLAIN, _REFERENCE, colors)
-        self.notes.add(f"{unit} of {model}: not measured, taken as {ratio:.3g} times that of {_REFERENCE}, {_MEASURE}")
+        self.notes.add(
+            f"{unit} of {model}: not measured, taken as {ratio:.3g} times that of {_REFERENCE}, {_MEASURE}"
+        )
         return ratio * self._on_cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:

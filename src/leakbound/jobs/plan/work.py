@@ -11,12 +11,13 @@ class Work:
     """An amount of one kind of elementary work.
 
     Attributes:
-        kind: ``step_<kind>`` (training steps of 64 records), ``predict`` (forward passes of an image), ``invert`` and
-            ``match`` (iterations of model and of gradient inversion on an image), ``membership`` (steps of the attack
-            network), ``denoise`` (records in training steps of the learned estimate, times the square of its width),
-            ``image`` (images read, resized and written), ``product`` (multiplications of a float64 matrix product),
-            ``attack_<name>`` (replicas that an outside attack takes),
-            ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each parameter).
+        kind: ``step_<kind>`` (training steps of 64 records), ``predict`` (forward passes of an image),
+            ``invert`` and ``match`` (iterations of model and of gradient inversion on an image),
+            ``membership`` (steps of the attack network), ``denoise`` (records in training steps of the
+            learned estimate, times the square of its width), ``image`` (images read, resized and written),
+            ``product`` (multiplications of a float64 matrix product), ``attack_<name>`` (replicas that an
+            outside attack takes), ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each
+            parameter).
         amount: Units of it.
         model: Network that it is done with. Empty for none.
         colors: Colors of the images; 0 for none.

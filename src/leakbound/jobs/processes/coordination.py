@@ -1,9 +1,9 @@
 """One run of a configuration at a time, and no job that outlives its run.
 
-The coordinator, Snakemake, holds a lock in the folder of results, and each of its jobs a share of a second one. Both
-vanish with their holders. So the same command resumes a run whose coordinator was killed: the jobs on its machine have
-ended with it, the new coordinator waits for those elsewhere that are still at work, and a job that leaves the queue of
-a cluster later finds that its run is superseded and is skipped.
+The coordinator, Snakemake, holds a lock in the folder of results, and each of its jobs a share of a second
+one. Both vanish with their holders. So the same command resumes a run whose coordinator was killed: the jobs
+on its machine have ended with it, the new coordinator waits for those elsewhere that are still at work, and a
+job that leaves the queue of a cluster later finds that its run is superseded and is skipped.
 """
 
 import json
@@ -40,7 +40,8 @@ class BusyError(ValueError):
 def lead(root: Path) -> None:
     """Be the only coordinator of a configuration until this process ends, and name the run to the jobs it starts.
 
-    Waits for jobs of an earlier run that are still at work. Without locks in the file system it says so and goes ahead.
+    Waits for jobs of an earlier run that are still at work. Without locks in the file system it says so and
+    goes ahead.
 
     Args:
         root: Folder of the configuration's results.
@@ -60,7 +61,9 @@ def lead(root: Path) -> None:
                 if {"pid", "host", "since"} <= facts.keys():
                     since = datetime.fromtimestamp(facts["since"])
                     holder = f"process {facts['pid']} on {facts['host']} (since {since:%Y-%m-%d %H:%M:%S})"
-                raise BusyError(f"{root}: {holder} runs this configuration already; wait for it, or stop it first")
+                raise BusyError(
+                    f"{root}: {holder} runs this configuration already; wait for it, or stop it first"
+                )
             file.truncate(0)
             file.write(json.dumps({"token": token, "host": host, "pid": pid, "since": time.time()}) + "\n")
             file.flush()
@@ -69,7 +72,9 @@ def lead(root: Path) -> None:
                     sys.stderr.write(f"{root}: waiting for jobs of an earlier run; it begins when they end\n")
                     locks.acquire(jobs, wait=True)
         except locks.UnlockableError as error:
-            sys.stderr.write(f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.\n")
+            sys.stderr.write(
+                f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.\n"
+            )
             return
         until_held.pop_all()
     _HELD.append(file)

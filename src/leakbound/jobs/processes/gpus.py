@@ -1,7 +1,7 @@
 """Several GPUs of one machine: each job takes the one with the fewest jobs, and keeps it until it ends.
 
-A job holds the lock of a place on a GPU. Places are taken GPU by GPU, the first on each before the second on any, and
-the system frees them however a job ends. On a cluster the queue does this, and nothing here is used.
+A job holds the lock of a place on a GPU. Places are taken GPU by GPU, the first on each before the second on
+any, and the system frees them however a job ends. On a cluster the queue does this, and nothing here is used.
 """
 
 import os
@@ -35,9 +35,13 @@ def take_gpu(folder: Path | None = None) -> str | None:
     if names == [""]:
         return None
     if not all(map(_NAME.fullmatch, names)) or len(set(names)) < len(names):
-        raise ValueError(f"{GPUS} = {os.environ[GPUS]!r}: give different GPUs with commas between them, as 0,1,2,3")
+        raise ValueError(
+            f"{GPUS} = {os.environ[GPUS]!r}: give different GPUs with commas between them, as 0,1,2,3"
+        )
     if not _HELD:
-        os.environ[_VISIBLE] = _free(names, folder or Path(tempfile.gettempdir(), f"leakbound-gpus-{os.getuid()}"))
+        os.environ[_VISIBLE] = _free(
+            names, folder or Path(tempfile.gettempdir(), f"leakbound-gpus-{os.getuid()}")
+        )
     return os.environ[_VISIBLE]
 
 

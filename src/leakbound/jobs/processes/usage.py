@@ -1,7 +1,7 @@
 """Time and memory that a job has used, as it measures itself: a table of one row, without a seal.
 
-Its columns are those of Snakemake's benchmarks that mean the same. Snakemake samples a process from time to time, and
-cannot see one that is forked elsewhere.
+Its columns are those of Snakemake's benchmarks that mean the same. Snakemake samples a process from time to
+time, and cannot see one that is forked elsewhere.
 """
 
 import resource

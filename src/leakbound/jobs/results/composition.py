@@ -50,16 +50,17 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
 
     Secure noise is always independent, so looks through channels add precisions, steps of DP compose by the
     accountant, and the nats of both kinds add. (Seeded noise is shared by all runs of a replica and protects
-    nobody.) A record is counted as a member of every replica, and every candidate learning rate is a training. Jobs
-    without a bound are named: with them the whole has none, and the figures are those of the rest.
+    nobody.) A record is counted as a member of every replica, and every candidate learning rate is a
+    training. Jobs without a bound are named: with them the whole has none, and the figures are those of the
+    rest.
 
     Returns:
         Plain values: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
-        :func:`leakbound.accounting.statement.dp_bounds`; None without any), ``federated`` (nats), ``runs`` (run to the
-        bounds that it states), ``jobs`` (kind to number with a bound), ``unbounded`` (names), ``released`` (as in the
-        provenance of a run, with the number of jobs); and where other datasets come from the same records, in which a
-        member of one may be a member of all, ``same_records`` (their names) and ``record_of_all`` (nats in all of them,
-        None if a job there has no bound).
+        :func:`leakbound.accounting.statement.dp_bounds`; None without any), ``federated`` (nats), ``runs``
+        (run to the bounds that it states), ``jobs`` (kind to number with a bound), ``unbounded`` (names),
+        ``released`` (as in the provenance of a run, with the number of jobs); and where other datasets come
+        from the same records, in which a member of one may be a member of all, ``same_records`` (their names)
+        and ``record_of_all`` (nats in all of them, None if a job there has no bound).
     """
     names = made.table.config.datasets
     found = {name: _statement(root, made, _told(root, made, name)) for name in names}
@@ -138,7 +139,9 @@ def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
     channels, dp = 0.0, None
     if told.looks:
         spectrum = next(spectrum for spectrum, _ in told.looks)
-        source = Path(str(made.job("spectrum", spectrum).inputs["moments"])).relative_to(made.table.config.root)
+        source = Path(str(made.job("spectrum", spectrum).inputs["moments"])).relative_to(
+            made.table.config.root
+        )
         moments = Moments.from_arrays(storage.read_arrays(root / source))
         channels = composed_capacity(list(_channels(root, told.looks)), moments)
     if told.private:

@@ -48,8 +48,8 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
         replica: Which of its networks.
 
     Raises:
-        NotCoveredError: If something that they tell is not covered by the stated bound, or the files do not belong
-            together.
+        NotCoveredError: If something that they tell is not covered by the stated bound, or the files do not
+            belong together.
         DamagedFileError: If a file does not match its seal.
     """
     from safetensors.numpy import save
@@ -126,7 +126,9 @@ def _statement(
     events = [PrivacyEvent(**event) for event in record["events"]]
     options = {**defense.budget, "classes": round(math.exp(record["leakage"]["labels"]))}
     if stated_bounds(events, ratios, **options) != record["leakage"]:
-        raise NotCoveredError("provenance: its events and channel do not give the bounds that it states; train again")
+        raise NotCoveredError(
+            "provenance: its events and channel do not give the bounds that it states; train again"
+        )
     event = events[replica]
     if event.sampling == "poisson":
         event = replace(event, uses=event.steps)  # as it is, but for one of an earlier version that counted

@@ -16,10 +16,14 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
     from leakbound.jobs.results.composition import composed
 
     config = made.table.config
-    computed = [job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")]
+    computed = [
+        job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")
+    ]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
     known = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
-    prepared = {name: path for name, path in known if path.is_file()}  # large files may have been left elsewhere
+    prepared = {
+        name: path for name, path in known if path.is_file()
+    }  # large files may have been left elsewhere
     return {
         "preset": config.preset,
         "config_hash": settings_hash(config.model_dump(mode="json")),

@@ -46,7 +46,9 @@ def _examined(path: Path, root: Path) -> Finding | None:
     """The fault of a file. None if it has none."""
     if not storage.seal_of(path).is_file():
         return Finding(
-            path, "unsealed", "no checksum file, so its integrity cannot be verified; if a job made it, delete it"
+            path,
+            "unsealed",
+            "no checksum file, so its integrity cannot be verified; if a job made it, delete it",
         )
     try:
         storage.check(path)

@@ -12,7 +12,12 @@ from leakbound.channels.covariance import Moments
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.theory.illustrations.needs import existing_eigenvalues, natural_capacities, needed, pixel_weights
+from leakbound.theory.illustrations.needs import (
+    existing_eigenvalues,
+    natural_capacities,
+    needed,
+    pixel_weights,
+)
 
 
 def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
@@ -25,7 +30,11 @@ def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """
     grid = np.geomspace(0.01, 100.0, 33)
     rows = [
-        {"eigenvalue": signal, "noise_variance": noise, "value": gaussian_capacity(np.array([signal]), float(noise))}
+        {
+            "eigenvalue": signal,
+            "noise_variance": noise,
+            "value": gaussian_capacity(np.array([signal]), float(noise)),
+        }
         for signal in grid
         for noise in grid
     ]
@@ -35,13 +44,14 @@ def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Tabulate one step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
 
-    Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the first one
-    lets more pass at W = 6, where the gradient varies more. The second one never does.
+    Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the
+    first one lets more pass at W = 6, where the gradient varies more. The second one never does.
 
     Returns:
-        Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``, ``value``.
-        Metric ``density`` has a value for each gradient 2WD on a grid; ``capacity`` and ``noise_variance``, that of the
-        noise where it is added, have one for each weight and noise, their gradient is NaN.
+        Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``,
+        ``value``. Metric ``density`` has a value for each gradient 2WD on a grid; ``capacity`` and
+        ``noise_variance``, that of the noise where it is added, have one for each weight and noise, their
+        gradient is NaN.
     """
     mean, variance, capacity, first = -1.0, 1.0, 1.0, 2.0
     second = first - 2.0 * first * mean
@@ -57,9 +67,13 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
         on_gradient = {"none": 0.0, "parameters": added["parameters"], "data": factor**2 * added["data"]}
         for noise, noise_variance in on_gradient.items():
             total = spread**2 + noise_variance
-            density = np.exp(-0.5 * (gradients - factor * mean) ** 2 / total) / math.sqrt(2.0 * math.pi * total)
+            density = np.exp(-0.5 * (gradients - factor * mean) ** 2 / total) / math.sqrt(
+                2.0 * math.pi * total
+            )
             where: dict[str, Any] = {"weight": weight, "noise": noise}
-            frames.append(pd.DataFrame({**where, "metric": "density", "gradient": gradients, "value": density}))
+            frames.append(
+                pd.DataFrame({**where, "metric": "density", "gradient": gradients, "value": density})
+            )
             if noise in added:
                 reached = gaussian_capacity(np.array([spread**2]), noise_variance)
                 found = {"metric": ["capacity", "noise_variance"], "value": [reached, added[noise]]}
@@ -79,21 +93,31 @@ def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 
 
 def compression(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    **_: object,
 ) -> pd.DataFrame:
     """Set eigenvalues to 0 and tabulate the capacity left, and the noise that leaves as much (Tan et al., Fig. 7).
 
     The settings need ``levels.natural``: the capacities that the noise has before anything is dropped.
 
     Returns:
-        Columns ``dataset``, ``level`` (κ), ``order``, ``dropped``, ``metric``, ``value``. With order ``largest_first``
-        so many of the largest eigenvalues are 0: ``capacity`` is what is left, ``noise_variance`` the natural noise
-        that has this capacity with no eigenvalue dropped. With order ``alone`` only the one of that rank, from 1, is 0:
-        ``eigenvalue`` is its value and ``loss`` what the capacity loses.
+        Columns ``dataset``, ``level`` (κ), ``order``, ``dropped``, ``metric``, ``value``. With order
+        ``largest_first`` so many of the largest eigenvalues are 0: ``capacity`` is what is left,
+        ``noise_variance`` the natural noise that has this capacity with no eigenvalue dropped. With order
+        ``alone`` only the one of that rank, from 1, is 0: ``eigenvalue`` is its value and ``loss`` what the
+        capacity loses.
     """
     dataset, moments = needed("compression", dataset, moments)
-    levels, eigenvalues = natural_capacities("compression", settings), existing_eigenvalues(moments)[::-1].copy()
-    counts = np.unique(np.concatenate([np.arange(11), np.geomspace(1, eigenvalues.size - 1, 40).round()]).astype(int))
+    levels, eigenvalues = (
+        natural_capacities("compression", settings),
+        existing_eigenvalues(moments)[::-1].copy(),
+    )
+    counts = np.unique(
+        np.concatenate([np.arange(11), np.geomspace(1, eigenvalues.size - 1, 40).round()]).astype(int)
+    )
     rows: list[tuple[float, str, int, str, float]] = []
     for level in levels:
         noise = noise_scale(eigenvalues, level)
@@ -105,4 +129,6 @@ def compression(
                 alone = eigenvalues[count - 1 : count]
                 rows.append((level, "alone", count, "eigenvalue", float(alone[0])))
                 rows.append((level, "alone", count, "loss", gaussian_capacity(alone, noise)))
-    return pd.DataFrame(rows, columns=["level", "order", "dropped", "metric", "value"]).assign(dataset=dataset.name)
+    return pd.DataFrame(rows, columns=["level", "order", "dropped", "metric", "value"]).assign(
+        dataset=dataset.name
+    )

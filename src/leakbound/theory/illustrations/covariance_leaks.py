@@ -33,16 +33,17 @@ def covariance_leak(
 ) -> pd.DataFrame:
     """Distinguish records from others of their distribution by their published mean and covariance: AUC.
 
-    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the moments that
-    were published. Nearer means member. The settings need ``covariance: aux``, the moments that channels are made from.
+    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the
+    moments that were published. Nearer means member. The settings need ``covariance: aux``, the moments that
+    channels are made from.
 
     Returns:
-        Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions in which
-        the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``, exact mean and
-        covariance of the N records; ``shrunk``, the same as :func:`population_moments` shrinks it, taken as it is;
-        ``undone``, the same by who knows its weight and takes the shrinking back; ``mean``, the mean alone, compared
-        with that of ``aux`` along the directions of its covariance; ``aux``, what channels are made from; and
-        ``gaussian``, :func:`gaussian_auc`.
+        Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions
+        in which the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``,
+        exact mean and covariance of the N records; ``shrunk``, the same as :func:`population_moments` shrinks
+        it, taken as it is; ``undone``, the same by who knows its weight and takes the shrinking back;
+        ``mean``, the mean alone, compared with that of ``aux`` along the directions of its covariance;
+        ``aux``, what channels are made from; and ``gaussian``, :func:`gaussian_auc`.
 
     Raises:
         ValueError: If there is no dataset, the moments are not those of ``aux``, or the pool is too small.
@@ -56,7 +57,9 @@ def covariance_leak(
     most = min(_MOST, len(private) - others)
     sizes = [size for ratio in _RATIOS if 3 <= (size := round(ratio * width)) <= most]
     if not sizes:
-        raise ValueError(f"{dataset.name}: {len(private)} records of the pool are too few for {width} directions")
+        raise ValueError(
+            f"{dataset.name}: {len(private)} records of the pool are too few for {width} directions"
+        )
     axes = _axes(law)
     rows = []
     for replica in range(settings.replicas):
@@ -95,7 +98,9 @@ def gaussian_auc(records: int, dimension: int) -> float:
     if records <= dimension + 1:
         return 1.0
     free = records - dimension
-    own = (records - 1) * stats.beta(dimension / 2, (free - 1) / 2).ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+    own = (records - 1) * stats.beta(dimension / 2, (free - 1) / 2).ppf(
+        (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    )
     return float(stats.f(dimension, free).sf(own * free / (dimension * (records + 1))).mean())
 
 
@@ -135,7 +140,9 @@ def _squares(
     return ((records.reshape(len(records), -1).astype(np.float64) - mean) @ basis) ** 2
 
 
-def _distances(variances: Float[np.ndarray, " d"], squares: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+def _distances(
+    variances: Float[np.ndarray, " d"], squares: Float[np.ndarray, "n d"]
+) -> Float[np.ndarray, " n"]:
     """Sum of squared coordinates over variances."""
     return (squares / variances.clip(min=_LEAST * variances.max())).sum(axis=1)
 

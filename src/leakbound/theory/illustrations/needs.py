@@ -34,10 +34,14 @@ def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:
     return eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
 
 
-def needed(illustration: str, dataset: ImageDataset | None, moments: Moments | None) -> tuple[ImageDataset, Moments]:
+def needed(
+    illustration: str, dataset: ImageDataset | None, moments: Moments | None
+) -> tuple[ImageDataset, Moments]:
     """Return dataset and moments, or raise an error that names the setting that gives them."""
     if dataset is None or moments is None:
-        raise ValueError(f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown")
+        raise ValueError(
+            f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown"
+        )
     return dataset, moments
 
 
@@ -45,7 +49,9 @@ def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:
     """Gather all capacities that are given for any shape, ascending, or an error if there are none."""
     levels = sorted({level for swept in settings.levels.values() for level in swept})
     if not levels:
-        raise ValueError(f"illustrations.{illustration}.levels is empty: give channel shapes and capacities in nats")
+        raise ValueError(
+            f"illustrations.{illustration}.levels is empty: give channel shapes and capacities in nats"
+        )
     return levels
 
 

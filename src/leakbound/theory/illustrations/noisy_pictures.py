@@ -18,20 +18,26 @@ from leakbound.theory.illustrations.needs import capacities, decompose, needed
 
 
 def noisy_images(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, seed: int = 0
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Draw pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
     A picture has the same standard normal draws at every level of a shape, so that only the level differs.
-    The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the members.
+    The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the
+    members.
 
     Returns:
-        Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if clean),
-        ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric ``pixel`` is a pixel.
-        The others are one value per image, with color, row and column -1: ``ssim`` to the clean image, and
-        ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside the box that the personalized
-        shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose
-        window is not whole; ``ssim_outside`` counts them with the image mirrored there.
+        Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if
+        clean), ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric
+        ``pixel`` is a pixel. The others are one value per image, with color, row and column -1: ``ssim`` to
+        the clean image, and ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside
+        the box that the personalized shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out
+        the 5 pixels at the border, whose window is not whole; ``ssim_outside`` counts them with the image
+        mirrored there.
     """
     dataset, moments = needed("noisy_images", dataset, moments)
     capacities("noisy_images", settings)
@@ -39,15 +45,22 @@ def noisy_images(
     frames = [picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
         spectrum = decompose(shape, moments, settings.weights)
-        normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal((len(clean), clean[0].size))
+        normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal(
+            (len(clean), clean[0].size)
+        )
         for level in levels:
             seen = _released(shape_named(shape).calibrate(spectrum, level), clean, normal)
-            frames += [picture_rows(shape, level, seen), _likeness_rows(shape, level, clean, seen, settings.weights)]
+            frames += [
+                picture_rows(shape, level, seen),
+                _likeness_rows(shape, level, clean, seen, settings.weights),
+            ]
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
 
 
 def _released(
-    channel: GaussianChannel, images: Float[np.ndarray, "n colors side side"], normal: Float[np.ndarray, "n d"]
+    channel: GaussianChannel,
+    images: Float[np.ndarray, "n colors side side"],
+    normal: Float[np.ndarray, "n d"],
 ) -> Float[np.ndarray, "n colors side side"]:
     """Images after one use of the channel, clipped to the pixel range. ``normal`` holds the standard normal draws."""
     flat = images.reshape(len(images), -1)
@@ -87,5 +100,14 @@ def _likeness_rows(
         "mse_box": error[:, box].mean(axis=1),
         "mse_outside": error[:, ~box].mean(axis=1),
     }
-    where = {"defense": shape, "level": level, "replica": np.arange(len(clean)), "color": -1, "row": -1, "column": -1}
-    return pd.concat([pd.DataFrame({**where, "metric": name, "value": value}) for name, value in values.items()])
+    where = {
+        "defense": shape,
+        "level": level,
+        "replica": np.arange(len(clean)),
+        "color": -1,
+        "row": -1,
+        "column": -1,
+    }
+    return pd.concat(
+        [pd.DataFrame({**where, "metric": name, "value": value}) for name, value in values.items()]
+    )

@@ -13,7 +13,13 @@ from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.theory.illustrations.needs import capacities, decompose, existing_eigenvalues, natural_capacities, needed
+from leakbound.theory.illustrations.needs import (
+    capacities,
+    decompose,
+    existing_eigenvalues,
+    natural_capacities,
+    needed,
+)
 
 _COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
 _BATCH = 64
@@ -23,17 +29,22 @@ _ROUNDING = 1.0 / (12.0 * 255.0**2)
 
 
 def shapes(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    **_: object,
 ) -> pd.DataFrame:
     """Compute cost and protection of each shape at equal capacity, in closed form.
 
-    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them. Shapes that
-    are named there and are not built in, or only as printed, are compared too.
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them.
+    Shapes that are named there and are not built in, or only as printed, are compared too.
 
     Returns:
-        Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As shares of the data's
-        total variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees, ``attacker_error``
-        E‖D − D̂‖² of the best linear estimate from one use. And ``capacity``, recomputed from the calibrated channel.
+        Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As shares of the
+        data's total variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees,
+        ``attacker_error`` E‖D − D̂‖² of the best linear estimate from one use. And ``capacity``, recomputed
+        from the calibrated channel.
     """
     dataset, moments = needed("shapes", dataset, moments)
     levels, rows = capacities("shapes", settings), []
@@ -47,7 +58,9 @@ def shapes(
                 "attacker_error": _attacker_error(channel, spectrum, moments) / moments.total_variance,
                 "capacity": channel_capacity(channel, spectrum),
             }
-            rows += [{"defense": shape, "level": level, "metric": name, "value": values[name]} for name in values]
+            rows += [
+                {"defense": shape, "level": level, "metric": name, "value": values[name]} for name in values
+            ]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
@@ -78,17 +91,24 @@ def _attacker_error(channel: GaussianChannel, spectrum: Spectrum, moments: Momen
 
 
 def personalized_cost(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    **_: object,
 ) -> pd.DataFrame:
     """Compute the cost of the published bound of the personalized channel against its exact calibration.
 
-    The published bound needs every pixel to vary given the others, which few images on many pixels do not. So both are
-    calibrated to the images before their rounding to 256 levels, whose variance stands on the covariance's diagonal.
-    The settings need ``levels.personalized``: the capacities; ``weights``: the rectangle and its β.
+    The published bound needs every pixel to vary given the others, which few images on many pixels do not. So
+    both are calibrated to the images before their rounding to 256 levels, whose variance stands on the
+    covariance's diagonal. The settings need ``levels.personalized``: the capacities; ``weights``: the
+    rectangle and its β.
 
     Returns:
-        Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ), ``metric``,
-        ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the noise really has, and
+        Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ),
+        ``metric``,
+        ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the noise really
+            has, and
         ``unused``, κ minus that.
     """
     dataset, moments = needed("personalized_cost", dataset, moments)
@@ -102,25 +122,32 @@ def personalized_cost(
             reached = channel_capacity(channel, moments)
             found = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
             found["unused"] = level - reached
-            rows += [{"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found]
+            rows += [
+                {"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found
+            ]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
 def leakage(
-    settings: IllustrationConfig, *, dataset: ImageDataset | None = None, moments: Moments | None = None, **_: object
+    settings: IllustrationConfig,
+    *,
+    dataset: ImageDataset | None = None,
+    moments: Moments | None = None,
+    **_: object,
 ) -> pd.DataFrame:
     """Compute the leakage of one record over n rounds by each account, and the error that it leaves.
 
-    With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ as
-    published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is kept.
-    The N records are those of the training split. The settings need ``levels.natural``: the capacities.
+    With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ
+    as published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is
+    kept. The N records are those of the training split. The settings need ``levels.natural``: the capacities.
 
     Returns:
-        Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage`` is in
-        nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never below that of
-        the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave, GM(λ) e^{−2I/d} over d
-        directions in which data vary, which is no bound. For ``linear_fresh`` and ``linear_once`` what the best
-        linear attacker leaves who sees all k copies, or the one. For ``prior`` the variance of the data.
+        Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage``
+        is in nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never
+        below that of the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave,
+        GM(λ) e^{−2I/d} over d directions in which data vary, which is no bound. For ``linear_fresh`` and
+        ``linear_once`` what the best linear attacker leaves who sees all k copies, or the one. For ``prior``
+        the variance of the data.
 
     Source:
         Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
@@ -148,6 +175,8 @@ def leakage(
             values = [("leakage", account, nats) for account, nats in accounts.items()]
             values += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
             frames.append(
-                pd.DataFrame(values, columns=["metric", "account", "value"]).assign(level=level, rounds=rounds)
+                pd.DataFrame(values, columns=["metric", "account", "value"]).assign(
+                    level=level, rounds=rounds
+                )
             )
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)

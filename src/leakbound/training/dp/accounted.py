@@ -28,7 +28,9 @@ class AccountedLearner:
 
     def __init__(self, request: TrainingRequest) -> None:
         if not isinstance(request.client, ClippedStep):
-            raise TypeError(f"{request.slug}: {request.defense.mechanism} clips no gradients of single records")
+            raise TypeError(
+                f"{request.slug}: {request.defense.mechanism} clips no gradients of single records"
+            )
         self._client = request.client
         self._request = request
         self._population = request.dataset.drawing.members
@@ -64,9 +66,10 @@ class AccountedLearner:
 def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
     """Number of records that are differentiated at once; a larger batch is taken piece by piece.
 
-    On a CPU a gibibyte is filled, whatever the machine has. On a GPU it is what is free, less four copies of the
-    parameters that a step makes. A record needs what the layers put out and, in a network that cannot be divided into
-    them, its gradient. The network is on the device; images have a shape (colors, height, width).
+    On a CPU a gibibyte is filled, whatever the machine has. On a GPU it is what is free, less four copies of
+    the parameters that a step makes. A record needs what the layers put out and, in a network that cannot be
+    divided into them, its gradient. The network is on the device; images have a shape (colors, height,
+    width).
     """
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
     budget = memory.GRADIENT_BYTES

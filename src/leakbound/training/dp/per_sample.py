@@ -1,10 +1,10 @@
 """DP-SGD and DP-PSAC: per-sample clipping, noise and accounting; large networks on a CPU one after another.
 
-Sums of clipped gradients come from :mod:`leakbound.training.dp.weighted_sums`, most of them without the gradients of
-single records. They are equal to those of Opacus' optimizer (tested), whose noise, scaling and privacy accountant these
-are. Batches are Poisson samples, as its accountants assume, and can be empty; a step then adds noise alone. What a
-large network needs for all records of a batch does not fit into memory at once: sums are then accumulated piece by
-piece, and noise is added once.
+Sums of clipped gradients come from :mod:`leakbound.training.dp.weighted_sums`, most of them without the
+gradients of single records. They are equal to those of Opacus' optimizer (tested), whose noise, scaling and
+privacy accountant these are. Batches are Poisson samples, as its accountants assume, and can be empty; a step
+then adds noise alone. What a large network needs for all records of a batch does not fit into memory at once:
+sums are then accumulated piece by piece, and noise is added once.
 """
 
 from collections.abc import Sequence
@@ -110,7 +110,9 @@ class PerSampleLearner(AccountedLearner):
         self._images, self._labels = (
             torch.from_numpy(array).to(request.device) for array in (members.images, members.labels)
         )
-        self._batches = PoissonBatches(len(members.labels), self._rate, request.noise(replica, "batches", "cpu"))
+        self._batches = PoissonBatches(
+            len(members.labels), self._rate, request.noise(replica, "batches", "cpu")
+        )
         self._noise = request.noise(replica)
         self._optimizer = PrivateOptimizer(
             sgd.sgd_optimizer(request, list(self.model.parameters()), slot.learning_rate),
@@ -139,7 +141,9 @@ class PerSampleLearner(AccountedLearner):
     def state(self) -> dict[str, Any]:
         """Weights, optimizer, generators, accountant; of secure noise nothing."""
         return {
-            "model": dict(self.model.state_dict()),  # without versions of layers, which no plain dictionary has
+            "model": dict(
+                self.model.state_dict()
+            ),  # without versions of layers, which no plain dictionary has
             "optimizer": self._optimizer.state_dict(),
             "batches": self._batches.state(),
             "noise": self._noise.state(),

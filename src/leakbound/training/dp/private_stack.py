@@ -1,7 +1,8 @@
 """DP-SGD and DP-PSAC of several slots as one stack, as a GPU trains them.
 
-Clipping, noise, mean and accountant are those of :mod:`leakbound.training.dp.per_sample`. Poisson samples of the slots
-differ in size: they are filled up to one width with records of weight 0, so that the sum is over those drawn.
+Clipping, noise, mean and accountant are those of :mod:`leakbound.training.dp.per_sample`. Poisson samples of
+the slots differ in size: they are filled up to one width with records of weight 0, so that the sum is over
+those drawn.
 """
 
 import math
@@ -58,12 +59,16 @@ class PrivateStackLearner(AccountedLearner):
         client = self._client
         params = self.params
         sums: list[Tensor] = []
-        drawn = padded([batches.draw() for batches in self._batches]).to(self._labels.device, non_blocking=True)
+        drawn = padded([batches.draw() for batches in self._batches]).to(
+            self._labels.device, non_blocking=True
+        )
         for piece in drawn.split(self._chunk, dim=1):
             indices = piece.clamp(min=0)
             images = by_record(self._images, self._rows.gather(1, indices))
             labels = self._labels.gather(1, indices)
-            of_piece = list(stacked_sums(self.model, params, images, labels, self._weights_of(piece >= 0)).values())
+            of_piece = list(
+                stacked_sums(self.model, params, images, labels, self._weights_of(piece >= 0)).values()
+            )
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         noisy = all_perturbed(sums, client.level * client.defense.max_grad_norm, self._noise)
         gradients = self._row.gathered(noisy)

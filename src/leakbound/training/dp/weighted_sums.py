@@ -1,9 +1,9 @@
 """Sums of the weighted gradients of single records, without these gradients where a layer can do without.
 
-The gradient of a record with respect to a layer's parameters is an outer product (:mod:`leakbound.training.factors`).
-So one forward and one backward pass through the activations give all norms; weights follow from the norms, and the sum
-of the weighted gradients is that of a batch whose output gradients are weighted. A network with layers of other kinds
-takes the gradient of each record.
+The gradient of a record with respect to a layer's parameters is an outer product
+(:mod:`leakbound.training.factors`). So one forward and one backward pass through the activations give all
+norms; weights follow from the norms, and the sum of the weighted gradients is that of a batch whose output
+gradients are weighted. A network with layers of other kinds takes the gradient of each record.
 
 Source:
     Goodfellow 2015, 'Efficient per-example gradient computations'; 'Differentially private optimization on large model
@@ -55,8 +55,8 @@ def weighted_sums(
         weigh: Weights (n,) by the norms (n,), over all parameters together.
 
     Returns:
-        Parameter name to its sum; equal to that of :func:`~leakbound.training.client_steps.record_gradients` up to
-        rounding.
+        Parameter name to its sum; equal to that of :func:`~leakbound.training.client_steps.record_gradients`
+        up to rounding.
     """
     if len(labels) == 0:
         return {name: torch.zeros_like(value) for name, value in model.named_parameters()}
@@ -114,7 +114,9 @@ def stacked_sums(
     return {name: totals[name] for name in params}
 
 
-def _slot_by_slot(model: nn.Module, params: Gradients, images: Tensor, labels: Tensor, weigh: Weigh) -> Gradients:
+def _slot_by_slot(
+    model: nn.Module, params: Gradients, images: Tensor, labels: Tensor, weigh: Weigh
+) -> Gradients:
     """Sums of each slot on its own: norms first, which are weighed together, then sums with these weights."""
     norms: list[Tensor] = []
 
@@ -219,7 +221,9 @@ def _convolution(factor: Factor, slots: int | None) -> _Part:
     def total(weights: Tensor) -> Gradients:
         """Weighted sum."""
         shape = layer.weight.shape if slots is None else (slots, *layer.weight.shape)
-        kernels = _sums(weights, torch.cat(held), slots) if keeps else _kernel_sums(factor, weights, slots or 1)
+        kernels = (
+            _sums(weights, torch.cat(held), slots) if keeps else _kernel_sums(factor, weights, slots or 1)
+        )
         at_bias = weights @ biases if slots is None else _sums(weights, biases, slots)
         return factor.named(kernels.view(shape), at_bias)
 
