@@ -253,33 +253,48 @@ class Counter:
             )
         book = self._books.get(identity, Book())
         rows = {name: book.rows(one.digests) for name, one in kept.items()}
+        placed = self._placed(identity, book, kept, rows)
+        if self.file is None and not adds:
+            self._rewind(book, kept, rows)
+        for name, collection in kept.items():
+            self._take_over(book, collection, rows[name])
+            if name not in placed:
+                self.ledgers[name] = Ledger(name, collection.size)
+                self.ledgers[name].rows[: len(rows[name])] = rows[name]
+        for name, found in placed.items():
+            self.ledgers[name].rows = found
+        self.identity, self.book, self._books[identity] = identity, book, book
+
+    def _placed(
+        self, identity: Identity, book: Book, kept: Mapping[str, Kept], rows: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """Rows of the book for the records of each collection at hand."""
         placed = {}
         for name, ledger in self.ledgers.items():
             if ledger.base is not None:
                 ledger.check_size(kept[name].size if name in kept else 0)
                 known = ledger.rows if book is self.book else np.full_like(ledger.rows, -1)
                 placed[name] = ledger.placed(identity, book, rows[name], known)
-        if self.file is None and not adds:
-            if self.plan.seeded:
-                for ledger in self.ledgers.values():
-                    known = ledger.rows[ledger.rows >= 0]
-                    self.book.uses[known] = self.book.looks[known] = 0
-            elif book is self.book:
-                self._check_remembered(kept, rows)
-        for name, one in kept.items():
-            looks = np.minimum(one.uses, 1) if self.plan.frozen else one.uses
-            book.uses[rows[name]] = np.maximum(book.uses[rows[name]], one.uses)
-            book.looks[rows[name]] = np.maximum(book.looks[rows[name]], looks)
-            copied = rows[name][list(one.copied)].tolist()
-            held = book.copied(copied)
-            fresh = [place for place, row in enumerate(copied) if row not in held]
-            book.keep([copied[place] for place in fresh], one.copies[fresh])
-            if name not in placed:
-                self.ledgers[name] = Ledger(name, one.size)
-                self.ledgers[name].rows[: len(rows[name])] = rows[name]
-        for name, found in placed.items():
-            self.ledgers[name].rows = found
-        self.identity, self.book, self._books[identity] = identity, book, book
+        return placed
+
+    def _rewind(self, book: Book, kept: Mapping[str, Kept], rows: Mapping[str, np.ndarray]) -> None:
+        """Forget the uses of a trial whose noise repeats; of any other run, refuse a state that forgets some."""
+        if self.plan.seeded:
+            for ledger in self.ledgers.values():
+                known = ledger.rows[ledger.rows >= 0]
+                self.book.uses[known] = self.book.looks[known] = 0
+        elif book is self.book:
+            self._check_remembered(kept, rows)
+
+    def _take_over(self, book: Book, collection: Kept, rows: np.ndarray) -> None:
+        """Raise the counts of a book to those of a collection, and keep the noisy copies that the book lacks."""
+        looks = np.minimum(collection.uses, 1) if self.plan.frozen else collection.uses
+        book.uses[rows] = np.maximum(book.uses[rows], collection.uses)
+        book.looks[rows] = np.maximum(book.looks[rows], looks)
+        copied = rows[list(collection.copied)].tolist()
+        held = book.copied(copied)
+        fresh = [place for place, row in enumerate(copied) if row not in held]
+        book.keep([copied[place] for place in fresh], collection.copies[fresh])
 
     def registered(self, name: str, base: Any, key: Key) -> Ledger:
         """The ledger of a collection, which keeps its own whatever its name; or that of a state that waits for it.

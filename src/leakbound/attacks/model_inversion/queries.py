@@ -105,9 +105,11 @@ class Asked:
         if isinstance(first := queries[0], Inversion):
             trace = invert(
                 *(self.model, params, labels, images, row_by_row("tv_weights")),
-                bounds=row_by_row("bounds"), learning_rate=first.learning_rate, moments=first.moments,
-            ).cpu().numpy()  # fmt: skip
-            made = trace.reshape(len(trace), -1, len(queries), *images.shape[1:])
+                bounds=row_by_row("bounds"),
+                learning_rate=first.learning_rate,
+                moments=first.moments,
+            )
+            made = trace.cpu().numpy().reshape(len(trace), -1, len(queries), *images.shape[1:])
             return [made[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
         images.requires_grad_()
         losses = F.cross_entropy(_logits(self.model, params, images), labels, reduction="none")
