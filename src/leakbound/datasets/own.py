@@ -57,8 +57,9 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
             images,
             origin=Path(f"{name}_{split}.parquet"),
             kind="parquet",
+            values=images.values[rows],
             labels=images.labels[rows],
             column="label",
         )
-        write_pictures(folder, part, images.values[rows])
+        write_pictures(folder, part, part.values)
     return int((~test).sum()), int(test.sum())

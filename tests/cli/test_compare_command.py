@@ -1,0 +1,105 @@
+"""`leakbound compare` up to the run, which takes minutes: what it writes, and what it refuses."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from leakbound.cli.application import app
+from leakbound.cli.people import compare
+from leakbound.config.reading import load
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    home = tmp_path / "clone"
+    home.mkdir()
+    shutil.copy(ROOT / "Snakefile", home)
+    (home / "config").symlink_to(ROOT / "config")
+    monkeypatch.setattr(compare, "_ROOT", home)
+    monkeypatch.chdir(home)
+    return home
+
+
+def called(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["compare", *words])
+    text = done.output if done.exception is None else f"{done.output}{done.exception}"
+    return done.exit_code, " ".join(text.replace("│", " ").split())
+
+
+def photos(folder: Path, count: int) -> Path:
+    generator = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for number in range(count):
+            pixels = generator.integers(0, 256, (16, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{number}.png")
+    return folder
+
+
+def test_embedded_digits_get_a_configuration_that_a_user_goes_on_from(clone):
+    code, text = called("digits", "--no-run", "--minutes", "10")
+    assert code == 0, text
+    target = clone / "results/compare_digits/compare.yaml"
+    assert load(target).preset == "compare_digits"
+    assert f"snakemake -j 2 --configfile {target.relative_to(clone)}" in target.read_text()
+    assert not (clone / "results/compare_digits/records").exists()
+
+
+def test_more_minutes_are_more_replicas_down_to_the_fewest_that_decide(clone):
+    replicas = []
+    for minutes in ("1", "60"):
+        code, text = called("digits", "--no-run", "--minutes", minutes, "--name", f"for_{minutes}")
+        assert code == 0, text
+        assert ("the fewest that can decide anything" in text) == (minutes == "1")
+        replicas.append(load(clone / f"results/for_{minutes}/compare.yaml").replicas)
+    assert replicas == [compare_fewest(), compare_most()]
+
+
+def compare_fewest() -> int:
+    from leakbound.config.comparing import FEWEST_REPLICAS
+
+    return FEWEST_REPLICAS
+
+
+def compare_most() -> int:
+    from leakbound.config.comparing import MOST_REPLICAS
+
+    return MOST_REPLICAS
+
+
+def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again(clone, tmp_path):
+    folder = photos(tmp_path / "mine", 220)
+    assert called(str(folder), "--no-run")[0] == 0
+    target = clone / "results/compare_mine/compare.yaml"
+    config = load(target)
+    assert config.datasets["own"].side == 16
+    assert {path.name for path in (clone / "results/compare_mine/records").iterdir()} == {
+        "own_train.parquet",
+        "own_test.parquet",
+    }
+    assert "LEAKBOUND_DATA=results/compare_mine/records snakemake" in target.read_text()
+    target.write_text(target.read_text().replace("seed: 0", "seed: 7"))
+    assert called(str(folder), "--no-run")[0] == 0
+    assert load(target).seed == 7
+
+
+def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tmp_path):
+    np.save(tmp_path / "table.npy", np.random.default_rng(0).normal(size=(400, 6)))
+    for words, message in (
+        ([str(tmp_path / "table.npy")], "is an array; a comparison takes labelled images"),
+        ([str(tmp_path / "none")], "there is no such file or folder"),
+        (["digits", "--name", "Two Words"], "give lower-case letters, digits"),
+    ):
+        code, text = called(*words, "--no-run")
+        assert code != 0
+        assert message in text
+    code, text = called(str(photos(tmp_path / "few", 100)), "--no-run")
+    assert code != 0
+    assert "a comparison needs 300" in text
+    assert not list(clone.glob("results/*/compare.yaml"))

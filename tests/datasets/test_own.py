@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from leakbound.config.data import DatasetConfig
+from leakbound.datasets import DatasetError
+from leakbound.datasets.collection import Collection
+from leakbound.datasets.images import read_parquet
+from leakbound.datasets.own import write_dataset
+
+
+def images(counts: list[int], seed: int = 0) -> Collection:
+    generator = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(len(counts)), counts)
+    pixels = generator.integers(0, 256, (len(labels), 3, 8, 12)).astype(np.float32) / np.float32(255)
+    names = tuple(f"class {label}" for label in range(len(counts)))
+    return Collection(Path("mine"), "folders", pixels, labels, names)
+
+
+def test_every_image_comes_back_once_with_its_label(tmp_path, monkeypatch):
+    given = images([60, 40])
+    train, test = write_dataset(tmp_path, "own", given, seed=1)
+    assert (train, test) == (85, 15)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    raw = read_parquet("own", DatasetConfig())
+    assert raw.classes == given.classes
+    held = [
+        (int(label), bytes(picture))
+        for part in (raw.train, raw.test)
+        for label, picture in zip(part.labels, part.decode(np.arange(len(part))), strict=True)
+    ]
+    levels = np.rint(given.values * 255).astype(np.uint8)
+    expected = [
+        (int(label), bytes(np.ascontiguousarray(np.moveaxis(one, 0, -1))))
+        for label, one in zip(given.labels, levels, strict=True)
+    ]
+    assert sorted(held) == sorted(expected)
+
+
+def test_classes_have_the_same_shares_in_both_splits(tmp_path, monkeypatch):
+    write_dataset(tmp_path, "own", images([200, 100, 20]), seed=0)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    assert np.bincount(read_parquet("own", DatasetConfig()).test.labels).tolist() == [30, 15, 3]
+
+
+def test_the_parting_depends_on_the_seed_alone(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        (tmp_path / name).mkdir()
+        write_dataset(tmp_path / name, "own", images([50, 50]), seed)
+    a, b, c = ((tmp_path / name / "own_test.parquet").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [([50], "one class; .* needs at least 2"), ([50, 19], "'class 1' has 19 records; each needs at least 20")],
+)
+def test_what_cannot_be_parted_is_refused(tmp_path, counts, message):
+    with pytest.raises(DatasetError, match=message):
+        write_dataset(tmp_path, "own", images(counts), seed=0)
+    assert not list(tmp_path.iterdir())

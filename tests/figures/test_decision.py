@@ -1,0 +1,99 @@
+"""The page for a decision, from small tables whose outcome is known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.config.comparing import OwnImages, comparison
+from leakbound.config.reading import check
+from leakbound.figures.report.decision import Decision, decision_page
+
+VERDICTS = {
+    "natural": ("reproduced", 0.03),
+    "white": ("contradicted", -0.04),
+    "personalized": ("negligible", 0.001),
+    "dpsgd": ("undecided", 0.02),
+    "clipping": ("undecided", -0.01),
+}
+
+
+@pytest.fixture
+def decision() -> Decision:
+    values = comparison(
+        OwnImages("digits", "digits", 1438, 359, 8, 8), "mine", (1.0, 8.0), replicas=6, members=100, seed=0
+    )
+    config = check({**values, "catalogue": "config/figures"}, "comparison")
+    rows = [
+        {"defense": defense, "level": level, "replica": replica, "metric": metric, "variant": variant, "value": value}
+        for defense, level in (("none", np.nan), ("natural", 1.0), ("natural", 8.0), ("dpsgd", 0.5))
+        for replica in range(6)
+        for metric, variant, value in (
+            ("test_accuracy", "", 0.9 + 0.001 * replica if defense == "none" else 0.8),
+            ("auc", "strongest", 0.7 if defense == "none" else 0.6),
+            *((("epsilon", "", 12.0),) if defense == "dpsgd" else ()),
+        )
+    ]
+    table = pd.DataFrame(rows).assign(
+        chosen=True, length="full", status="", dataset="digits", model="mlp", rounds=400, batch_size=32
+    )
+    half = table.assign(length="half", value=0.1)
+    claims = [
+        {
+            "figure": "recipes" if defense == "clipping" else "fig15_recipes",
+            "claim": f"{defense}_against_membership",
+            "dataset": "digits",
+            "verdict": verdict,
+            "effect": effect,
+            "low": effect - 0.01,
+            "high": effect + 0.01,
+            "blocks": 6,
+            "blocks_needed": 18.0,
+        }
+        for defense, (verdict, effect) in VERDICTS.items()
+    ]
+    pooled = [{**claim, "dataset": "all", "effect": 9.0} for claim in claims]
+    drawings = {"tan2024/fig15_recipes": b"<svg xmlns='http://www.w3.org/2000/svg'/>"}
+    return Decision(config, pd.DataFrame([*claims, *pooled]), {"comparison": pd.concat([table, half])}, drawings, 600.0)
+
+
+def test_sentences_name_each_protection_under_its_verdict(decision):
+    worth, not_worth, small, undecided = decision.sentences[1:5]
+    assert worth.startswith("Worth the cost")
+    assert "natural (+3.0 points" in worth
+    assert not_worth.startswith("Not worth")
+    assert "white (-4.0 points" in not_worth
+    assert "personalized (+0.1 points" in small
+    assert undecided.startswith("Undecided")
+    assert "DP-SGD" in undecided
+    assert "clipping" in undecided
+
+
+def test_nothing_is_called_worth_its_cost_without_a_verdict_that_says_so(decision):
+    claims = decision.claims.assign(verdict="undecided")
+    sentences = Decision(decision.config, claims, decision.tables, {}, 600.0).sentences
+    assert not any(text.startswith("Worth") for text in sentences)
+    assert any(text.startswith("No protection is shown to leave more accuracy") for text in sentences)
+
+
+def test_the_price_of_deciding_is_that_of_the_replicas_that_are_missing(decision):
+    row = decision.fronts.set_index("label").loc["DP-SGD"]
+    assert (
+        "18 replicas would decide, about 20 minutes more of CPU time" in row["outcome"]
+    )  # 3 times 10 minutes, 10 done
+
+
+def test_arms_are_means_over_replicas_of_full_trainings(decision):
+    arms = decision.arms.set_index(["defense", "level"])
+    plain = arms.loc[("none", "")]
+    assert plain["accuracy"] == pytest.approx(0.9025)
+    assert plain["accuracy_low"] < plain["accuracy"] < plain["accuracy_high"]
+    assert plain["auc"] == pytest.approx(0.7)
+    assert arms.xs("dpsgd")["epsilon"].tolist() == ["12"]
+
+
+def test_page_holds_everything_and_asks_for_nothing(decision):
+    page = decision_page(decision)
+    assert page.count("<figure>") == 1
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "reproduced" not in page  # verdicts are in words of a decision
