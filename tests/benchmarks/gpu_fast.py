@@ -33,7 +33,7 @@ from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load_attribute
-from leakbound.training import TrainingRequest, sgd, stack
+from leakbound.training import TrainingRequest, loop, sgd, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.cuda_graph import cuda_graph
 from leakbound.training.stack_training import Learner
@@ -136,7 +136,7 @@ def learners_of(asked: TrainingRequest) -> list[Learner]:
     def stop(request: TrainingRequest, learner: Any, size: int) -> None:
         raise _ChosenError(learner, size)
 
-    with mock.patch.object(sgd, "run", stop):
+    with mock.patch.object(loop, "train_slots", stop), mock.patch.object(sgd, "train_slots", stop):
         try:
             load_attribute(asked.defense.trainer, "trainer")(asked)
         except _ChosenError as chosen:

@@ -226,8 +226,8 @@ def test_threads_get_no_more_than_was_planned_and_one_frozen_copy():
     for noise in ("fresh", "frozen"):
         engine = engine_of(Leakage(3.0, uses=1 if noise == "fresh" else None), noise=noise)
         data, seen, start = engine.protect(private()), [], threading.Barrier(8)
-        drawn = engine._drawn
-        engine._drawn = lambda *given, own=drawn: (time.sleep(0.002), own(*given))[1]
+        drawn = engine._batch_noise.apply
+        engine._batch_noise.apply = lambda *given, own=drawn: (time.sleep(0.002), own(*given))[1]
 
         def read(data=data, seen=seen, start=start):
             start.wait()
@@ -433,7 +433,11 @@ def test_counts_that_would_wrap_and_steps_below_none_are_refused():
 def test_a_terminal_reads_that_the_calibration_takes_its_time(monkeypatch, capsys):
     wide = np.random.default_rng(0).normal(size=(40, 600)).astype(np.float32)
     ChannelEngine.for_data(wide, Capacity(1.0))
-    assert capsys.readouterr().err == ""
+    text = capsys.readouterr().err
+    assert text.count("calibrating to 40 records of 600 values") == 1  # a line now and then, no bar
+    assert "\r" not in text
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     ChannelEngine.for_data(wide, Capacity(1.0))
-    assert "estimating the covariance of 40 records of 600 values" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert "calibrating to 40 records of 600 values [" in text
+    assert text.endswith("\n")

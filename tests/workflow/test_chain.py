@@ -145,7 +145,7 @@ def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(finished
 
 
 def test_second_call_does_nothing_even_after_a_remark_and_changed_code_reruns_only_what_reaches_it(finished):
-    path = finished.folder / "src" / "leakbound" / "attacks" / "membership.py"
+    path = finished.folder / "src" / "leakbound" / "attacks" / "membership" / "attack.py"
     original = path.read_text()
     try:
         path.write_text(original + "\n# a remark\n")

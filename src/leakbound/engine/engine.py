@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -92,7 +91,6 @@ class ChannelEngine(Saved):
             )
             ledger.use(law, calibration.ratios)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
-        self._loaders = WeakSet[ProtectedLoader]()
 
     @classmethod
     def for_data(
@@ -219,13 +217,11 @@ class ChannelEngine(Saved):
         gate = Gate(release, self.layout, places, place, after)
         if not isinstance(data, DataLoader):
             return ProtectedDataset(data, gate, place)
-        loader = ProtectedLoader(data, gate, place, self.end_epoch)
-        self._loaders.add(loader)
-        return loader
+        return ProtectedLoader(data, gate, place, self.end_epoch)
 
     def protects(self, loader: Any) -> bool:
         """True of a loader that :meth:`protect` returned."""
-        return loader in self._loaders
+        return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
 
     def release(
         self,

@@ -77,7 +77,7 @@ class ProtectedLoader(LoaderAttributes):
     """
 
     def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key, end: Callable[[], None]) -> None:
-        self._loader, self._gate, self._end = loader, gate, end
+        self._loader, self._gate, self.end = loader, gate, end
         self.dataset = Hidden(len(gate))
         options = {name: getattr(loader, name) for name in _KEPT}
         self._clean = DataLoader(
@@ -95,7 +95,7 @@ class ProtectedLoader(LoaderAttributes):
         for positions, inputs, rests in self._clean:
             batch = self._loader.collate_fn(self._gate.released(positions, inputs, rests))
             yield pin_memory(batch) if pinned else batch
-        self._end()
+        self.end()
 
     def __len__(self) -> int:
         return len(self._clean)

@@ -107,7 +107,7 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         >>> drawing = Drawing(members=20, validation=10, seed=0)
         >>> dataset = ImageDataset("noise", ("even", "odd"), records, records, records, drawing)
         >>> from leakbound.config.federated import FederatedConfig
-        >>> from leakbound.jobs.federated import FederatedRun
+        >>> from leakbound.jobs.federated_runs import FederatedRun
         >>> run = FederatedRun("noise", "mlp", "client", n_clients=4, max_param_norm=5.0, mi_budget=200.0)
         >>> config = FederatedConfig(communication_rounds=2, local_epochs=1, batch_size=5, evaluations=2)
         >>> result = train_federation(FederatedRequest(dataset=dataset, run=run, config=config, records=5, seed=0))

@@ -95,7 +95,7 @@ class Decision:
 
     @property
     def sentences(self) -> list[str]:
-        """What leaks undefended, what is worth its cost, what is not, what is open, and what bounds mean."""
+        """Sentences on what leaks undefended, what is worth its cost, what is not, what is open, and on bounds."""
         return [*self._undefended(), *self._verdicts(), *self._bounds()]
 
     def _undefended(self) -> Iterator[str]:
@@ -131,7 +131,7 @@ class Decision:
             yield f"Undecided: {_listed(groups['undecided'])}; the table says what deciding takes."
 
     def _bounds(self) -> Iterator[str]:
-        """What the smallest capacity promises, and the largest part of a promise that an attack has proven."""
+        """Sentences on the smallest capacity, and on the largest part of a promise that an attack has proven."""
         from leakbound.accounting.risk import identification_risk
 
         capacities = sorted(self.config.studies["comparison"].defenses.get("natural", ()))
