@@ -277,7 +277,7 @@ class UsesConfig(Attack):
 
 
 class NamingConfig(Attack):
-    """Identification of the true one of several candidate records, by what a channel releases and by uploaded gradients."""
+    """Identification of the true one of several candidate records, by releases of a channel and by gradients."""
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.identification:attack"
     demonstrates: ClassVar[bool] = True
