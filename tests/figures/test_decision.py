@@ -30,7 +30,7 @@ def decision() -> Decision:
         for metric, variant, value in (
             ("test_accuracy", "", 0.9 + 0.001 * replica if defense == "none" else 0.8),
             ("auc", "strongest", 0.7 if defense == "none" else 0.6),
-            *((("epsilon", "", 12.0),) if defense == "dpsgd" else ()),
+            *((("epsilon", "", 12.0), ("epsilon", "replicas", 900.0)) if defense == "dpsgd" else ()),
         )
     ]
     table = pd.DataFrame(rows).assign(
@@ -80,6 +80,12 @@ def test_the_price_of_deciding_is_that_of_the_replicas_that_are_missing(decision
     assert (
         "18 replicas would decide, about 20 minutes more of CPU time" in row["outcome"]
     )  # 3 times 10 minutes, 10 done
+
+
+def test_an_effect_that_its_number_of_replicas_should_have_decided_is_near_a_decision(decision):
+    claims = decision.claims.assign(blocks_needed=6.0)
+    fronts = Decision(decision.config, claims, decision.tables, {}, 600.0).fronts
+    assert fronts.set_index("label").loc["DP-SGD", "outcome"].startswith("undecided, but near a decision")
 
 
 def test_arms_are_means_over_replicas_of_full_trainings(decision):

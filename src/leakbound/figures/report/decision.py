@@ -22,7 +22,7 @@ _PICTURES = {
     "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
     "every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, beside the bound that the channel promises",
-    "beyond/reconstructions": "Images that a network saw behind a channel, and those that an attacker recovered from "
+    "beyond/limit_pictures": "Images that a network saw behind a channel, and those that an attacker recovered from "
     "one gradient",
 }
 _OUTCOMES = {
@@ -78,9 +78,11 @@ class Decision:
         """One protection's front beside that of plain SGD."""
         defense = str(row["claim"]).removesuffix(_AGAINST)
         needed = float(row["blocks_needed"])
-        more = needed / float(row["blocks"]) - 1.0 if row["verdict"] == "undecided" else 0.0
+        more = needed / float(row["blocks"]) - 1.0
         outcome = _OUTCOMES[str(row["verdict"])]
-        if more > 0:
+        if row["verdict"] == "undecided" and more <= 0:
+            outcome += ", but near a decision: a few replicas more should decide"
+        elif row["verdict"] == "undecided":
             outcome += (
                 f": {needed:.0f} replicas would decide, about {_time(more * self.seconds)} more of CPU time"
             )
@@ -174,12 +176,13 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
             auc = next(
                 (found for name in _MEMBERSHIP if len(found := _auc(of_arm, name))), pd.Series(dtype=float)
             )
-            epsilon = of_arm[of_arm["metric"] == "epsilon"]["value"]
+            stated = (of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")  # of one network
+            epsilon = of_arm[stated]["value"]
             yield {
                 "defense": defense,
                 "label": style.look(defense).label,
                 "level": "" if level is None else style.level_label(defense, level),
-                "epsilon": f"{epsilon.mean():.3g}" if len(epsilon) else "",
+                "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
                 **_mean("accuracy", accuracy),
                 **_mean("auc", auc),
             }
