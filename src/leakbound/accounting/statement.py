@@ -81,11 +81,9 @@ def stated_bounds(
         classes: Number of labels.
 
     Returns:
-        ``count`` of networks; ``labels``, nats that labels tell on top; and for ``replica`` and ``replicas``
-        plain
-        values: those of :class:`~leakbound.accounting.leakage.ChannelLeakage` for a channel, of
-            :func:`dp_bounds` for
-        DP, and ``stated``, the same in words.
+        ``count`` of networks; ``labels``, nats that labels reveal on top; and for ``replica`` and ``replicas``
+        plain values: those of :class:`~leakbound.accounting.leakage.ChannelLeakage` for a channel, of
+        :func:`dp_bounds` for DP, and ``stated``, the same in words.
     """
     kinds = {event.bound for event in events}
     if kinds == {"nats"} and ratios is not None:

@@ -47,8 +47,7 @@ def evaluate(
     reproduced or contradicted (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some
     significantly oppose the claim's verdict (:func:`leakbound.claims.judging.opposed`), it is *mixed*.
     Statements about closed forms hold or fail without chance: their p-value is 0 or 1 and stays out of the
-    correction, and one that holds for some settings alone is
-    *mixed*.
+    correction, and one that holds for some settings alone is *mixed*.
 
     Args:
         figure: Entry of the catalogue.

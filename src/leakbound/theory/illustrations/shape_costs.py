@@ -106,10 +106,8 @@ def personalized_cost(
 
     Returns:
         Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ),
-        ``metric``,
-        ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the noise really
-            has, and
-        ``unused``, κ minus that.
+        ``metric``, ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the
+        noise really has, and ``unused``, κ minus that.
     """
     dataset, moments = needed("personalized_cost", dataset, moments)
     levels, rows = capacities("personalized_cost", settings), []
