@@ -36,6 +36,7 @@ from leakbound.registry import load_attribute
 from leakbound.training import TrainingRequest, loop, sgd, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.cuda_graph import cuda_graph
+from leakbound.training.sgd import initial_network, sgd_optimizer
 from leakbound.training.stack_training import Learner
 
 BATCH = 64
