@@ -103,10 +103,6 @@ def comparison(
     room = (pool - validation) // 2
     members = min(members or room, room)
     rounds = int(np.clip(round(_EPOCHS * members / _BATCH), *_ROUNDS))
-    levels = [float(capacity) for capacity in capacities]
-    common = {"datasets": [images.name], "models": [_NETWORK]}
-    channels = {"natural": levels, "white": levels, "personalized": levels}
-    gradients = {"rounds": [0], "batch_sizes": [1]}
     return {
         "preset": preset,
         "seed": seed,
@@ -123,52 +119,46 @@ def comparison(
             }
         },
         "training": {"learning_rates": [0.006, 0.02, 0.06, 0.2], "evaluations": 4},
-        "studies": {
-            "comparison": {
-                **common,
-                "rates": "all",
-                "lengths": "all",
-                "defenses": {
-                    "none": [],
-                    "early_stopping": [],
-                    "clipping": [0.0],
-                    **channels,
-                    "dpsgd": [0.5, 2.0],
-                },
-                "rounds": [rounds],
-                "batch_sizes": [_BATCH],
-                "attacks": ["membership", "model_inversion"],
-            },
-            "gradient_inversion": {
-                **common,
-                **gradients,
-                "defenses": {"none": [], "natural": levels},
-                "attacks": ["gradient_inversion"],
-            },
-            "naming": {
-                **common,
-                **gradients,
-                "defenses": {"natural": list(_PROVABLE)},
-                "attacks": ["naming"],
-            },
+        "studies": _studies(images.name, [float(capacity) for capacity in capacities], rounds),
+        "attacks": _attacks(pool),
+        "illustrations": {},
+    }
+
+
+def _studies(dataset: str, capacities: list[float], rounds: int) -> dict[str, Any]:
+    """Protections compared, gradients inverted, records identified."""
+    common = {"datasets": [dataset], "models": [_NETWORK]}
+    gradients = {**common, "rounds": [0], "batch_sizes": [1]}
+    defenses = {"none": [], "early_stopping": [], "clipping": [0.0], "dpsgd": [0.5, 2.0]}
+    return {
+        "comparison": {
+            **common,
+            "rates": "all",
+            "lengths": "all",
+            "defenses": {**defenses, **dict.fromkeys(("natural", "white", "personalized"), capacities)},
+            "rounds": [rounds],
+            "batch_sizes": [_BATCH],
+            "attacks": ["membership", "model_inversion"],
         },
-        "attacks": {
-            "membership": {"epochs": 3, "learning_rates": [0.001], "references": 2, "draws": 1},
-            "model_inversion": {"iterations": 8, "tv_weights": [0.0]},
-            "gradient_inversion": {
-                "images": 2,
-                "search_iterations": 40,
-                "iterations": 12,
-                "estimator": {"steps": 0},
-            },
-            "naming": {"candidates": [m for m in _IDENTIFIED if m <= pool], "trials": 60},
+        "gradient_inversion": {
+            **gradients,
+            "defenses": {"none": [], "natural": capacities},
+            "attacks": ["gradient_inversion"],
         },
-        "illustrations": {
-            "reconstructions": {
-                "dataset": images.name,
-                "covariance": "aux",
-                "images": 4,
-                "levels": {"natural": levels},
-            }
+        "naming": {**gradients, "defenses": {"natural": list(_PROVABLE)}, "attacks": ["naming"]},
+    }
+
+
+def _attacks(pool: int) -> dict[str, Any]:
+    """Attackers that take seconds for a network of this size."""
+    return {
+        "membership": {"epochs": 3, "learning_rates": [0.001], "references": 2, "draws": 1},
+        "model_inversion": {"iterations": 8, "tv_weights": [0.0]},
+        "gradient_inversion": {
+            "images": 2,
+            "search_iterations": 40,
+            "iterations": 12,
+            "estimator": {"steps": 0},
         },
+        "naming": {"candidates": [count for count in _IDENTIFIED if count <= pool], "trials": 60},
     }
