@@ -1,5 +1,6 @@
 """`leakbound compare` up to the run, which takes minutes: what it writes, and what it refuses."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def compare_most() -> int:
 
 def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again(clone, tmp_path):
     folder = photos(tmp_path / "mine", 220)
+    before = os.environ.get("LEAKBOUND_DATA")
     assert called(str(folder), "--no-run")[0] == 0
     target = clone / "results/compare_mine/compare.yaml"
     config = load(target)
@@ -87,6 +89,7 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     target.write_text(target.read_text().replace("seed: 0", "seed: 7"))
     assert called(str(folder), "--no-run")[0] == 0
     assert load(target).seed == 7
+    assert os.environ.get("LEAKBOUND_DATA") == before
 
 
 def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tmp_path):

@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from leakbound.config.whole import Config
 
 _EMBEDDED = "digits"
+_DATA = "LEAKBOUND_DATA"
 _ROOT = Path(__file__).parents[4]
 """Clone of the repository that holds the workflow."""
 
@@ -77,13 +79,11 @@ def compare(
         )
     preset = _preset(name, records)
     home = _ROOT / "results" / preset
-    environment = dict(os.environ)
     target = home / "compare.yaml"
     if not target.is_file():
         values, folder = _written(records, preset, home, label, members, minutes, jobs, seed)
         _store(target, values, folder)
-    if (home / "records").is_dir():
-        environment["LEAKBOUND_DATA"] = str(home / "records")
+    own = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
         return
@@ -97,7 +97,7 @@ def compare(
         str(target.relative_to(_ROOT)),
     ]
     words += ["--profile", profile] if profile else []
-    done = subprocess.run(words, cwd=_ROOT, env=environment, check=False)
+    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **own}, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)
     _write_page(target, home)
@@ -185,12 +185,23 @@ def _eigenvalues(images: OwnImages, folder: Path | None, seed: int) -> np.ndarra
     from leakbound.config.data import DatasetConfig
     from leakbound.datasets import prepare
 
-    if folder is not None:
-        os.environ["LEAKBOUND_DATA"] = str(folder)
     config = DatasetConfig(reader=images.reader, side=images.side)
-    aux = prepare(images.name, config, seed).aux.images
+    with _data_folder(folder):
+        aux = prepare(images.name, config, seed).aux.images
     spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
     return spectrum.eigenvalues
+
+
+@contextmanager
+def _data_folder(folder: Path | None) -> Iterator[None]:
+    """Let readers take another folder than the environment names, if one is given."""
+    before = dict(os.environ)
+    os.environ.update({_DATA: str(folder)} if folder else {})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
