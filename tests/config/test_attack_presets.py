@@ -44,7 +44,7 @@ def test_settings_beside_the_name_replace_those_of_the_preset():
         ("membership", "geiping2020", "unknown preset 'geiping2020' of membership; known: carlini2022"),
         ("uses", "tan2024", "known: none"),
         ("membership", 3, "unknown preset 3"),
-        ("membership", ["nasr2019"], "unknown preset"),
+        ("membership", ["carlini2022"], "unknown preset"),
     ],
 )
 def test_unknown_presets_are_refused_with_the_known_and_the_nearest_ones(attack, preset, expected):

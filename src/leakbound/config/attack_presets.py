@@ -45,7 +45,7 @@ def with_preset(attack: str, values: Any) -> Any:
         ValueError: If the attack has no such preset.
 
     Example:
-        >>> with_preset("membership", {"preset": "nasr2019", "epochs": 10})["epochs"]
+        >>> with_preset("membership", {"preset": "carlini2022", "epochs": 10})["epochs"]
         10
     """
     if not isinstance(values, Mapping) or "preset" not in values:
