@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 Images = Float[np.ndarray, "..."]
@@ -148,6 +148,37 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
 
 
+def blind_area(
+    rows: Float[np.ndarray, "n values"],
+    membership: Bool[np.ndarray, " n"],
+    learnt: Int[np.ndarray, " a"],
+    evaluated: Int[np.ndarray, " e"],
+) -> Interval:
+    """AUC of a ridge classifier of records and their squares, which knows nothing of a network.
+
+    It is above ½ where members and others are not of one distribution. Then no score shows what a network
+    leaks.
+
+    Args:
+        rows: Records as vectors.
+        membership: Which of them are members.
+        learnt: Numbers of those that it learns from.
+        evaluated: Numbers of others.
+
+    Source:
+        Das, Zhang and Tramèr 2024, "Blind baselines beat membership inference attacks for foundation models".
+    """
+    deviation = rows[learnt].std(0)
+    scaled = (rows - rows[learnt].mean(0)) / np.where(deviation > 1e-6, deviation, 1.0)
+    scaled = np.clip(scaled, -10, 10)
+    inputs = np.concatenate([scaled, scaled**2 - 1], axis=1)
+    gram = (inputs[learnt] @ inputs[learnt].T).astype(np.float64)
+    ridge = gram + np.eye(len(gram)) * max(np.trace(gram) / len(gram), 1.0)
+    weights = np.linalg.solve(ridge, np.where(membership[learnt], 1.0, -1.0))
+    scores = inputs[evaluated] @ (inputs[learnt].T @ weights)
+    return auc_interval(scores[membership[evaluated]], scores[~membership[evaluated]])
+
+
 def score_parts(
     members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float | None = None
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
@@ -187,6 +218,15 @@ def standard_errors(
     gains = [a - b for a, b in zip(one, other, strict=True)]
     error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
     return float(gains[0].mean()) / error if error else 0.0
+
+
+def roc_curve(
+    members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+    """False- and true-positive rates of all thresholds on scores, where higher means member, rising."""
+    thresholds = np.unique(np.concatenate([members, nonmembers]))[::-1]
+    rates = [1 - np.searchsorted(np.sort(part), thresholds) / len(part) for part in (nonmembers, members)]
+    return rates[0], rates[1]
 
 
 def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:

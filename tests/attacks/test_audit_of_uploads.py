@@ -3,8 +3,9 @@ import pytest
 
 from leakbound import datasets
 from leakbound.accounting import gaussian_epsilon, poisson_epsilon
+from leakbound.accounting.one_run import guess
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.lower_bounds.dp_audit import audit, guess
+from leakbound.attacks.lower_bounds.dp_audit import audit
 from leakbound.channels import Moments
 from leakbound.config.attacks import AuditConfig
 from leakbound.config.data import DatasetConfig

@@ -19,7 +19,13 @@ from leakbound.accounting.naming import (
     naming_bound,
     stated_gains,
 )
-from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian, one_run_p_value
+from leakbound.accounting.one_run import (
+    gaussian_epsilon,
+    one_run_epsilon,
+    one_run_gaussian,
+    one_run_information,
+    one_run_p_value,
+)
 from leakbound.accounting.reconstruction import (
     EmpiricalBayes,
     batch_capacity,
@@ -56,6 +62,7 @@ __all__ = [
     "naming_bound",
     "one_run_epsilon",
     "one_run_gaussian",
+    "one_run_information",
     "one_run_p_value",
     "poisson_epsilon",
     "posterior",

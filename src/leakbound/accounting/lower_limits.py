@@ -15,7 +15,7 @@ from leakbound.accounting.naming import (
     gained_information,
     identification_information,
 )
-from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
+from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
 
 CANDIDATES = (2, 10, 100)
 """Numbers of records among which the member is named by scores of trained networks, as far as there are so many."""
@@ -208,9 +208,7 @@ def weights_epsilon(
     differences, coins = (scores[sound, :, 1] - scores[sound, :, 0]).ravel(), inserted[sound].ravel()
     if not len(coins):
         return 0.0, 0
-    guesses = max(1, round(_GUESSED * len(coins)))
-    clearest = np.argsort(-np.abs(differences), kind="stable")[:guesses]
-    correct = int(((differences[clearest] > 0) == (coins[clearest] == 1)).sum())
+    guesses, correct = guess(differences, coins == 1, _GUESSED)
     return one_run_epsilon(len(coins), guesses, correct, delta, confidence, "pairs"), len(coins)
 
 

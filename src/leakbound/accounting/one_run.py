@@ -5,10 +5,29 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Bool, Float
 from scipy import optimize, special, stats
+
+from leakbound.accounting.naming import identification_information
 
 Adjacency = Literal["add_remove", "pairs"]
 _LARGEST = 700.0  # e^ε is finite up to here
+
+
+def guess(
+    scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float
+) -> tuple[int, int]:
+    """Number of coins that are guessed, those with the largest scores either way, and of those guessed right.
+
+    Args:
+        scores: Positive for canaries that look included, negative for others.
+        included: The coins.
+        part: Of the canaries that is guessed, in (0, 1].
+    """
+    flat = scores.ravel()
+    guesses = max(1, round(part * flat.size))
+    clearest = np.argsort(-np.abs(flat), kind="stable")[:guesses]
+    return guesses, int(((flat[clearest] > 0) == included.ravel()[clearest]).sum())
 
 
 def one_run_p_value(
@@ -124,6 +143,45 @@ def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: floa
         return right + wrong > guesses / canaries
 
     return _largest(rejected)
+
+
+def one_run_information(pairs: int, guesses: int, correct: int, confidence: float = 0.95) -> float:
+    """Lower confidence limit, in nats about one record, from guesses on pairs in a single run of any mechanism.
+
+    One of each pair of records of one distribution was used, by a fair coin. With I nats about one record, the
+    run reveals at most k I about k coins, so that an event of probability q without any leakage has at most
+    the probability p with d(p ‖ q) = k I. The limit is d(α ‖ q)/k, where q is the probability that guesses at
+    random are right at least so often and α = 1 − confidence.
+
+    Nats are a mean over runs: a mechanism that reveals everything in one of twenty runs, and nothing in the
+    others, leaks ln 2/20 nats about a coin. So one run demonstrates at most α ln 2, .035 nats at a confidence
+    of .95, however many guesses are right. Several networks demonstrate more
+    (:func:`leakbound.accounting.lower_limits.weights_information`).
+
+    Args:
+        pairs: k, with a coin of its own each.
+        guesses: r <= k, how many is decided without a look at the coins.
+        correct: v <= r.
+        confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
+
+    Raises:
+        ValueError: If the counts or the confidence are out of range.
+
+    Example:
+        >>> from leakbound.accounting import one_run_information
+        >>> f"{one_run_information(400, 200, 190):.4f}"
+        '0.0121'
+    """
+    _check(pairs, guesses, correct, 0.0)
+    _check_confidence(confidence)
+    level = 1.0 - confidence
+    log_chance = float(stats.binom.logsf(correct - 1, guesses, 0.5))
+    if log_chance >= math.log(level):
+        return 0.0
+    if math.isinf(log_chance):  # Chernoff's bound, where the chance is too small for float64
+        log_chance = -guesses * identification_information(correct / guesses, 2)
+    rest = math.log1p(-level) - math.log1p(-math.exp(log_chance))
+    return (level * (math.log(level) - log_chance) + confidence * rest) / pairs
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

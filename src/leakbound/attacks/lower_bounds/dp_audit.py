@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from leakbound.accounting.dp import poisson_epsilon
-from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian
+from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.rows import row, table_of
 from leakbound.config.attacks import AuditConfig
@@ -74,22 +74,6 @@ def audit(request: AttackRequest[AuditConfig]) -> Attacked:
         coins.append(included)
     arrays = {"scores": np.stack(scores), "included": np.stack(coins).astype(np.int64)}
     return pd.concat(tables, ignore_index=True), arrays
-
-
-def guess(
-    scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float
-) -> tuple[int, int]:
-    """Number of coins that are guessed, those with the largest scores either way, and of those guessed right.
-
-    Args:
-        scores: Positive for canaries that look included, negative for others.
-        included: The coins.
-        part: Of the canaries that is guessed, in (0, 1].
-    """
-    flat = scores.ravel()
-    guesses = max(1, round(part * flat.size))
-    clearest = np.argsort(-np.abs(flat), kind="stable")[:guesses]
-    return guesses, int(((flat[clearest] > 0) == included.ravel()[clearest]).sum())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.training.memory import FORWARD_IMAGES
+
+_LOG_FLOOR = -30.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,30 @@ class Signals:
     def finite(self) -> bool:
         """True if the model gave a number for everything."""
         return bool(self.confidence.isfinite().all() and self.features.isfinite().all())
+
+
+def signals_of_outputs(answers: Float[np.ndarray, "n ..."], labels: np.ndarray) -> Signals:
+    """Signals of a network of which only outputs are known, whose posteriors take the place of features.
+
+    Args:
+        answers: Logits, logarithms of posteriors, or posteriors of each class (n, classes), or a loss of each
+            record (n), lower for a better fit. A loss −ln p that is nowhere negative gives the confidence
+            ln p/(1 − p), any other loss its negative.
+        labels: True classes, which may be anything with losses.
+    """
+    outputs = torch.from_numpy(answers).double()
+    if outputs.ndim == 1:
+        losses = outputs.clamp_min(torch.finfo(torch.float64).tiny)
+        confidence = -losses - torch.log(-torch.expm1(-losses)) if (outputs >= 0).all() else -outputs
+        outputs = torch.stack([confidence, torch.zeros_like(confidence)], dim=1)
+        labels = np.zeros(len(answers))
+    elif (outputs >= 0).all() and np.allclose(answers.sum(1), 1, atol=1e-3):
+        outputs = outputs.clamp_min(torch.finfo(torch.float32).tiny).log()
+    truth = torch.from_numpy(labels.astype(np.int64))
+    posteriors = outputs.log_softmax(1)
+    others = outputs.scatter(1, truth[:, None], -torch.inf).logsumexp(1)
+    confidence = outputs.gather(1, truth[:, None])[:, 0] - others
+    return Signals(posteriors, confidence, posteriors.clamp_min(_LOG_FLOOR), truth)
 
 
 class Queries:

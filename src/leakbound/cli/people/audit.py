@@ -1,11 +1,11 @@
-"""Command: what the attacks on a run demonstrate, compared with what its accountant allows."""
+"""Command: what attacks on a run, or on a network of one's own, demonstrate, compared with what is allowed."""
 
 import json
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,15 +23,111 @@ from leakbound.storage.tables import SCORES, read_record, read_table
 _COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", "attacker")
 
 
+_NETWORK = "For a network of your own"
+
+
+def _option(metavar: str, text: str) -> Any:
+    """Option of an audit of one's own network."""
+    return typer.Option(metavar=metavar, rich_help_panel=_NETWORK, help=text)
+
+
+_CheckpointOption = Annotated[
+    Path | None,
+    _option(
+        "FILE",
+        "The network: what load(path) of the script reads, or without a load, weights that torch.save wrote.",
+    ),
+]
+_ScriptOption = Annotated[
+    str | None,
+    _option(
+        "FILE:FUNCTION",
+        "Your Python file, which is executed with all your rights, and its function of (network, records, labels) "
+        "that gives logits of all classes or a loss of each record.",
+    ),
+]
+_MembersOption = Annotated[Path | None, _option("NPZ", "Records of the training: records, labels.")]
+_OthersOption = Annotated[
+    Path | None, _option("NPZ", "Records of the same distribution outside of the training: records, labels.")
+]
+_ReferencesOption = Annotated[
+    Path | None,
+    _option(
+        "NPZ",
+        "Outputs of two or more other networks for the same records: members, others, and as 0 or 1 what each was "
+        "trained on: inside_members, inside_others.",
+    ),
+]
+_CanariesOption = Annotated[
+    Path | None, _option("NPZ", "Canaries: records, labels, and included, 0 or 1 by a fair coin for each.")
+]
+_EpsilonOption = Annotated[float | None, _option("EPSILON", "Bound: epsilon of one record, at --delta.")]
+_DeltaOption = Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")]
+_NatsOption = Annotated[
+    float | None, _option("NATS", "Bound: nats that one use reveals about a record and its label.")
+]
+_UsesOption = Annotated[
+    int,
+    typer.Option(
+        min=1, max=10**9, rich_help_panel=_NETWORK, help="Uses of each record, which multiply --nats."
+    ),
+]
+_OutOption = Annotated[Path | None, _option("FILE", "Page to write, HTML. It must not exist.")]
+_SeedOption = Annotated[
+    int,
+    typer.Option(min=0, max=2**32 - 1, rich_help_panel=_NETWORK, help="Seed of halves and attack networks."),
+]
+
+
 def audit(
-    run: Annotated[str, typer.Argument(help="Name of the run, e.g. digits/lenet/natural-4/n300-b32.")],
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Name of a run of the workflow, e.g. digits/lenet/natural-4/n300-b32."),
+    ] = None,
     configfile: ConfigOption = Path("config/config.yaml"),
     confidence: Annotated[
         float, typer.Option(help="Confidence of each lower limit.", min=0.5, max=0.9999)
     ] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
+    checkpoint: _CheckpointOption = None,
+    script: _ScriptOption = None,
+    members: _MembersOption = None,
+    others: _OthersOption = None,
+    references: _ReferencesOption = None,
+    canaries: _CanariesOption = None,
+    epsilon: _EpsilonOption = None,
+    delta: _DeltaOption = None,
+    nats: _NatsOption = None,
+    uses: _UsesOption = 1,
+    out: _OutOption = None,
+    seed: _SeedOption = 0,
 ) -> None:
-    """Compare lower limits of a run's leakage with its bounds; exit with code 1 if a limit is above its bound."""
+    """Compare lower limits of a leakage with its bound, and exit with code 1 if a limit is above it.
+
+    Of a run of the workflow, RUN, from its attacks, or of a network of your own, from --checkpoint, --script,
+    --members and --others. The script is executed: call this with your own files only.
+    """
+    needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
+    more = (references, canaries, epsilon, delta, nats, out)
+    if run is not None:
+        if any(value is not None for value in (*needed.values(), *more)):
+            raise typer.BadParameter(
+                f"RUN = {run!r}: is a run of the workflow; for a network of your own leave it out"
+            )
+        _audit_run(run, configfile, confidence, as_json)
+    elif checkpoint is None or script is None or members is None or others is None:
+        missing = ", ".join(name for name, value in needed.items() if value is None)
+        raise typer.BadParameter(f"give a RUN of the workflow, or for a network of your own also {missing}")
+    else:
+        from leakbound.cli.people.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
+
+        bound = stated_bound(epsilon, delta, nats, uses)
+        files = NetworkFiles(checkpoint, script, members, others, references, canaries)
+        audit_checkpoint(files, bound, confidence, seed, out, as_json)
+
+
+def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:
+    """Compare what the attacks on a run demonstrate with what its accountant allows."""
     from leakbound.accounting.lower_limits import evidence
 
     table = job_list(reading.load(configfile)).table

@@ -1,0 +1,225 @@
+"""Lower limits of one network's leakage, from coins that decided which records it was trained on.
+
+Members and others come from one distribution, so that chance decides which record of a pair of both was used.
+Canaries were used by coins of their own. Whoever guesses such coins too often contradicts a bound, whatever
+the training was (:mod:`leakbound.accounting.one_run`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from leakbound.accounting.one_run import guess, one_run_epsilon, one_run_information
+
+Quantity = Literal["epsilon", "nats"]
+Source = Literal["pairs", "canaries"]
+DELTA = 1e-5
+"""δ of the limit of ε where no bound states one."""
+_PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 1.0)  # of the pairs, the clearest ones, whose coin is guessed
+_RANKS = (
+    (0.5, 1.0),
+    (0.5, 0.5),
+    (0.5, 0.1),
+    (0.0, 0.1),
+)  # rank above which canaries count as included, part guessed
+
+
+@dataclass(frozen=True)
+class StatedBound:
+    """Bound on the leakage that somebody states.
+
+    Attributes:
+        quantity: ``epsilon`` of adding or removing a record, or ``nats`` that all uses reveal about a record.
+        value: Above 0.
+        delta: δ of ε, in [0, 1).
+    """
+
+    quantity: Quantity
+    value: float
+    delta: float = DELTA
+
+    def __post_init__(self) -> None:
+        if not (0 < self.value < np.inf and 0 <= self.delta < 1):
+            raise ValueError(
+                f"{self.quantity} = {self.value:g}, delta = {self.delta:g}: give a finite bound above 0 and a delta in "
+                "[0, 1)"
+            )
+
+    def __str__(self) -> str:
+        more = f" at delta = {self.delta:g}" if self.quantity == "epsilon" else ""
+        return f"{self.quantity} = {self.value:g}{more}"
+
+
+@dataclass(frozen=True)
+class CoinLimit:
+    """Lower confidence limit from guessed coins.
+
+    Attributes:
+        source: ``pairs`` of a member and another record, or ``canaries``.
+        quantity: ``epsilon`` or ``nats``.
+        demonstrated: Limit.
+        reachable: Limit if all coins were guessed right: one network with so many shows no more.
+        coins: Number of pairs or canaries.
+        guesses: Number of coins that were guessed.
+        correct: Number of guesses that were right.
+        bound: Stated bound of this quantity, if any.
+    """
+
+    source: Source
+    quantity: Quantity
+    demonstrated: float
+    reachable: float
+    coins: int
+    guesses: int
+    correct: int
+    bound: float | None
+
+    @property
+    def contradicts(self) -> bool:
+        """True if more was demonstrated than the bound allows."""
+        return self.bound is not None and self.demonstrated > self.bound
+
+
+@dataclass(frozen=True)
+class CoinGuesses:
+    """Guesses of coins by scores, and the limits that they give.
+
+    Attributes:
+        bound: Bound that limits are held against, with their δ.
+        confidence: Probability, in (0, 1), at least, that no limit of a quantity is above the truth.
+    """
+
+    bound: StatedBound | None
+    confidence: float
+
+    def limits(
+        self,
+        training: Mapping[str, Sequence[np.ndarray]],
+        evaluated: Mapping[str, Sequence[np.ndarray]],
+        canaries: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> Iterator[CoinLimit]:
+        """Limits of ε and of nats from pairs, and of ε from canaries, with which the former shares its doubt.
+
+        Records are in random order, so that those of equal places are random pairs, whose coins decided which
+        of them is a member. The attacker, and how many coins it guesses, are those that show most on known
+        pairs. A coin replaces a record, and ε is that of adding or removing one.
+
+        Args:
+            training: Attacker to its scores of members and of others whose membership it knows, NaN for those
+                without one.
+            evaluated: The same for further records.
+            canaries: Scores in random order, higher means included, and coins.
+        """
+        doubts: dict[Quantity, float] = dict.fromkeys(("epsilon", "nats"), 1 - self.confidence)
+        if canaries is not None:
+            doubts["epsilon"] /= 2
+            yield self._canary_limit(*canaries, doubts["epsilon"])
+        for quantity, doubt in doubts.items():
+            guesses = partial(self._limit, "pairs", quantity, doubt)
+            tried = {
+                (name, part): guesses(_differences(*training[name]), part).demonstrated
+                for name, part in product(training, _PARTS)
+            }
+            name, part = max(tried, key=lambda choice: tried[choice])
+            yield guesses(_differences(*evaluated[name]), part)
+
+    def _canary_limit(
+        self, scores: Float[np.ndarray, " k"], included: Bool[np.ndarray, " k"], doubt: float
+    ) -> CoinLimit:
+        """Largest of four ways to guess, corrected for their choice, where equal scores are ranked by their places."""
+        ranks = (np.argsort(np.argsort(scores, kind="stable")) + 0.5) / len(scores)
+        limits = [
+            self._limit("canaries", "epsilon", doubt / len(_RANKS), ranks - low, part, included)
+            for low, part in _RANKS
+        ]
+        return max(limits, key=lambda limit: limit.demonstrated)
+
+    def _limit(
+        self,
+        source: Source,
+        quantity: Quantity,
+        doubt: float,
+        scores: Float[np.ndarray, " coins"],
+        part: float,
+        included: Bool[np.ndarray, " coins"] | None = None,
+    ) -> CoinLimit:
+        """Limit from guesses of the clearest coins, which for pairs all lie on the side of positive scores."""
+        total = len(scores)
+        guesses, correct = guess(scores, np.ones(total, bool) if included is None else included, part)
+        delta = DELTA if self.bound is None else self.bound.delta
+        stated = self.bound.value if self.bound is not None and self.bound.quantity == quantity else None
+        demonstrated = partial(_demonstrated, source, quantity, total, 1 - doubt, delta)
+        return CoinLimit(
+            source,
+            quantity,
+            demonstrated(guesses, correct),
+            demonstrated(total, total),
+            total,
+            guesses,
+            correct,
+            stated,
+        )
+
+
+@lru_cache(maxsize=4096)
+def _demonstrated(
+    source: Source,
+    quantity: Quantity,
+    coins: int,
+    confidence: float,
+    delta: float,
+    guesses: int,
+    correct: int,
+) -> float:
+    """Lower limit of a quantity."""
+    if quantity == "nats":
+        return one_run_information(coins, guesses, correct, confidence)
+    return one_run_epsilon(
+        coins, guesses, correct, delta, confidence, "pairs" if source == "pairs" else "add_remove"
+    )
+
+
+def verdict_on(bound: StatedBound | None, limits: Sequence[CoinLimit], confidence: float) -> str:
+    """Verdict of limits on a bound, in words, with what one network can show."""
+    held = [limit for limit in limits if limit.bound is not None]
+    if bound is None or not held:
+        return "no bound was given, so none is contradicted"
+    most = max(limit.demonstrated for limit in held)
+    reach = max(limit.reachable for limit in held)
+    outcome = "contradicted" if any(limit.contradicts for limit in held) else "not contradicted"
+    said = f"{bound} is {outcome} at confidence {confidence:g}: the lower limit is {most:.3g}"
+    if reach < bound.value:
+        said += f", and one network with so many records shows at most {reach:.3g} whatever it leaks"
+    return said
+
+
+def _differences(
+    members: Float[np.ndarray, " m"], others: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " pairs"]:
+    """Score of a member less that of another record, pair by pair, without pairs that have no score."""
+    pairs = min(len(members), len(others))
+    differences = members[:pairs] - others[:pairs]
+    return differences[np.isfinite(differences)]
+
+
+def check_coins(included: np.ndarray, canaries: int) -> None:
+    """Refuse bits of canaries that no fair coins can have given.
+
+    Raises:
+        ValueError: If there is not one for each canary, or far more or fewer than half are included.
+    """
+    if included.shape != (canaries,) or not np.isin(included, (0, 1)).all():
+        raise ValueError(
+            f"canaries: included of shape {included.shape}: a 0 or 1 for each of {canaries} is needed"
+        )
+    if stats.binomtest(int(included.sum()), canaries, 0.5).pvalue < 1e-4:
+        raise ValueError(
+            f"canaries: {int(included.sum())} of {canaries} are included, which fair coins do not give: include each "
+            "by a coin of its own"
+        )

@@ -1,0 +1,293 @@
+"""Audit of a network of one's own: its files, the function that scores its records, and a page on what it leaks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import numpy as np
+import typer
+
+from leakbound.cli.inputs import check_outputs
+from leakbound.cli.people import own_records
+from leakbound.cli.people.bars import counted
+from leakbound.cli.text_table import text_table
+
+if TYPE_CHECKING:
+    from leakbound.accounting.coin_limits import StatedBound
+    from leakbound.attacks.membership.audited_records import ReferenceScores
+    from leakbound.attacks.membership.network_audit import NetworkAudit
+
+_LIMITS = ("coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right")
+_MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more
+epsilon: of adding or removing one record; nats: about one record, a mean over trainings
+"""
+
+
+@dataclass(frozen=True)
+class NetworkFiles:
+    """Files of a network of one's own.
+
+    Attributes:
+        checkpoint: Weights, or whatever ``load`` of the script reads.
+        script: Script and function, ``my_score.py:score``.
+        members: Records and labels of the training, .npz.
+        others: Further records and labels, .npz.
+        references: Outputs of reference networks, .npz.
+        canaries: Records, labels and coins, .npz.
+    """
+
+    checkpoint: Path
+    script: str
+    members: Path
+    others: Path
+    references: Path | None
+    canaries: Path | None
+
+
+def stated_bound(
+    epsilon: float | None, delta: float | None, nats: float | None, uses: int
+) -> StatedBound | None:
+    """The bound that the options state.
+
+    Raises:
+        BadParameter: If they do not go together, or a number is out of range.
+    """
+    from leakbound.accounting.coin_limits import DELTA, StatedBound
+
+    if epsilon is not None and nats is not None:
+        raise typer.BadParameter(
+            "--epsilon and --nats: an audit holds limits against one bound; give one of them"
+        )
+    if epsilon is None and delta is not None:
+        raise typer.BadParameter(f"--delta {delta:g} belongs to --epsilon: give both")
+    if nats is None and uses != 1:
+        raise typer.BadParameter(f"--uses {uses} belongs to --nats: give both")
+    if epsilon is not None:
+        return StatedBound("epsilon", epsilon, DELTA if delta is None else delta)
+    return None if nats is None else StatedBound("nats", nats * uses)
+
+
+def audit_checkpoint(
+    files: NetworkFiles,
+    bound: StatedBound | None,
+    confidence: float,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Audit a network, write what was seen, and exit with code 1 if the bound is contradicted.
+
+    Raises:
+        BadParameter: If a file or the script cannot be used.
+    """
+    from leakbound import storage
+    from leakbound.attacks.membership.network_audit import audit_network
+
+    if out is not None:
+        check_outputs(out)
+        own_records.check_absent(out)
+    members, labels = _arrays("members", files.members, ("records", "labels"))
+    others, other_labels = _arrays("others", files.others, ("records", "labels"))
+    references = None if files.references is None else _references(files.references)
+    planted = None
+    if files.canaries is not None:
+        records, wrong, included = _arrays("canaries", files.canaries, ("records", "labels", "included"))
+        planted = records, wrong, included
+    with counted("scoring records", None) as each:
+        audit = audit_network(
+            _score(files, each),
+            (members, labels),
+            (others, other_labels),
+            references=references,
+            canaries=planted,
+            bound=bound,
+            confidence=confidence,
+            seed=seed,
+        )
+    facts = _facts(files, audit)
+    if out is not None:
+        from leakbound.figures.report.audit_page import audit_page
+
+        with own_records.not_replaced(out), storage.atomic(out, sealed=False, replace=False) as temporary:
+            temporary.write_text(audit_page(facts), encoding="utf-8")
+    for warning in audit.warnings:
+        sys.stderr.write(f"leakbound: warning: {warning}\n")
+    sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _text(facts, out))
+    if audit.contradicted:
+        raise typer.Exit(1)
+
+
+def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] = ()) -> list[Any]:
+    """Arrays of a file .npz by name, None for further ones that it does not hold.
+
+    Raises:
+        BadParameter: If it cannot be read or lacks one.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {name: file[name] for name in file.files} if hasattr(file, "files") else {}
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise typer.BadParameter(f"--{option} {path}: cannot be read as .npz: {error}") from error
+    if missing := [name for name in names if name not in held]:
+        raise typer.BadParameter(
+            f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(held) or 'no names'}): write it by "
+            f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
+        )
+    return [held.get(name) for name in (*names, *more)]
+
+
+def _references(path: Path) -> ReferenceScores:
+    """Outputs of reference networks."""
+    from leakbound.attacks.membership.audited_records import ReferenceScores
+
+    inside = ("inside_members", "inside_others")
+    return ReferenceScores(*_arrays("references", path, ("members", "others"), inside))
+
+
+def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.ndarray, np.ndarray], Any]:
+    """Function of the script on the network of the checkpoint, whose errors are shown with their lines.
+
+    Args:
+        files: Script and checkpoint.
+        each: Told how many records are about to be scored.
+
+    Raises:
+        BadParameter: If there is no such script, function or checkpoint.
+    """
+    file, _, name = files.script.rpartition(":")
+    if not (file and name.isidentifier()):
+        raise typer.BadParameter(f"--script {files.script}: give FILE:FUNCTION, e.g. my_score.py:score")
+    if not (Path(file).is_file() and file.endswith(".py")):
+        raise typer.BadParameter(f"--script {file}: there is no such Python file")
+    if not files.checkpoint.exists():
+        raise typer.BadParameter(f"--checkpoint {files.checkpoint}: there is no such file")
+    module = _module(Path(file))
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise typer.BadParameter(f"--script {file}: defines no function {name}(network, records, labels)")
+    network = _network(module, files.checkpoint)
+
+    def score(records: np.ndarray, labels: np.ndarray) -> Any:
+        """Outputs for some records."""
+        each(len(records))
+        with _shown(f"--script {files.script}: failed on {len(records)} records"):
+            return function(network, records, labels)
+
+    return score
+
+
+def _module(path: Path) -> ModuleType:
+    """Run a script as a module that finds its neighbours, like a script that Python is called with."""
+    name = f"audited_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise typer.BadParameter(f"--script {path}: is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.absolute().parent))
+    with _shown(f"--script {path}: failed"):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _network(module: ModuleType, checkpoint: Path) -> Any:
+    """Result of the script's function ``load`` for a checkpoint, or the weights in it.
+
+    Raises:
+        BadParameter: If it holds more than weights, and the script defines no ``load``.
+    """
+    if callable(load := getattr(module, "load", None)):
+        with _shown(f"--checkpoint {checkpoint}: load of the script failed"):
+            return load(checkpoint)
+    import torch
+
+    try:
+        return torch.load(checkpoint, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
+        raise typer.BadParameter(
+            f"--checkpoint {checkpoint}: is no file of weights alone: define load(path) in the script, which gives the "
+            "network"
+        ) from error
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[None]:
+    """Show the lines of an error of the user's code, and end with one sentence.
+
+    Raises:
+        BadParameter: If it fails.
+    """
+    try:
+        yield
+    except Exception as error:
+        traceback.print_exc()
+        raise typer.BadParameter(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _facts(files: NetworkFiles, audit: NetworkAudit) -> dict[str, Any]:
+    """Plain values of an audit, for JSON and for the page."""
+    best = audit.choices[None]
+    measures = [_measure("AUC", best, 0.5, audit.areas[best])]
+    measures += [
+        _measure(f"TPR at {100 * rate:g} % FPR", audit.choices[rate], rate, interval, audit.needed[rate])
+        for rate, interval in audit.rates.items()
+    ]
+    if audit.blind is not None:
+        measures.append(_measure("AUC without the network", "ridge classifier", 0.5, audit.blind))
+    return {
+        "checkpoint": str(files.checkpoint),
+        "script": files.script,
+        **audit.counts,
+        "attackers": {name: asdict(area) for name, area in audit.areas.items()},
+        "measures": measures,
+        "limits": [asdict(limit) | {"contradicts": limit.contradicts} for limit in audit.limits],
+        "bound": None if audit.bound is None else asdict(audit.bound),
+        "confidence": audit.confidence,
+        "verdict": audit.verdict,
+        "contradicted": audit.contradicted,
+        "warnings": list(audit.warnings),
+        "curve": [rates.tolist() for rates in audit.curve],
+    }
+
+
+def _measure(
+    name: str, attacker: str, guessing: float, interval: Any, needed: int | None = None
+) -> dict[str, Any]:
+    """One measured value with its interval, or the number of others that it needs."""
+    shown = {"value": None, "low": None, "high": None} if interval is None else asdict(interval)
+    return {"measure": name, "attacker": attacker, "guessing": guessing, **shown, "others_needed": needed}
+
+
+def _text(facts: Mapping[str, Any], out: Path | None) -> str:
+    """The facts for people."""
+    cells = [["measure", "value", "95 % interval", "guessing", "attacker"]]
+    for row in facts["measures"]:
+        value = f"{row['value']:.3f}" if row["value"] is not None else f"needs {row['others_needed']} others"
+        interval = "" if row["value"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+        cells.append([row["measure"], value, interval, f"{row['guessing']:g}", row["attacker"]])
+    limits = [list(_LIMITS)]
+    for limit in facts["limits"]:
+        bound = "-" if limit["bound"] is None else f"{limit['bound']:g}"
+        numbers = [f"{limit['demonstrated']:.3g}", bound, f"{limit['reachable']:.3g}"]
+        counts = [f"{limit[name]}" for name in ("coins", "guesses", "correct")]
+        limits.append([limit["source"], limit["quantity"], *numbers, *counts])
+    lines = [
+        f"{facts['members']} members, {facts['others']} others; evaluated on {facts['evaluated_members']} and "
+        f"{facts['evaluated_others']}, which no attacker was chosen on",
+        text_table(cells, left=5),
+        text_table(limits, left=2) + _MEANING,
+        facts["verdict"],
+        *([] if out is None else [f"{out}: {out.stat().st_size / 1e3:.0f} kB"]),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,60 @@
+"""One offline page on what a network of one's own leaks about the membership of its records."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from leakbound.accounting.risk import membership_bound
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_SIDE = 360.0  # of the picture, within its axes
+_FINE = 60  # points of a line on logarithmic axes
+
+
+def audit_page(facts: Mapping[str, Any]) -> str:
+    """The page as HTML that asks for no other file.
+
+    Args:
+        facts: Plain values as ``leakbound audit --checkpoint ... --json`` writes them.
+    """
+    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
+    decades = max(1, math.ceil(math.log10(max(facts["evaluated_members"], facts["evaluated_others"]))))
+    return environment.get_template("audit.html").render(
+        facts=facts,
+        symbols={"contradicted": "✗"},
+        side=_SIDE,
+        ticks=[(_SIDE * (1 - power / decades), f"{10.0**-power:g}") for power in range(decades + 1)],
+        lines=[(name, style, _path(points, decades)) for name, style, points in _lines(facts, decades)],
+    )
+
+
+def _lines(facts: Mapping[str, Any], decades: int) -> Iterator[tuple[str, str, Sequence[Sequence[float]]]]:
+    """Name, style and rates of each line: the attacker's, guessing, and the most that bound and limit allow."""
+    yield "strongest attacker", "curve", facts["curve"]
+    rates = [10 ** (-decades * (1 - step / _FINE)) for step in range(_FINE + 1)]
+    yield "guessing", "chance", (rates, rates)
+    bound = facts["bound"]
+    if bound is None:
+        return
+    if bound["quantity"] == "nats":
+        advantage = membership_bound(bound["value"])[0]
+        yield "bound", "bound", (rates, [min(1.0, rate + advantage) for rate in rates])
+        return
+    # Members are compared with other records, not with their absence: a removal and an addition.
+    factor = math.exp(min(bound["value"], 300.0))
+    most = [min(1.0, factor**2 * rate + (1 + factor) * bound["delta"]) for rate in rates]
+    yield "bound", "bound", (rates, most)
+
+
+def _path(rates: Sequence[Sequence[float]], decades: int) -> str:
+    """Points of a line, SVG, with both axes logarithmic and cut at their lower ends."""
+
+    def place(rate: float) -> float:
+        return _SIDE * max(0.0, 1 + math.log10(max(rate, 1e-300)) / decades)
+
+    return " ".join(
+        f"{place(false):.1f},{_SIDE - place(true):.1f}" for false, true in zip(*rates, strict=True)
+    )

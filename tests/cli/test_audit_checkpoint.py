@@ -1,0 +1,115 @@
+"""`leakbound audit --checkpoint`: the example of the page, its JSON, and what is refused before anything is written."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calling import called, files_in
+
+EXAMPLE = Path(__file__).parents[2] / "examples/audit/digits.py"
+SCORE = """
+import numpy as np
+from neighbour import SHIFT
+
+def score(network, records, labels):
+    return np.abs(records.mean(1) - float(network["weight"])) + SHIFT
+
+def broken(network, records, labels):
+    raise KeyError("no such layer")
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> Path:
+    """Weights, a script with a neighbour, and random records."""
+    monkeypatch.chdir(tmp_path)
+    Path("neighbour.py").write_text("SHIFT = 1.0\n")
+    Path("my_score.py").write_text(SCORE)
+    torch.save({"weight": torch.tensor(0.5)}, "net.pt")
+    draw = np.random.default_rng(0)
+    for name in ("members", "others"):
+        np.savez(f"{name}.npz", records=draw.normal(size=(40, 4)).astype(np.float32), labels=np.zeros(40, int))
+    return tmp_path
+
+
+def audit(*options, **changed):
+    given = {"checkpoint": "net.pt", "script": "my_score.py:score", "members": "members.npz", "others": "others.npz"}
+    words = [word for name, value in (given | changed).items() if value for word in (f"--{name}", value)]
+    return called("audit", *words, *options)
+
+
+def test_the_example_contradicts_an_epsilon_and_writes_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLE))["main"](["audited", "--members", "300"])
+    parts = {name: f"audited/{name}.npz" for name in ("members", "others")}
+    network = {"checkpoint": "audited/network.pt", "script": f"{EXAMPLE}:score"}
+    result = audit("--epsilon", "0.5", "--json", "--out", "audit.html", **network, **parts)
+    assert result.code == 1, result.err
+    facts = json.loads(result.out)
+    assert facts["measures"][0]["low"] > 0.6
+    assert facts["limits"][0]["demonstrated"] > 0.5
+    assert (facts["limits"][0]["bound"], facts["contradicted"]) == (0.5, True)
+    page = Path("audit.html").read_text(encoding="utf-8")
+    assert "Epsilon = 0.5 at delta = 1e-05 is contradicted at confidence 0.95" in page
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    lines = re.findall(r'<polyline class="(\w+)" points="([^"]+)"', page)
+    assert [name for name, _ in lines] == ["curve", "chance", "bound"]
+    places = np.array([[float(place) for place in pair.split(",")] for _, points in lines for pair in points.split()])
+    assert (places >= 0).all()
+    assert (places <= 360).all()
+
+
+def test_weights_go_to_the_script_and_a_table_is_shown(files):
+    result = audit("--nats", "60", "--uses", "10")
+    assert result.code == 0, result.err
+    assert "40 members, 40 others; evaluated on 20 and 20" in result.out
+    assert re.search(r"TPR at 0.1 % FPR +needs 1020 others", result.out)
+    assert "nats = 600 is not contradicted at confidence 0.95: the lower limit is 0, and one network" in result.out
+    assert not list(files.glob("*.html"))
+
+
+REFUSED = {
+    "no records": ({"members": None}, "for a network of your own also --members"),
+    "no script": ({"script": "other.py:score"}, "--script other.py: there is no such Python file"),
+    "no function": ({"script": "my_score.py:scores"}, "defines no function scores(network, records, labels)"),
+    "no name": ({"script": "my_score.py"}, "give FILE:FUNCTION, e.g. my_score.py:score"),
+    "no checkpoint": ({"checkpoint": "other.pt"}, "--checkpoint other.pt: there is no such file"),
+    "no weights": ({"checkpoint": "my_score.py"}, "is no file of weights alone: define load(path) in the script"),
+    "no npz": ({"members": "net.pt"}, "--members net.pt: lacks records, labels"),
+    "no array": ({"others": "my_score.py"}, "--others my_score.py: cannot be read as .npz"),
+    "twice": ({"others": "members.npz"}, "others: 40 of 40 are exact copies of members"),
+    "lacks": ({"canaries": "members.npz"}, "--canaries members.npz: lacks included (it holds records, labels)"),
+    "two bounds": ({"epsilon": "1", "nats": "1"}, "an audit holds limits against one bound"),
+    "delta alone": ({"delta": "1e-5"}, "--delta 1e-05 belongs to --epsilon"),
+    "uses alone": ({"uses": "3"}, "--uses 3 belongs to --nats"),
+    "below": ({"epsilon": "-1"}, "epsilon = -1, delta = 1e-05: give a finite bound above 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_audited_is_refused_before_anything_is_written(files, name):
+    changed, message = REFUSED[name]
+    before = set(files_in(files))
+    result = audit("--out", "page.html", **changed)
+    assert result.code == 2, result.out
+    assert message in result.message
+    assert "Traceback" not in result.err
+    assert {name for name in set(files_in(files)) - before if "__pycache__" not in name} == set()
+
+
+def test_an_error_of_the_script_is_shown_with_its_line(files):
+    result = audit(script="my_score.py:broken")
+    assert result.code == 2
+    assert 'raise KeyError("no such layer")' in result.err
+    assert "--script my_score.py:broken: failed on 40 records: KeyError: 'no such layer'" in result.message
+
+
+def test_a_run_and_a_network_do_not_go_together(files):
+    result = called("audit", "digits/lenet/none/n0-b1", "--checkpoint", "net.pt")
+    assert result.code == 2
+    assert "is a run of the workflow; for a network of your own leave it out" in result.message
