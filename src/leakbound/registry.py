@@ -117,7 +117,7 @@ def load_attribute(path: str, what: str) -> Any:
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """Sentence for a module that cannot be found, with the extra of this package that installs it, if one does."""
+    """Sentence for a module that cannot be found, and what to do: the extra that installs it, or where it has to be."""
     module = (error.name or "").partition(".")[0]
     try:
         needs = requires("leakbound") or []
@@ -127,7 +127,7 @@ def missing(error: ModuleNotFoundError) -> str:
         extra = re.search(r'extra == "([\w-]+)"', need)
         if extra and re.split(r"[^\w.-]", need, maxsplit=1)[0].replace("-", "_").lower() == module:
             return f"{module} is not installed: pip install 'leakbound[{extra[1]}]'"
-    return str(error)
+    return f"{error}; put the folder that holds it on PYTHONPATH, or install it"
 
 
 @cache

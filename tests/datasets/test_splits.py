@@ -11,6 +11,7 @@ from images import gathered, repooled
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
 from leakbound.datasets.splits import draw, stratified_order
+from leakbound.registry import DATASETS
 from leakbound.storage import read_arrays, write_arrays
 
 SMALL = DatasetConfig(members=40, validation=20, pool=120, test=60, aux=50)
@@ -237,3 +238,30 @@ def test_stored_pool_that_the_drawing_does_not_fit_is_refused(change, draws):
 def test_digits_refuse_settings_that_mean_nothing_to_them(setting, word):
     with pytest.raises(DatasetError, match=f"datasets.digits.{word} = "):
         prepare("digits", DatasetConfig(**setting), 0)
+
+
+GREY = np.random.default_rng(0).uniform(0, 255, (300, 8, 8, 1))
+
+
+@pytest.mark.parametrize(
+    ("pixels", "labels", "says"),
+    [
+        (GREY[..., 0], np.arange(300) % 2, r"shape \(1, 8, 8\); pixels have the shape \(k, height, width, colors\)"),
+        (np.moveaxis(GREY, -1, 1), np.arange(300) % 2, r"shape \(1, 1, 8, 8\); .* 1 or 3 colors"),
+        (GREY / 255, np.arange(300) % 2, "no pixel is above 1, .* 0 to 255"),
+        (GREY - 100, np.arange(300) % 2, "numbers from 0 to 255"),
+        (np.where(GREY > 1, GREY, np.nan), np.arange(300) % 2, "numbers from 0 to 255"),
+        (GREY, np.arange(300) % 2 + 1, "row 1: column 'label' holds label 2, allowed is 0 to 1"),
+    ],
+)
+def test_what_a_reader_returns_is_checked_before_anything_is_made_of_it(pixels, labels, says, monkeypatch):
+    records = Records("made up", labels, lambda rows: pixels[rows])
+    monkeypatch.setitem(DATASETS._entries, "made_up", lambda *_: RawDataset(("a", "b"), records, None))
+    with pytest.raises(DatasetError, match=f"made up: .*{says}"):
+        prepare("made_up", DatasetConfig(members=40, test=60, aux=50, side=8), seed=0)
+
+
+def test_a_reader_returns_a_raw_dataset(monkeypatch):
+    monkeypatch.setitem(DATASETS._entries, "made_up", lambda *_: GREY)
+    with pytest.raises(DatasetError, match="its reader returned a ndarray, no leakbound"):
+        prepare("made_up", SMALL, seed=0)

@@ -20,7 +20,7 @@ from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report.opening import pictures, sentences
-from leakbound.figures.report.overview import category, families, levels
+from leakbound.figures.report.overview import category, datasets, families, levels
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
 from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
 from verdicts import evaluate
@@ -355,9 +355,9 @@ def test_categories_and_levels_are_words(catalogue):
 def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study):
     shown, other = catalogue["fig15"], catalogue["fig09"]
     rows = select(study, shown.select)
-    kept = Kept("small", "../results/reference/small", rows, evaluate(shown, study, alpha=0.05))
+    kept = Kept("small", "../results/reference/photos", rows, evaluate(shown, study, alpha=0.05))
     text = figures_page([other, shown], {"tan2024/fig15": kept})
-    assert f"![{shown.title}](../results/reference/small/figures/tan2024/fig15.png)" in text
+    assert f"![{shown.title}](../results/reference/photos/figures/tan2024/fig15.png)" in text
     assert shown.claims[0].text in text
     assert "natural 1, 4, 16" in text
     assert "Replicas: 3" in text
@@ -378,3 +378,13 @@ def test_scoreboard_of_the_readme_is_replaced_between_its_markers(report):
     with pytest.raises(ValueError, match="end of scoreboard"):
         readme_scoreboard(readme.replace("end of", "end"), "quick", report.claims)
     assert reference_of_readme("# x\n") is None
+
+
+def test_size_of_a_pool_is_stated_only_where_it_is_known():
+    held = {
+        "digits": DatasetConfig(members=100, test=300, aux=500),
+        "own": DatasetConfig(reader="parquet", members=100),
+        "sized": DatasetConfig(reader="parquet", members=100, pool=400),
+    }
+    drawn = [line[1] for line in datasets(reading.quick().model_copy(update={"datasets": held}), {})]
+    assert [text.partition("validation")[2] for text in drawn] == [", of 997", "", ", of 400"]

@@ -60,6 +60,40 @@ def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, 
     torch.testing.assert_close(F.cosine_similarity(sent, plain), torch.ones(4))
 
 
+class LaplaceStep(ClientStep):
+    """A step from outside whose images have noise, but which does not say for which use it is drawn."""
+
+    def released(self, images, source):
+        uniform = source.uniform(images.numel()).view(images.shape) - 0.5
+        return images - self.level * uniform.sign() * (1 - 2 * uniform.abs()).log().float()
+
+
+class Laplace(Defense):
+    mechanism: Literal["laplace"] = "laplace"
+
+
+def test_noise_that_all_networks_would_share_is_refused(digits):
+    step = LaplaceStep(Laplace(), 0.1)
+    images = torch.from_numpy(digits.pool.images[:4])
+    sources = [SecureNoise(), SecureNoise()]
+    with pytest.raises(ValueError, match="laplace: released is called once for all networks"):
+        step.inputs(images, torch.arange(4).view(2, 2), sources)
+
+
+class PeakStep(ClientStep):
+    """A step from outside that scales each tensor by its largest value, without a thought of other clients."""
+
+    def disguised(self, gradients, source):
+        return [gradient / gradient.abs().amax() for gradient in gradients]
+
+
+def test_uploads_of_a_step_from_outside_do_not_depend_on_what_else_is_attacked(digits):
+    images, labels = torch.from_numpy(digits.pool.images[:3, None]), torch.from_numpy(digits.pool.labels[:3, None])
+    sent = PeakStep(Undefended(), None).upload(network(), images, labels, torch.Generator())
+    for gradient in sent.gradients.values():
+        assert gradient.flatten(1).abs().amax(1).tolist() == [1.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
     images = torch.from_numpy(digits.pool.images[: 2 * size]).unflatten(0, (2, size))

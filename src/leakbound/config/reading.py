@@ -91,7 +91,7 @@ def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterat
         if field.description and explain:
             yield f"{pad}# {' '.join(field.description.split())}"
         if isinstance(value, BaseModel):
-            yield f"{pad}{name}:"
+            yield f"{pad}{name}:{'' if type(value).model_fields else ' {}'}"
             yield from _section_lines(value, f"{pad}  ", explained)
         else:
             plain = section.model_dump(

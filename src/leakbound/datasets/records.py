@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
+from leakbound.config.data import MOST_COLORS
 from leakbound.config.messages import shown
 
 
@@ -97,7 +98,7 @@ def checked_labels(
         row = int(np.argmax(wrong))
         raise DatasetError(
             f"{origin}: row {row}: column {column!r} holds label {labels[row]}, allowed is {allowed}. "
-            "Correct the label or the class names in the file's schema."
+            "Correct the label or the names of the classes."
         )
     if classes is None:
         missing = np.setdiff1d(np.arange(min(labels.max() + 1, len(labels) + 1)), labels)
@@ -107,6 +108,28 @@ def checked_labels(
                 "labels without class names must be 0, 1, … without gaps. Name another column as label."
             )
     return labels
+
+
+def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k height width colors"]:
+    """Pixels as a reader decoded them, after a look at their shape and at every value.
+
+    Args:
+        pixels: What :attr:`Records.decode` returned, of any shape.
+        origin: Where they come from, for messages.
+
+    Raises:
+        DatasetError: If they are no images of one color or three, or a value is not in 0 to 255.
+    """
+    if pixels.ndim != 4 or pixels.shape[3] not in (1, MOST_COLORS):
+        raise DatasetError(
+            f"{origin}: decode returned an array of shape {pixels.shape}; pixels have the shape (k, height, width, "
+            f"colors) with 1 or {MOST_COLORS} colors."
+        )
+    if not (pixels.min() >= 0 and pixels.max() <= 255):  # false of NaN, too
+        raise DatasetError(
+            f"{origin}: pixels are between {pixels.min()} and {pixels.max()}; they are numbers from 0 to 255."
+        )
+    return pixels
 
 
 def check_alike(shape: tuple[int, ...], place: str, first: tuple[int, ...], first_place: str) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
-from leakbound.datasets.records import DatasetError, RawDataset, Records
+from leakbound.datasets.records import DatasetError, RawDataset, Records, checked_labels, checked_pixels
 from leakbound.randomness.seeding import derive_seed, numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
@@ -263,12 +263,18 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     """
     from leakbound.datasets.pixels import resized
 
-    raw: RawDataset = DATASETS.get(config.reader or name)(name, config)
+    raw = DATASETS.get(config.reader or name)(name, config)
+    if not isinstance(raw, RawDataset):
+        raise DatasetError(
+            f"datasets.{name}: its reader returned a {type(raw).__name__}, no leakbound.datasets.records.RawDataset"
+        )
+    for records in filter(None, (raw.train, raw.test)):
+        checked_labels(records.labels, classes=len(raw.classes), column="label", origin=records.origin)
     drawn = draw(name, raw, config, seed, stratified=stratified)
     held = raw.test if raw.test is not None else raw.train
 
     def split(records: Records, rows: np.ndarray) -> Split:
-        first = records.decode(rows[:1]).shape[1:]
+        first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]
         side = config.side
         size = side * side * first[2]
         limits.check_limit(
@@ -277,8 +283,11 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
         for start in range(0, len(rows), step):
-            images[start : start + step] = resized(
-                records.like(int(rows[0]), rows[start : start + step]), side
+            decoded = records.like(int(rows[0]), rows[start : start + step])
+            images[start : start + step] = resized(checked_pixels(decoded, records.origin), side)
+        if -1 < images.max() < 1.01 / 127.5 - 1:
+            raise DatasetError(
+                f"{records.origin}: no pixel is above 1, but they are on the scale 0 to 255. Multiply them by 255."
             )
         return Split(images, records.labels[rows])
 

@@ -223,8 +223,21 @@ def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]
     return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
-def axis_label(quantity: str) -> str:
-    """Find the axis label of a metric or column, with its unit."""
+def axis_label(quantity: str, defenses: Iterable[str] = ()) -> str:
+    """Find the axis label of a metric or column, with its unit.
+
+    Args:
+        quantity: Metric or column.
+        defenses: Those whose levels lie along the axis. If all are known channels, the label is a capacity.
+
+    Example:
+        >>> axis_label("level", ["natural"]), axis_label("level", ["gradient_compression"])
+        ('capacity per use κ (nats)', 'level of gradient compression')
+    """
+    known = default_defenses()
+    names = {*defenses}
+    if quantity == "level" and not all(name in known and known[name].channel for name in names):
+        return f"level of {look(names.pop()).label}" if len(names) == 1 else "level"
     return _AXIS_LABELS.get(quantity, quantity.replace("_", " "))
 
 

@@ -100,7 +100,16 @@ class ClientStep:
         return images
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """Members, ``rows`` of the images, as the networks of a stack see them; each has a source of noise."""
+        """Members, ``rows`` of the images, as the networks of a stack see them; each has a source of noise.
+
+        Raises:
+            ValueError: If :meth:`released` draws noise, which all uses and all networks would share.
+        """
+        if self.defense.draws_noise and type(self).released is not ClientStep.released:
+            raise ValueError(
+                f"{self.defense.mechanism}: released is called once for all networks and uses. State "
+                "draws_noise = False if it draws nothing, else override inputs too"
+            )
         return Inputs(self.released(images, sources[0]), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
@@ -112,7 +121,10 @@ class ClientStep:
         return self.disguised([total / size for total in sums], source)
 
     def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
-        """Averaged gradients (n, ...), one tensor for each parameter, as they are uploaded."""
+        """Averaged gradients (n, ...), one tensor for each parameter, as they are uploaded.
+
+        Training and attacks give n = 1, one after another, to a method that is not marked :func:`row_by_row`.
+        """
         return gradients
 
     def noise_std(self, size: int) -> float:
@@ -141,7 +153,10 @@ class ClientStep:
         source = as_source(source)
         released = self.released(images, source)
         sums = self._summed(model, released, labels)
-        sent = self.averaged(list(sums.values()), labels.shape[1], source)
+        together = type(self).disguised is ClientStep.disguised or hasattr(self.disguised, "row_by_row")
+        rows = zip(*(total.split(len(total) if together else 1) for total in sums.values()), strict=True)
+        uploads = [self.averaged(list(row), labels.shape[1], source) for row in rows]
+        sent = [torch.cat(parts) for parts in zip(*uploads, strict=True)]
         return Upload(released.mean(1), dict(zip(sums, sent, strict=True)))
 
     def _summed(

@@ -110,7 +110,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         bare(axes)
         if titled:
             axes.set_title(title, pad=2.5)
-    grid[-1].set_xlabel(style.axis_label("level"))
+    grid[-1].set_xlabel(style.axis_label("level", names))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
     extend = scale.extend(beside)
     shape: dict[str, Any] = {"aspect": 10 + 4 * len(settings), "pad": 0.02, "extend": extend}

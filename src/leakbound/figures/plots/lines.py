@@ -123,9 +123,8 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     for panel in made.shown:
         placed = lines if made.axes.shape[0] == 1 and options.share_y else panel.of(lines)
         _ticks(made.figure, panel.axes, placed[options.x], names, options)
-    made.label(
-        options.x_label or style.axis_label(options.x), options.y_label or style.axis_label(metric_of(lines))
-    )
+    x_label = options.x_label or style.axis_label(options.x, lines.get("defense", ()))
+    made.label(x_label, options.y_label or style.axis_label(metric_of(lines)))
     _name_lines(made, lines, series, ends, controls, options)
     return made.figure
 
@@ -160,7 +159,7 @@ def _side_by_side(
     import pandas as pd
 
     level = names.get(0.0) or f"{lines[options.x].iloc[0]:g}"
-    label = f"{options.x_label or style.axis_label(options.x)}: {level}"
+    label = f"{options.x_label or style.axis_label(options.x, lines.get('defense', ()))}: {level}"
     wrapped = [textwrap.fill(member.look.label, _NAME, break_long_words=False) for member in series]
     placed = [member.of(lines).assign(**{options.x: float(place)}) for place, member in enumerate(series)]
     named = {float(place): name for place, name in enumerate(wrapped)}

@@ -26,7 +26,7 @@ class JobCost:
 
 
 def job_cost(job: Job, costs: UnitCosts) -> JobCost:
-    """JobCost the cost of a job from measured times of the elementary work in it."""
+    """Estimate the cost of a job from measured times of the elementary work in it."""
     cpu = costs.start(job.step)
     gpu: float | None = 0.0
     disk = 0.0

@@ -74,8 +74,10 @@ class UnitCosts:
         if value is not None:
             return value
         if model in ("", _REFERENCE):
+            line = f"cpu,{unit},{model},{colors or ''},1,SECONDS,SOURCE"
             raise ValueError(
-                f"the table of costs has no {unit}{f' of {model}' if model else ''}: add it, see --table"
+                f"the table of costs has no {unit}{f' of {model}' if model else ''}: "
+                f"give a copy of {PACKAGED} with the line {line} as --table"
             )
         plain = self._measured(_PLAIN, model, colors)
         if plain is None:
