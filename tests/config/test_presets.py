@@ -8,6 +8,7 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack, AttackConfig
 from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
+from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import ATTACKS, MECHANISMS
@@ -52,6 +53,20 @@ def mistakes_of(**changes) -> str:
 
 def test_generated_default_reads_back_as_itself():
     assert reading.check(PLAIN, "generated") == reading.quick()
+
+
+class Bare(Settings):
+    """An attack that has no setting."""
+
+
+class Written(Config):
+    """A configuration with it."""
+
+    bare: Bare = Bare()
+
+
+def test_section_without_a_setting_is_written_as_one_without_values():
+    assert yaml.safe_load(reading.as_yaml(Written.model_construct(**dict(reading.quick()))))["bare"] == {}
 
 
 def test_committed_default_and_schema_are_what_the_models_say():

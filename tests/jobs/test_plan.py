@@ -159,7 +159,10 @@ def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_no
     attacks = QUICK.attacks.model_copy(update={"custom": {"guess": Guess()}})
     plugins = QUICK.plugins.model_copy(update={"attacks": {"guess": "somewhere:Guess"}})
     config = QUICK.model_copy(update={"studies": studies, "attacks": attacks, "plugins": plugins})
-    with pytest.raises(ValueError, match="the table of costs has no attack_guess: add it, see --table"):
+    line = "cpu,attack_guess,,,1,SECONDS,SOURCE"
+    with pytest.raises(
+        ValueError, match=rf"no attack_guess: give a copy of .*costs\.csv with the line {line} as --table"
+    ):
         estimates(config)
     row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
     found = [one for one in estimates(config, rows=[*ROWS, row]) if one.job.step == "attack"]

@@ -1,6 +1,7 @@
 """Rows of figures that need no training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from leakbound import storage
@@ -9,7 +10,11 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
+
+_PRODUCTS = {"covariance_leak": 70, "personalized_cost": 12, "shapes": 13}
+"""Time on CIFAR-10 in products of its covariance with itself; of the first for each replica."""
 
 
 class IllustrateSettings(JobSettings):
@@ -37,7 +42,15 @@ def jobs(table: RunTable) -> Iterator[Job]:
             # Some compare all built-in shapes, whether levels lists them or not.
             uses={"illustrations": [name], "shapes": ["natural", *settings.levels]},
             purpose="figures",
+            work=partial(_work, table, name, settings),
         )
+
+
+def _work(table: RunTable, name: str, settings: IllustrationConfig) -> Iterable[Work]:
+    """Decompositions of covariances, counted as products; little without a dataset."""
+    if settings.dataset is not None:
+        products = _PRODUCTS.get(name, 1) * (settings.replicas if name == "covariance_leak" else 1)
+        yield Work("product", products * table.size(settings.dataset).pixels ** 3)
 
 
 def illustrate(
