@@ -179,13 +179,13 @@ def test_pages_of_the_repository_show_what_is_kept():
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
-    for name in ("config", "results/reference/small/figures/beyond"):
+    for name in ("config", "results/reference/photos/figures/beyond"):
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("claims.parquet", "provenance.json"):
-        shutil.copy(ROOT / "results/reference/small" / name, tmp_path / "results/reference/small")
-    (tmp_path / "README.md").write_text("<!-- scoreboard of small -->\n<!-- end of scoreboard -->\n")
+        shutil.copy(ROOT / "results/reference/photos" / name, tmp_path / "results/reference/photos")
+    (tmp_path / "README.md").write_text("<!-- scoreboard of photos -->\n<!-- end of scoreboard -->\n")
     assert call("figures", "--check", "--folder", tmp_path)[0] == 1
     assert call("figures", "--folder", tmp_path)[0] == 0
     assert call("figures", "--check", "--folder", tmp_path)[0] == 0
     assert "| Tan et al. 2024 |" in (tmp_path / "README.md").read_text()
-    assert "(../results/reference/small/figures/beyond/shapes.png)" in (tmp_path / "docs/figures.md").read_text()
+    assert "(../results/reference/photos/figures/beyond/shapes.png)" in (tmp_path / "docs/figures.md").read_text()

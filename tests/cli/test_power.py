@@ -72,9 +72,9 @@ def finish(root: str, spread: float) -> None:
 
 
 def test_power_is_that_of_the_spread_between_blocks_and_the_planned_replicas(folder):
-    finish("results/reference/small", 0.3)
+    finish("results/reference/photos", 0.3)
     text = planned()
-    assert "with the spread between the blocks of results/reference/small" in text
+    assert "with the spread between the blocks of results/reference/photos" in text
     line = re.search(r"above .*", text).group().split()
     expected = Design("beyond", 0.25, (0.3,), (), 0, 0.05 / 2)
     assert line[1:] == [
@@ -94,7 +94,7 @@ def test_power_is_that_of_the_spread_between_blocks_and_the_planned_replicas(fol
 
 
 def test_own_results_come_before_the_reference_and_others_by_name(folder):
-    finish("results/reference/small", 0.3)
+    finish("results/reference/photos", 0.3)
     finish("results/planned", 0.6)
     finish("elsewhere", 0.9)
     assert re.search(r"of results/planned\n(?s:.*)above +0.25 accuracy +0.6 ", planned())

@@ -17,7 +17,7 @@ from leakbound.jobs.table import RunTable, rows_file
 if TYPE_CHECKING:
     from leakbound.claims.design import Design
 
-REFERENCE = Path("results/reference/small")
+REFERENCE = Path("results/reference/photos")
 """Results whose spreads are taken where a configuration has no results."""
 _COLUMNS = ("claim", "delta", "std", "blocks", "power at 2 delta", "at delta", "replicas for .8")
 _UNKNOWN = "–"
@@ -121,7 +121,7 @@ def _design(
     rows = storage.read_rows(path, sealed=False)
     try:
         found = measured(figure, claim, rows)
-    except SelectionError:  # e.g. kept results of an earlier protocol
+    except SelectionError:  # e.g. results of other levels
         return None
     design = promised(found, claim.smallest_effect(), level) if isinstance(found, Blocks) else None
     return design if design and not any(map(math.isnan, design.spreads)) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from leakbound.figures.report.pages import Kept
 
 _KEPT = Path("results/reference")
+_BLOCK = ["dataset", "model", "replica"]
 
 
 def reference(
@@ -108,12 +108,11 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
     )
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if preset := reference_of_readme(readme):
-        claims, _ = _claims(folder / _KEPT / preset)
-        yield folder / "README.md", readme_scoreboard(readme, preset, claims)
+        yield folder / "README.md", readme_scoreboard(readme, preset, _claims(folder / _KEPT / preset))
 
 
 def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
-    """Results kept of each figure: of the configuration with most replicas, and of these with most jobs."""
+    """Results kept of each figure: of the configuration with most blocks, and of these with most jobs."""
     from leakbound.figures.notes import notes, warnings, with_epsilon
     from leakbound.figures.report.pages import Kept
 
@@ -121,7 +120,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
     known = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
-        verdicts, earlier = _claims(home)
+        verdicts = _claims(home)
         table = cache(partial(storage.read_rows, sealed=False))
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
@@ -130,7 +129,8 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
             figure, rows = known[key], storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
             whole = table(source) if figure.study and source.is_file() else rows
-            rank = int(rows["replica"].nunique()) if {"replica", "run"} <= set(rows) else 0, jobs
+            blocks = rows.drop_duplicates(_BLOCK) if {*_BLOCK, "run"} <= set(rows) else ()
+            rank = len(blocks), jobs
             if key in chosen and chosen[key][0] >= rank:
                 continue
             kept = Kept(
@@ -140,24 +140,16 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
                 claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
                 notes=notes(figure, whole),
                 warnings=warnings(figure, whole),
-                earlier=earlier,
             )
             chosen[key] = rank, kept
     return {key: kept for key, (_, kept) in chosen.items()}
 
 
-def _claims(home: Path) -> tuple[pd.DataFrame, bool]:
-    """Verdicts of kept results, and whether they are of an earlier protocol, without blocks and delta."""
+def _claims(home: Path) -> pd.DataFrame:
+    """Verdicts of kept results."""
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS
 
     path = home / "claims.parquet"
-    if not path.is_file():
-        return pd.DataFrame(columns=list(COLUMNS)), False
-    verdicts = storage.read_rows(path, sealed=False)
-    if "blocks" in verdicts.columns:
-        return verdicts, False
-    exact = (verdicts["p_value"] == 0) | verdicts["detail"].str.startswith("exact")
-    verdicts = verdicts.rename(columns={"n": "blocks", "seeds_needed": "blocks_needed"})
-    return verdicts.assign(unit="", delta=math.nan, power=math.nan, exact=exact), True
+    return storage.read_rows(path, sealed=False) if path.is_file() else pd.DataFrame(columns=list(COLUMNS))

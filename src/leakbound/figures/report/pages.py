@@ -26,14 +26,6 @@ Each figure and table of the papers, and those that go beyond them, as the commi
 them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
 claims: [the guide](guide.md). `leakbound figures` writes this page, from the catalogue in `config/figures`.
 """
-_EARLIER = """\
-<a id="earlier-protocol"></a>
-
-**Results of an earlier protocol.** The preset {presets} was run before [the present protocol](protocol.md): learning
-rates were searched in a quarter of the steps and shared by all seeds of a level, all seeds had one set of members,
-levels had streams of their own, and inversions that never moved counted as results. Its verdicts were reached by tests
-over seeds, setting by setting; they have neither Δ nor power, and what stands under *blocks* is the number of seeds.
-"""
 _MARKER = "scoreboard of {preset}"
 
 
@@ -42,8 +34,7 @@ class Kept:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
     ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences
-    under the caption, warnings go from a claim to a sentence about it. ``earlier`` marks results of an
-    earlier protocol.
+    under the caption, warnings go from a claim to a sentence about it.
     """
 
     preset: str
@@ -52,7 +43,6 @@ class Kept:
     claims: pd.DataFrame
     notes: Sequence[str] = ()
     warnings: Mapping[str, str] = field(default_factory=dict)
-    earlier: bool = False
 
 
 def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
@@ -69,9 +59,7 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
         lines = "\n".join(_line(key, figure, kept.get(key)) for key, figure in entries.items())
         contents.append(f"**[{style.PAPERS[paper]}](#{paper})**\n\n{lines}\n")
         sections += _sections(paper, entries, kept)
-    earlier = sorted({results.preset for results in kept.values() if results.earlier})
-    notice = [_EARLIER.format(presets=", ".join(earlier))] if earlier else []
-    return "\n".join([_HEAD, *notice, *contents, *sections])
+    return "\n".join([_HEAD, *contents, *sections])
 
 
 def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, Kept]) -> Iterator[str]:
@@ -141,8 +129,7 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
 
 def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
     """Sources of the picture, in phrases."""
-    made = ", [earlier protocol](#earlier-protocol)" if kept.earlier else ""
-    yield f"Preset {kept.preset}{made}; {category(figure).lower()}"
+    yield f"Preset {kept.preset}; {category(figure).lower()}"
     rows = kept.rows
     for column, word in (("dataset", "Data"), ("model", "Networks")):
         if column in rows:

@@ -1,0 +1,124 @@
+"""Text whose numbers come from results/reference: ``python docs/findings.py`` writes it again.
+
+Each docs/<page>.md.jinja becomes docs/<page>.md, and docs/readme.jinja the part of the README between its two lines
+``<!-- results -->`` and ``<!-- end of results -->``. What a template can call is in ``Numbers``.
+"""
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+DOCS = Path(__file__).parent
+KEPT = DOCS.parent / "results" / "reference"
+_BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
+
+
+def written(value: float, digits: int, sign: bool = False) -> str:
+    """Write a number without the zero before its point, and with a true minus."""
+    if math.isnan(value):
+        return "–"
+    text = f"{value:{'+' if sign else ''},.{digits}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.lstrip("+-")
+    return text.replace("0.", ".", 1).replace("-", "−") if abs(value) < 1 else text.replace("-", "−")
+
+
+class Numbers:
+    """Results of one configuration, for the sentences and tables of a page."""
+
+    def __init__(self, preset: str) -> None:
+        self.home = KEPT / preset
+        self.claims = pd.read_parquet(self.home / "claims.parquet")
+
+    @functools.cache  # noqa: B019 - one object for each configuration, as long as the page is written
+    def table(self, name: str) -> pd.DataFrame:
+        """Rows of tables/<name>.parquet."""
+        return pd.read_parquet(self.home / "tables" / f"{name}.parquet")
+
+    def rows(self, study: str, **columns: Any) -> pd.DataFrame:
+        """Rows of a study at the chosen recipe, where each column has the value or one of the values; None is any."""
+        rows = self.table(study)
+        if "chosen" in rows and "chosen" not in columns:
+            rows = rows[rows["chosen"].astype(bool)]
+        for column, value in columns.items():
+            if value is None:
+                continue
+            rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
+        if rows.empty:
+            raise ValueError(f"{self.home.name}/{study}: no rows with {columns}")
+        return rows
+
+    def mean(self, study: str, metric: str, digits: int = 3, **columns: Any) -> str:
+        """Write the mean of a metric over replicas and units."""
+        return written(float(self.rows(study, metric=metric, **columns)["value"].mean()), digits)
+
+    def claim(self, key: str, dataset: str = "all") -> pd.Series:
+        """Row of claims.parquet of ``paper/figure/claim``; ``all`` has the verdict over all datasets."""
+        paper, figure, name = key.split("/")
+        rows = self.claims
+        rows = rows[(rows["paper"] == paper) & (rows["figure"] == figure) & (rows["claim"] == name)]
+        rows = rows[rows["dataset"] == dataset]
+        if len(rows) != 1:
+            raise ValueError(f"{self.home.name}: {len(rows)} rows of {key} on {dataset}")
+        return rows.iloc[0]
+
+    def effect(self, key: str, dataset: str = "all", digits: int = 3) -> str:
+        """Write the effect of a claim with its 95 % interval."""
+        row = self.claim(key, dataset)
+        if math.isnan(row["effect"]):
+            return "–"
+        low, high = written(row["low"], digits), written(row["high"], digits)
+        return f"{written(row['effect'], digits, sign=True)} [{low}, {high}]"
+
+    def verdict(self, key: str, dataset: str = "all") -> str:
+        """Write the verdict of a claim."""
+        return str(self.claim(key, dataset)["verdict"])
+
+    def count(self, *verdicts: str, exact: bool | None = None, paper: str | None = None) -> int:
+        """Count claims with one of the verdicts (all without any), of experiments, of closed forms, or of both."""
+        from leakbound.claims.scoreboard import overall
+
+        rows = overall(self.claims)
+        if exact is not None:
+            rows = rows[rows["exact"].astype(bool) == exact]
+        if paper is not None:
+            rows = rows[rows["paper"] == paper]
+        return int(rows["verdict"].isin(verdicts).sum()) if verdicts else len(rows)
+
+
+def rendered(template: Path) -> str:
+    """Write the text of a template.
+
+    Args:
+        template: Jinja template, which calls ``kept("photos")`` for the ``Numbers`` of a configuration.
+
+    Raises:
+        ValueError: If the kept results lack what the template asks for.
+    """
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    text = environment.from_string(template.read_text(encoding="utf-8"))
+    return text.render(kept=functools.cache(Numbers), written=written)
+
+
+def pages() -> dict[Path, str]:
+    """Write the text that each page should have."""
+    texts = {path.with_suffix(""): rendered(path) for path in sorted(DOCS.glob("*.md.jinja"))}
+    readme = DOCS.parent / "README.md"
+    before, rest = readme.read_text(encoding="utf-8").split(_BEGIN)
+    after = rest.split(_END)[1]
+    return {**texts, readme: f"{before}{_BEGIN}{rendered(DOCS / 'readme.jinja')}{_END}{after}"}
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

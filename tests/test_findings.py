@@ -1,0 +1,43 @@
+"""The findings and the README's results say what the kept results say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def program():
+    return runpy.run_path(str(ROOT / "docs" / "findings.py"))
+
+
+def test_pages_hold_the_numbers_of_the_kept_results(program):
+    stale = [str(path.relative_to(ROOT)) for path, text in program["pages"]().items() if path.read_text() != text]
+    assert not stale, "run python docs/findings.py"
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "sign", "text"),
+    [
+        (0.3851, 3, False, ".385"),
+        (-0.0033, 3, True, "−.003"),
+        (0.0277, 3, True, "+.028"),
+        (12.04, 1, False, "12.0"),
+        (-0.0001, 3, True, ".000"),
+        (float("nan"), 2, False, "–"),
+        (-1.5, 1, True, "−1.5"),
+        (1.0, 3, False, "1.000"),
+    ],
+)
+def test_numbers_are_written_as_the_pages_write_them(program, value, digits, sign, text):
+    assert program["written"](value, digits, sign) == text
+
+
+def test_what_no_row_has_is_an_error(program):
+    kept = program["Numbers"]("pilot")
+    with pytest.raises(ValueError, match="no rows"):
+        kept.mean("comparison", "auc", defense="natural", level=77.0)
+    with pytest.raises(ValueError, match="0 rows of"):
+        kept.claim("tan2024/fig15/no_such_claim")
