@@ -14,6 +14,8 @@ import pandas as pd
 
 DOCS = Path(__file__).parent
 KEPT = DOCS.parent / "results" / "reference"
+EARLIER = DOCS / "earlier_verdicts.csv"
+"""Verdicts of an earlier protocol, and why those that changed did."""
 _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
 
 
@@ -88,6 +90,26 @@ class Numbers:
         if paper is not None:
             rows = rows[rows["paper"] == paper]
         return int(rows["verdict"].isin(verdicts).sum()) if verdicts else len(rows)
+
+    @functools.cache  # noqa: B019 - as above
+    def changes(self) -> pd.DataFrame:
+        """Compare verdicts with those of the earlier protocol.
+
+        Returns:
+            Columns paper, figure, claim, earlier, now and cause, a row for each claim of either; NaN where one
+            of them lacks the claim.
+        """
+        from leakbound.claims.scoreboard import overall
+
+        names = ["paper", "figure", "claim"]
+        earlier = pd.read_csv(EARLIER).rename(columns={"verdict": "earlier"})
+        now = overall(self.claims)[[*names, "verdict"]].rename(columns={"verdict": "now"})
+        return earlier.merge(now, on=names, how="outer")
+
+    def moved(self, earlier: str, now: str) -> int:
+        """Count claims that had one verdict and have another (or the same)."""
+        rows = self.changes()
+        return int(((rows["earlier"] == earlier) & (rows["now"] == now)).sum())
 
 
 def rendered(template: Path) -> str:
