@@ -1,4 +1,4 @@
-"""Tables for people, as text."""
+"""Tables as text, for people."""
 
 import io
 from collections.abc import Iterable, Sequence
