@@ -95,7 +95,7 @@ def tracking_server(
 
     if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
-            "--database: contains a password, which all users of this machine could read in the list of processes; "
+            "--database: holds a password, which all users of this machine could read in the list of processes; "
             f"give the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
     server = Server(
