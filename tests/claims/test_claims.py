@@ -92,7 +92,7 @@ def test_a_table_has_a_row_for_each_dataset_and_one_over_all_blocks():
     }
     assert claims["blocks"].tolist() == [5, 5, 5, 5, 20]
     assert claims["model"].tolist() == ["lenet"] * 4 + ["all"]
-    few = "too few to tell an effect at 0.013: sign flips of 5 blocks go no lower than p = 0.062"
+    few = "too few to detect an effect at 0.013: sign flips of 5 blocks go no lower than p = 0.062"
     assert claims["detail"].str.endswith(few).tolist() == [True] * 4 + [False]
     assert claims["power"].iloc[0] == 0.0
 
@@ -311,7 +311,7 @@ def test_blocks_that_lack_something_are_left_out_and_counted():
     rows = rows[~((rows["replica"] == 2) & (rows["level"] == 4.0) & (rows["defense"] == "natural"))]
     claims = evaluate(figure(("greater", WHITE_ABOVE), ("increasing", {"where": {"defense": "natural"}})), rows, ALPHA)
     assert set(claims["blocks"]) == {7}
-    assert claims["detail"].str.contains("1 blocks that lack something left out").all()
+    assert claims["detail"].str.contains("1 blocks with missing values left out").all()
 
 
 def fronts(shift: float, seed: int = 0, levels: int = 4) -> pd.DataFrame:
@@ -346,7 +346,7 @@ def test_the_best_front_is_recognised_and_so_is_a_worse_one():
 def test_fronts_of_different_numbers_of_points_are_not_compared():
     found = over_all(evaluate(figure(("front", FRONT), delta=0.01), fronts(0.2, levels=2), ALPHA))
     assert (found["verdict"], found["blocks"]) == ("undecided", 0)
-    assert "these have natural 4, white 4, dpsgd 2: give all as many levels and rates" in found["detail"]
+    assert "these have natural 4, white 4, dpsgd 2: give each as many levels and rates" in found["detail"]
 
 
 def test_a_front_may_be_of_all_learning_rates_of_several_defenses():

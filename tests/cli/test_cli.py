@@ -220,7 +220,7 @@ def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, capsys, word
     ("more", "message"),
     [
         ([], "membership compares with reference networks: give --references, written by `step references`"),
-        (["--references", "{folder}/none"], "--references and --trained come together"),
+        (["--references", "{folder}/none"], "give both --references and --trained, or neither"),
     ],
 )
 def test_attack_on_membership_asks_for_its_references_before_it_reads_weights(prepared, capsys, more, message):

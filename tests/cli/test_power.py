@@ -89,7 +89,7 @@ def test_power_is_that_of_the_spread_between_blocks_and_the_planned_replicas(fol
     ]
     assert expected.needed() in (7, 8)  # 4 replicas of both datasets
     assert re.search(r"absent +0.1 AUC +– +2 x 5 +– +– +–", text)
-    assert "2 claims about experiments: 1 see 2 delta with power 0.8, 0 do not; of 1 the spread is not known." in text
+    assert "2 claims about experiments: 1 detect 2 delta with power 0.8, 0 do not, and for 1 the spread" in text
     assert "1 closed forms" in text
 
 

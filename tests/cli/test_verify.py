@@ -69,7 +69,7 @@ def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(resu
         storage.write_rows(path, pd.DataFrame({"value": range(100)}))
         path.write_bytes(b"PAR1")
     *_, other, command = verify("--remove")[1]
-    assert other == f"{damaged[1]}: of an earlier form of shown.yaml, which does not make it any more"
+    assert other == f"{damaged[1]}: from an earlier version of shown.yaml, which no longer makes it"
     assert command.split(" -- ")[1].split() == ["all", str(damaged[0]), str(damaged[2])]
 
 

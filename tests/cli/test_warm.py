@@ -325,7 +325,7 @@ def test_run_without_room_for_a_socket_goes_on_and_says_so(tmp_path, monkeypatch
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.delenv(warm.WARM, raising=False)
     warm.start([])
-    assert "leakbound: jobs start by themselves: " in capsys.readouterr().err
+    assert "leakbound: no warm process, so each job loads its own libraries: " in capsys.readouterr().err
     assert warm.WARM not in os.environ
     assert not list(folder.iterdir())
 

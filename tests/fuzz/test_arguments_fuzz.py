@@ -395,7 +395,7 @@ def test_files_of_another_kind_are_refused(place):
         place.clear()
         outcome = called(*words)
         assert_refused(outcome, place.out)
-        if not (option == "root" or "come together" in outcome.message):
+        if not (option == "root" or "give both" in outcome.message):
             assert any(str(place.file(one)) in outcome.message for one in {kind, *example.inputs.values()})
 
     check()

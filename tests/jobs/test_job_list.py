@@ -70,7 +70,7 @@ def test_different_levels_have_different_texts(one, other):
 
 @pytest.mark.parametrize("slug", ["", "a/b/c", "a/b/natural-50/n10", "a/b/natural-50/n10-b64/x", "A/b/none/n1-b1"])
 def test_malformed_slug_is_refused(slug):
-    with pytest.raises(ValueError, match="is no run"):
+    with pytest.raises(ValueError, match="is not the name of a run"):
         Run.from_slug(slug)
 
 

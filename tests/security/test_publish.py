@@ -248,7 +248,7 @@ def test_diverged_replica_is_refused_and_the_others_are_not(project):
 
 
 def test_replica_that_is_not_there_is_refused(project):
-    refused(project, "dpsgd-1", "replica = 3: there are 3, counted from 0", options=("--replica", 3))
+    refused(project, "dpsgd-1", "replica = 3: there are 3 replicas, counted from 0", options=("--replica", 3))
 
 
 def test_run_that_is_not_there_is_refused_with_the_nearest(project):
@@ -266,13 +266,13 @@ def test_damaged_weights_are_refused(project):
 def test_weights_of_another_run_are_refused(project):
     for name in ("weights.safetensors", ".weights.safetensors.sha256"):
         shutil.copy(f"results/release/runs/{run_of('none')}/{name}", f"results/release/runs/{run_of('dpsgd-1')}/{name}")
-    refused(project, "dpsgd-1", "weights: they are not those that the provenance is about")
+    refused(project, "dpsgd-1", "weights: they are not those of the provenance")
 
 
 def test_provenance_of_other_settings_is_refused(project):
     path = Path("config/config.yaml")
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "replicas": 2}))
-    refused(project, "dpsgd-1", "provenance: it is of other settings than the configuration has")
+    refused(project, "dpsgd-1", "provenance: its settings differ from the configuration")
 
 
 def test_channel_of_another_training_is_refused(project):
@@ -287,7 +287,7 @@ def test_provenance_with_a_smaller_bound_is_refused(project):
     record = storage.read_json(path)
     record["leakage"]["replica"]["epsilon"] /= 2
     storage.write_json(path, record)
-    refused(project, "dpsgd-1", "do not give the bounds that it states")
+    refused(project, "dpsgd-1", "the bounds of its events and channel differ")
 
 
 @pytest.mark.parametrize("taken", ["full", "file", "link"])

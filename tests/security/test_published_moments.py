@@ -151,7 +151,7 @@ def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_dif
         assert record["capacity"] == 8.0
         assert record["reached"] == pytest.approx(8.0, rel=1e-9)
         assert (record["warning"] is None) == (name == "quiet") == (caplog.text == "")
-    assert f"lets {own:.4g} nats through, not 8" in record["warning"]
+    assert f"reveals {own:.4g} nats, not 8" in record["warning"]
     assert f"{own:.3g}" not in caplog.text  # a statistic of the members
     metadata = storage.read_metadata(tmp_path / "loud" / "channel.safetensors")
     assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of", "accept_capacity"}

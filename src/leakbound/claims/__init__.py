@@ -1,8 +1,8 @@
 """Statements of the papers about figures, tested on the rows that the figures show.
 
-A test finds one number for each block, a replica of one dataset and network, which is the same problem for
-all that is compared (:mod:`~leakbound.claims.outcomes`; trends, differences, associations, fronts). Sign
-flips over the blocks of all datasets judge it against the claim's smallest effect of interest
-(:mod:`~leakbound.claims.judging`), by which the spread between blocks also says beforehand what can be seen
+A test computes one number for each block. A block is a replica of one dataset and network, so all runs that a
+claim compares have the same problem (:mod:`~leakbound.claims.outcomes`). Sign flips over the blocks of all
+datasets compare these numbers with the smallest effect of interest of the claim
+(:mod:`~leakbound.claims.judging`). The spread between blocks also predicts which effects a test can detect
 (:mod:`~leakbound.claims.design`).
 """

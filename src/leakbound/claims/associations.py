@@ -1,4 +1,4 @@
-"""Claims about two quantities that go together, or against each other, from level to level."""
+"""Claims that two quantities rise together from level to level, or that one rises as the other falls."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ class Association(ClaimOptions):
     COMPARED: ClassVar[tuple[str, ...]] = ("x", "y")
 
     x: Conditions
-    """Conditions of the one quantity."""
+    """Conditions of the first quantity."""
     y: Conditions
-    """Conditions of the other one."""
+    """Conditions of the second quantity."""
 
 
 def associate(sign: int, rows: pd.DataFrame, options: Association) -> Blocks:
     """Correlate two quantities over the levels of each replica by Spearman's ρ.
 
     Args:
-        sign: 1 if they are claimed to go together, -1 if against each other.
+        sign: 1 if the claim is that they rise together, -1 if one falls as the other rises.
         rows: Rows of one dataset and network.
         options: Conditions of both quantities.
+
+    Returns:
+        A rank correlation, in [-1, 1], for each replica that has both quantities at all levels.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one run and replica.

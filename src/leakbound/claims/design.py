@@ -1,4 +1,4 @@
-"""Power that the spread between blocks promises, and the blocks that a claim needs."""
+"""Power of a claim's test given the spread between blocks, and the number of blocks that a claim needs."""
 
 import math
 from collections.abc import Sequence
@@ -14,17 +14,18 @@ _STEP_LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Design:
-    """Design of a claim: all that is known of it before its blocks are run.
+    """Design of a claim: the facts that are known before its blocks are run.
 
     Args:
-        rule: What is claimed of the effect.
-        delta: Smallest effect of interest.
-        spreads: Standard deviation between blocks of each comparison, of which all must hold.
-        steps: The same of each step of a trend, with how far apart its ends lie in what slopes are counted
-            by.
-        levels: Values along a trend whose ranks are tested. 0 for tests of means.
-        level: Level of the test.
-        share: Part of the blocks that must show the effect by themselves, whichever datasets they are of.
+        rule: Kind of the claim about the effect.
+        delta: Smallest effect of interest, in the unit of the effect.
+        spreads: Standard deviation between blocks of each comparison. All comparisons must hold.
+        steps: For each step of a trend, the standard deviation between blocks, and the distance between the
+            ends of the step in the unit of the slope's denominator (doublings or steps).
+        levels: Number of values along a trend whose ranks are tested. 0 for tests of means.
+        level: Level of the test, in (0, 1).
+        share: Share of the blocks, in (0, 1], that must show the effect by themselves. These may be the
+            blocks of any datasets.
     """
 
     rule: Rule
@@ -36,24 +37,37 @@ class Design:
     share: float = 1.0
 
     def smallest_p(self, blocks: int) -> float:
-        """Find the least p-value that sign flips of so many blocks can give, 2^(1 - n) two-sided or half of it."""
+        """Compute the least p-value that sign flips of this many blocks can give.
+
+        Args:
+            blocks: Number of blocks of all datasets.
+
+        Returns:
+            2^(1 - n) for two-sided tests, half of it for one-sided ones, with n the blocks that must show the
+            effect by themselves.
+        """
         return smallest_p(self._deciding(blocks)) / (1 if self.rule == "beyond" else 2)
 
     def _deciding(self, blocks: int) -> int:
-        """Blocks that must show the effect by themselves."""
+        """Return the number of blocks that must show the effect by themselves."""
         return math.floor(self.share * blocks + 1e-9)
 
     def power(self, blocks: int, times: float = 2.0) -> float:
-        """Compute the chance that so many blocks see an effect of ``times`` delta.
+        """Compute the probability that this many blocks detect an effect of ``times`` delta.
 
-        Of Student's t test of the same mean, which sign flips follow closely: 0 where so many flips cannot
-        reach the level at all. Page's statistic of k values is as good as slopes of 3k/(π(k + 1)) times the
-        blocks where noise is normal and of one variance, and better than that elsewhere. Several comparisons,
-        and the steps of a trend that rises evenly, count by the sum of what each may miss. Claims of at most
-        delta see an effect of ``times`` delta as one that is delta too large.
+        This is the power of Student's t test of the same mean, which sign flips follow closely. It is 0 if
+        this many flips cannot reach the level at all. Page's statistic of k values is as good as slopes of
+        3k/(π(k + 1)) times the blocks if noise is normal with equal variances, and better otherwise. With
+        several comparisons, or the steps of a trend that rises evenly, the probabilities that each is missed
+        are added up. For a claim of at most delta, an effect of ``times`` delta exceeds delta by (``times`` -
+        1) delta.
+
+        Args:
+            blocks: Number of blocks.
+            times: True effect, in multiples of delta.
 
         Returns:
-            Chance, NaN where a spread is not known.
+            Probability, NaN if a spread is not known.
         """
         if not self.spreads or any(math.isnan(spread) for spread in self.spreads):
             return math.nan
@@ -74,7 +88,10 @@ class Design:
         return max(0.0, 1 - sum(missed))
 
     def needed(self, times: float = 2.0) -> int | None:
-        """Find the least number of blocks with power .8 to see ``times`` delta.
+        """Find the least number of blocks that detect an effect of ``times`` delta with power .8.
+
+        Args:
+            times: True effect, in multiples of delta.
 
         Returns:
             Number of blocks, None if 1,000 are too few or the spread is not known.
@@ -89,7 +106,7 @@ class Design:
 
 
 def _power(shift: float, spread: float, blocks: int, tail: float) -> float:
-    """Power of a one-sided t test of a mean that is ``shift`` away from its bound."""
+    """Compute the power of a one-sided t test of a mean that is ``shift`` away from its bound."""
     from scipy import stats
 
     if blocks < 2 or shift <= 0:

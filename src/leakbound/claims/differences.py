@@ -1,4 +1,4 @@
-"""Claims about differences: one series above another one or above a number, or hardly, and closed forms that agree."""
+"""Claims about differences: a series above another or a number, differences of at most delta, equal closed forms."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Compared(ClaimOptions):
     COMPARED: ClassVar[tuple[str, ...]] = ("a", "b")
 
     a: Conditions
-    """Conditions of the one series: that claimed to be larger, or smaller by the test ``less``."""
+    """Conditions of the first series: the one claimed to be larger, or smaller in the test ``less``."""
     b: Conditions | None = None
     """Conditions of the other series."""
     value: float | None = None
     """A number instead of the other series."""
     match: Columns = ("level",)
-    """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
+    """Columns that must agree. ``strength`` ranks the levels of each defense from the strongest."""
 
     @model_validator(mode="after")
     def _has_one_reference(self) -> Compared:
@@ -54,7 +54,7 @@ class Compared(ClaimOptions):
         return self
 
     def compared(self) -> set[str]:
-        """List the columns in which the two series differ, so that their values are not different blocks."""
+        """List the columns in which the two series differ. Their values do not distinguish blocks."""
         return {
             column
             for column in super().compared()
@@ -66,7 +66,7 @@ class Difference(Compared):
     """One series above another one, or above a number, or at most as high."""
 
     exact: bool = False
-    """Set where the rows leave nothing to chance: no match may go against the claim by more than rounding."""
+    """True if the rows leave nothing to chance. No match may then contradict the claim by more than rounding."""
 
 
 class Identity(Compared):
@@ -75,7 +75,7 @@ class Identity(Compared):
     exact: Literal[True] = True
     """Identities hold or fail without chance."""
     tolerance: float = 1e-6
-    """Largest relative difference."""
+    """Largest relative difference that is allowed."""
 
 
 def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exact:
@@ -86,9 +86,12 @@ def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exac
         rows: Rows of one dataset and network.
         options: Conditions of both series.
 
+    Returns:
+        The mean difference in each replica, in the metric's unit. For closed forms, whether the claim holds.
+
     Raises:
         SelectionError: If a column is missing.
-        EmptySelectionError: If there is nothing that both series share.
+        EmptySelectionError: If the series have no match in common.
     """
     if not options.exact:
         return _differences(sign, "beyond", rows, options)
@@ -97,13 +100,22 @@ def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exac
 
 
 def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact:
-    """Compare two series in each replica, whose difference is claimed to be at most delta: either way, or upward.
+    """Test in each replica whether two series differ by at most delta, either way or upward.
 
-    One without chance (``exact``) is at most 0, up to rounding: a bound that may be reached.
+    If the rows leave nothing to chance (``exact``), the difference must be at most 0, up to rounding. The
+    series may then reach a bound.
+
+    Args:
+        rule: ``within`` for differences either way, ``at most`` for differences upward.
+        rows: Rows of one dataset and network.
+        options: Conditions of both series.
+
+    Returns:
+        The mean difference in each replica, in the metric's unit. For closed forms, whether the claim holds.
 
     Raises:
         SelectionError: If a column is missing.
-        EmptySelectionError: If there is nothing that both series share.
+        EmptySelectionError: If the series have no match in common.
     """
     if isinstance(options, Difference) and options.exact:
         gaps, slack = _gaps(-1, rows, options)
@@ -112,11 +124,18 @@ def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact
 
 
 def identify(rows: pd.DataFrame, options: Identity) -> Exact:
-    """Find the largest relative difference of two closed forms.
+    """Compute the largest relative difference of two closed forms.
+
+    Args:
+        rows: Rows of one dataset and network.
+        options: Conditions of both series, and the difference that is allowed.
+
+    Returns:
+        The largest relative difference, and whether it is allowed.
 
     Raises:
         SelectionError: If a column is missing.
-        EmptySelectionError: If there is nothing that both series share.
+        EmptySelectionError: If the series have no match in common.
     """
     worst = max(abs(a - b) / max(abs(b), 1e-300) for a, b in _means(rows, options))
     detail = f"largest relative difference {worst:.3g}, allowed {options.tolerance:g}"
@@ -124,7 +143,7 @@ def identify(rows: pd.DataFrame, options: Identity) -> Exact:
 
 
 def _differences(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks:
-    """Mean difference of each replica over the matches that both series share."""
+    """Average the differences of each replica over the matches that both series share."""
     rows = select_ranked(rows, options.where)
     series = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
     tables, left_out = complete(series_means(series, options.match))
@@ -143,13 +162,13 @@ def _differences(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -
 def _gaps(
     sign: int, rows: pd.DataFrame, options: Compared
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Differences of both series' means in the claimed direction, match by match, and what may be rounding of them."""
+    """Return the differences of both means in the claimed direction for each match, and the rounding error of each."""
     means = np.array(_means(rows, options))
     return sign * (means[:, 0] - means[:, 1]), ROUNDING * np.abs(means).max(axis=1)
 
 
 def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
-    """Means of both series, match by match."""
+    """Return the means of both series for each match."""
     rows = select_ranked(rows, options.where)
     first = split(select(rows, options.a), options.match)
     if options.value is not None:

@@ -18,10 +18,14 @@ class Estimate(NamedTuple):
 
 
 def mean_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
-    """Estimate the mean over replicas with Student's t interval, whose ends are NaN for a single value.
+    """Estimate the mean over replicas, with Student's t interval.
 
     Args:
         values: One number for each replica.
+
+    Returns:
+        The mean and the ends of its 95 % interval in the unit of the values. The ends are NaN for a single
+        value.
 
     Raises:
         ValueError: If there is no value, or one is not finite.
@@ -38,14 +42,17 @@ def mean_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
 
 
 def median_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
-    """Estimate the median over replicas with the exact interval between two order statistics.
+    """Estimate the median over replicas, with the exact interval between two order statistics.
 
-    It serves quantities without a lower bound. Fewer than 6 values allow no such interval of 95 %. Their
-    whole range, which holds the median with probability 1 − 2^(1−n), takes its place. The ends are NaN for a
-    single value.
+    The function serves quantities without a lower bound. Fewer than 6 values allow no such interval of 95 %.
+    The interval is then the whole range, which contains the median with probability 1 − 2^(1−n).
 
     Args:
         values: One number for each replica.
+
+    Returns:
+        The median and the ends of its interval in the unit of the values. The ends are NaN for a single
+        value.
 
     Raises:
         ValueError: If there is no value, or one is not finite.
@@ -63,7 +70,7 @@ def median_interval(values: Float[np.ndarray, " replicas"]) -> Estimate:
 
 
 def _check(values: np.ndarray) -> None:
-    """Refuse no values, and values that are not finite."""
+    """Refuse an empty array, and values that are not finite."""
     if len(values) == 0 or not np.isfinite(values).all():
         raise ValueError(
             f"{len(values)} values, some not finite: leave out diverged replicas before summarising"

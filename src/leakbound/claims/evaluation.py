@@ -31,7 +31,7 @@ VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
 OVERALL = "all"
 _FACETS = ("dataset", "model")
 GeneratorOf = Callable[..., np.random.Generator]
-"""Names, as words, to a generator of their own."""
+"""Function from names, given as words, to the generator for these names."""
 
 
 def evaluate(
@@ -39,30 +39,33 @@ def evaluate(
 ) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    A block is one (dataset, model, replica), but for columns that a claim compares: the same problem for all
-    that is compared. A claim's verdict is that over the blocks of all datasets and models. The p-values of a
-    figure's claims are corrected together by Holm, so that a claim about which nothing is true is reproduced
-    or contradicted anywhere in the figure with probability at most ``alpha``. Verdicts on the datasets are
-    added, Holm-corrected over the datasets of the claim. At least half of the datasets must show what is
-    reproduced or contradicted (:func:`leakbound.claims.judging.subsets`). Where fewer do, or some
-    significantly oppose the claim's verdict (:func:`leakbound.claims.judging.opposed`), it is *mixed*.
-    Statements about closed forms hold or fail without chance: their p-value is 0 or 1 and stays out of the
-    correction, and one that holds for some settings alone is *mixed*.
+    A block is one (dataset, model, replica). Columns that a claim compares do not distinguish blocks, because
+    all runs of a block have the same problem. The verdict of a claim is that over the blocks of all datasets
+    and models. Holm's rule corrects the p-values of all claims of a figure together. A claim without any
+    effect is therefore reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
+
+    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For *reproduced*
+    or *contradicted*, at least half of the datasets must show the effect
+    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly oppose the verdict
+    (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
+
+    Statements about closed forms hold or fail without chance. Their p-value is 0 or 1 and is not part of the
+    correction. A statement that holds in only some settings is *mixed*.
 
     Args:
         figure: Entry of the catalogue.
         rows: The table that the figure's conditions choose from.
         alpha: Level of the verdicts, in (0, 0.5).
-        generator_of: Makes the generator of a claim from its names. It draws sign flips where there are too
-            many for all of them.
+        generator_of: Makes the generator of a claim from its names. The generator draws sign flips if there
+            are too many to enumerate.
 
     Returns:
-        Table with the columns ``COLUMNS``: for each claim a row for each dataset, then the row over all, with
-        dataset and model ``all``. ``low`` and ``high`` are a 95 % interval of the mean effect, Student's t
-        with the share of each dataset and model fixed, ``low_90`` and ``high_90`` a 90 % one. ``power`` is
-        the chance that so many blocks see an effect of 2 delta, given the spread between them and the least
-        favourable of Holm's levels, and ``blocks_needed`` the number with power .8. Both are missing for
-        closed forms and where the spread is not known.
+        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all, with
+        dataset and model ``all``. ``low`` and ``high`` are the ends of a 95 % interval of the mean effect
+        (Student's t with the share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90
+        % interval. ``power`` is the probability that this many blocks detect an effect of 2 delta, given the
+        spread between them and the least favourable of Holm's levels. ``blocks_needed`` is the number of
+        blocks with power .8. Both are missing for closed forms, and if the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
@@ -113,7 +116,7 @@ def evaluate(
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
 ) -> Blocks | dict[tuple[str, str], Exact] | str:
-    """Run a claim's test on the rows of a figure.
+    """Run the test of a claim on the rows of a figure.
 
     Args:
         figure: Entry of the catalogue.
@@ -121,8 +124,8 @@ def measured(
         rows: The table that the figure's conditions choose from.
 
     Returns:
-        Blocks of all settings, or the statement of each setting of a closed form, or why there is nothing to
-        compare.
+        The blocks of all settings, or the statement of each setting of a closed form, or the reason why there
+        is nothing to compare.
 
     Raises:
         ConfigError: If the claim's options are wrong.
@@ -154,17 +157,20 @@ def measured(
 
 
 def compared_by(claim: ClaimConfig) -> set[str]:
-    """List the columns along which a claim compares, so that their values are not different blocks.
+    """List the columns along which a claim compares. Their values do not distinguish blocks.
+
+    Args:
+        claim: Claim of a figure.
 
     Raises:
         ConfigError: If the claim's options are wrong.
     """
-    check = getattr(CLAIM_TESTS.get(claim.test), "check", None)  # one from outside may be a mere function
+    check = getattr(CLAIM_TESTS.get(claim.test), "check", None)  # a plugin may be a plain function
     return check(claim.options).compared() if check else set()
 
 
 def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
-    """Finite rows of each dataset and model, each empty where the table has none or the claim compares them."""
+    """Yield the finite rows of each dataset and model. Names are empty for columns that are missing or compared."""
     rows = rows[np.isfinite(rows["value"])]
     columns = [column for column in _FACETS if column in rows.columns and column not in compared]
     for key, group in split(rows, columns).items():
@@ -175,7 +181,7 @@ def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[st
 def _of_datasets(
     claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf
 ) -> list[dict[str, Any]]:
-    """A row for each dataset, Holm-corrected over them."""
+    """Return a row for each dataset, Holm-corrected over the datasets."""
     datasets = [name for name in names(blocks) if name]
     parts = [part(blocks, name) for name in datasets]
     judged = [
@@ -194,7 +200,7 @@ def _of_datasets(
 def _of_all(
     claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float
 ) -> dict[str, Any]:
-    """Changes of a claim's row over all blocks where its datasets disagree, by their pooled adjusted p."""
+    """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
     delta, reached = claim.smallest_effect(), row["verdict"]
     whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
     if against := opposed(blocks, whole, delta, alpha):
@@ -216,23 +222,21 @@ def _of_all(
 def _row(
     claim: ClaimConfig, blocks: Blocks, judged: Judged, p_adjusted: float, alpha: float, level: float
 ) -> dict[str, Any]:
-    """Columns of judged blocks, with their verdict, and their power at Holm's least favourable level."""
+    """Return the columns of judged blocks, with verdict, and power at the least favourable of Holm's levels."""
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level)
     reached = verdict(judged, blocks.rule, p_adjusted, delta, alpha)
     notes = [f"{judged.blocks} blocks", blocks.detail]
     if blocks.left_out:
-        notes.append(f"{blocks.left_out} blocks that lack something left out")
+        notes.append(f"{blocks.left_out} blocks with missing values left out")
     if reached == "undecided" and p_adjusted < alpha:
         falling = f"the claimed way, but these steps may go back by delta: {', '.join(judged.falling)}"
-        notes.append(falling if judged.direction else "ranks and means go different ways")
+        notes.append(falling if judged.direction else "ranks and means go in different directions")
     text = claim.text
     if reached in ("undecided", "negligible") and (least := design.smallest_p(judged.blocks)) > level:
-        reason = f"too few to tell an effect at {level:.2g}"
+        reason = f"too few to detect an effect at {level:.2g}"
         notes.append(f"{reason}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
-        if (
-            reached == "undecided"
-        ):  # an interval may lie wholly on one side, and readers ask why it decides nothing
+        if reached == "undecided":  # explains an interval that lies on one side of 0
             text += f" With {judged.blocks} blocks no p below {least:.2g} is possible."
     if blocks.rule != "beyond" or reached == "negligible":
         notes.append(f"90 % interval [{judged.low_90:.3g}, {judged.high_90:.3g}]")
@@ -245,7 +249,7 @@ def _row(
 
 
 def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
-    """A row for each setting of a closed form that has datasets, then the one over all: the weakest speaks for it."""
+    """Return a row for each setting of a closed form with a dataset, then the row over all, which shows the weakest."""
     rows = [
         {"dataset": dataset, "model": model, **_exact_row(statement), "verdict": _exact_verdict([statement])}
         for (dataset, model), statement in statements.items()
@@ -259,13 +263,13 @@ def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
 
 
 def _exact_row(statement: Exact) -> dict[str, Any]:
-    """Columns of a statement without chance but for its verdict."""
+    """Return the columns of a statement without chance, except its verdict."""
     p_value = 0.0 if statement.holds else 1.0
     numbers = {"effect": statement.effect, "p_value": p_value, "p_adjusted": p_value}
     return {**numbers, "blocks": 0, "exact": True, "detail": f"exact: {statement.detail}"}
 
 
 def _exact_verdict(statements: list[Exact]) -> str:
-    """Verdict on a statement that holds in all settings, in none, or in some."""
+    """Return the verdict on a statement that holds in all settings, in none, or in some."""
     held = [statement.holds for statement in statements]
     return "reproduced" if all(held) else "mixed" if any(held) else "contradicted"

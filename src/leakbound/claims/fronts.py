@@ -1,4 +1,4 @@
-"""Claims about trade-offs: the front of one defense beyond those of others."""
+"""Claims about trade-offs: the front of one defense beyond the fronts of others."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 class Front(ClaimOptions):
-    """A front above each of others."""
+    """One front that is claimed to dominate more than each of several others."""
 
     COMPARED: ClassVar[tuple[str, ...]] = ("best", "against", "x", "y")
 
     best: Conditions
     """Conditions of the points claimed to have the best trade-off."""
     against: Annotated[tuple[Conditions, ...], Strict(False), Field(min_length=1)]
-    """Conditions of the points of each other front; those without points are left out."""
+    """Conditions of the points of each other front. Fronts without points are left out."""
     x: Conditions
-    """Conditions of the quantity along x, more is better."""
+    """Conditions of the quantity along x. More is better."""
     y: Conditions
-    """Conditions of the quantity along y, more is better."""
+    """Conditions of the quantity along y. More is better."""
     reference: Annotated[tuple[float, float], Strict(False)] = (0.0, 0.0)
     """Corner from which areas are measured."""
     fewer_is_better: Annotated[tuple[Literal["x", "y"], ...], Strict(False)] = ()
@@ -35,11 +35,19 @@ class Front(ClaimOptions):
 
 
 def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
-    """Compare the area that one front dominates with each other's, in each replica.
+    """Compare the area that one front dominates with the area of each other front, in each replica.
 
-    A front of more points dominates more though none of them is better, by more steps and by more luck, and a
-    part of its points dominates less where some of them are alike. Only fronts of equally many points are
-    therefore compared.
+    A front of more points dominates more, even if none of its points is better, because it has more steps and
+    more luck. Choosing some of its points instead would reduce the area of a front with similar points. Only
+    fronts with equally many points are therefore compared.
+
+    Args:
+        rows: Rows of one dataset and network.
+        options: Conditions of the fronts and of both quantities.
+
+    Returns:
+        For each replica and each other front, the difference of the areas, in the product of both quantities'
+        units.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one point and replica.
@@ -64,7 +72,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise EmptySelectionError(
-            f"fronts of more points dominate more, and these have {listed}: give all as many levels and rates"
+            f"fronts with more points dominate more, and these have {listed}: give each as many levels and rates"
         )
     areas = {
         name: {
@@ -82,7 +90,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
 
 
 def _named(conditions: Conditions) -> str:
-    """A front by the values of its conditions."""
+    """Describe a front by the values of its conditions."""
     values = [value if isinstance(value, list | tuple) else [value] for value in conditions.values()]
     return " ".join("+".join(str(item) for item in value) for value in values)
 

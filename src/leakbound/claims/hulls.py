@@ -1,4 +1,4 @@
-"""Geometry of fronts: areas that they dominate, hulls of recipes, and the height of one above another."""
+"""Geometry of fronts: the area that a front dominates, hulls of recipes, and the height of one hull above another."""
 
 import math
 
@@ -7,12 +7,15 @@ from jaxtyping import Float
 
 
 def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, " 2"]) -> float:
-    """Compute the area that a two-dimensional front dominates, where more is better along both axes.
+    """Compute the area that a two-dimensional front dominates, if more is better along both axes.
 
     Args:
-        points: Points of the front. Dominated ones add nothing.
+        points: Points of the front. Dominated points add nothing.
         reference: Corner from which the area is measured. Points that do not exceed it along both axes add
             nothing.
+
+    Returns:
+        The area, in the product of both axes' units.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -23,29 +26,28 @@ def hypervolume(points: Float[np.ndarray, "n 2"], reference: Float[np.ndarray, "
         )
     sides = np.maximum(points - reference, 0.0)
     sides = sides[np.argsort(-sides[:, 0], kind="stable")]
-    reached = np.maximum.accumulate(
-        sides[:, 1]
-    )  # by this point and all that lie farther along the first axis
+    reached = np.maximum.accumulate(sides[:, 1])  # by this point and all points farther along the first axis
     return float(-np.diff(sides[:, 0], append=0.0) @ reached)
 
 
 def recipe_front(
     recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Find the most utility that recipes reach at each leakage, mixtures of them included.
+    """Compute the highest utility that recipes reach at each leakage, mixtures of recipes included.
 
-    Who publishes one recipe's model with probability p, else another's, has on average p times the one's
-    leakage and utility and 1 − p times the other's, so what recipes reach lies on and under their concave
-    hull, not under a staircase, which would praise whatever lies between two steps.
+    Suppose that somebody publishes the model of one recipe with probability p, and otherwise that of another.
+    The mean leakage and the mean utility are then p times those of the first recipe plus 1 − p times those of
+    the second. Recipes therefore reach all points on and under their concave hull. A staircase would be too
+    low between two recipes, so points there would seem better than they are.
 
     Args:
-        recipes: Leakage, less is better, and utility, more is better, of each recipe. Leakage below that of
-            the guess is luck and counts as the guess's.
-        guess: Leakage and utility of what needs no data.
+        recipes: Leakage (less is better) and utility (more is better) of each recipe. Leakage below that of
+            the guess is luck and is clipped to it.
+        guess: Leakage and utility of a guess, which needs no data.
 
     Returns:
-        Leakages and utilities, both ascending, of the hull's corners, from the least leakage to the most
-        utility: between them it is linear, and behind the last one flat.
+        Leakages and utilities of the hull's corners, both ascending, from the least leakage to the highest
+        utility. The front is linear between corners, and flat behind the last one.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -58,23 +60,23 @@ def recipe_front(
 def beyond_front(
     recipes: Float[np.ndarray, "2 n 2"], reference: Float[np.ndarray, "2 m 2"], guess: Float[np.ndarray, " 2"]
 ) -> tuple[float, float]:
-    """Measure the utility of one front above another at equal leakage, chosen in one experiment and judged in another.
+    """Measure the utility of one front above another at equal leakage, chosen in one replica and judged in another.
 
-    The first experiment says which recipes are corners and how they are mixed for each leakage. Mixtures of
-    both fronts that leak alike there are compared in the second one: the difference of their utilities, less
-    that of their leakages at the mean slope of both fronts. This is linear in what the second experiment
-    measured, so luck in it, or in the choice, favors neither front, whatever their numbers of recipes. The
-    best of many noisy recipes would.
+    The first replica determines which recipes are corners, and how they are mixed for each leakage. The
+    second replica compares mixtures of both fronts that leak equally in the first: the difference of their
+    utilities, minus the difference of their leakages times the mean slope of both fronts. This is linear in
+    the measurements of the second replica. Luck in these measurements, or in the choice, therefore favors
+    neither front, whatever their numbers of recipes. The best of many noisy recipes would be favored.
 
     Args:
-        recipes: Leakage and utility of each recipe, where corners are chosen and where they are judged.
-        reference: Those of the other front.
-        guess: Leakage and utility of what needs no data.
+        recipes: Leakage and utility of each recipe in the replica that chooses and in the one that judges.
+        reference: The same for the other front.
+        guess: Leakage and utility of a guess, which needs no data.
 
     Returns:
-        Mean height over the leakages that recipes of both fronts reach, from the larger of their first
-        corners to the smaller of their last ones, and how long this range is. The height is NaN where there
-        is none.
+        The mean height over the leakages that both fronts reach, from the larger of their first corners to
+        the smaller of their last ones, and the length of this range. The height is NaN if there is no such
+        leakage.
 
     Raises:
         ValueError: If a coordinate is not finite.
@@ -82,7 +84,7 @@ def beyond_front(
     fronts, ends = [], []
     for chosen, judged in ([_recipes(part, guess) for part in both] for both in (recipes, reference)):
         corners = _corners(chosen)
-        trained = [corner for corner in corners if corner > 0]  # the guess is nobody's recipe
+        trained = [corner for corner in corners if corner > 0]  # the guess is no recipe
         if not trained:
             return math.nan, 0.0
         fronts.append((chosen[corners], judged[corners]))
@@ -91,7 +93,7 @@ def beyond_front(
     if low > high:
         return math.nan, 0.0
     knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
-    at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # all is linear from one knot to the next
+    at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # everything is linear between two knots
     utility, leakage, slope = (
         np.array(part) for part in zip(*(_mixed(at, *front) for front in fronts), strict=True)
     )
@@ -102,7 +104,7 @@ def beyond_front(
 def _mixed(
     at: Float[np.ndarray, " k"], chosen: Float[np.ndarray, "c 2"], judged: Float[np.ndarray, "c 2"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Judged utility and leakage of the mixtures of corners that leak so much where they were chosen, and slopes."""
+    """Return judged utility, leakage and slope of the mixtures with leakage ``at`` in the choosing replica."""
     x = chosen[:, 0]
     rises = np.diff(chosen[:, 1]) / np.diff(x) if len(x) > 1 else np.zeros(1)
     slope = rises[np.clip(np.searchsorted(x, at) - 1, 0, len(rises) - 1)]
@@ -110,7 +112,7 @@ def _mixed(
 
 
 def _recipes(recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]) -> Float[np.ndarray, "n1 2"]:
-    """A guess and recipes, none of which leaks less."""
+    """Stack the guess and the recipes, with no leakage below that of the guess."""
     points = np.vstack([guess, recipes])
     if not np.isfinite(points).all():
         raise ValueError("a recipe is not finite: leave out diverged runs before taking the front")
@@ -119,12 +121,12 @@ def _recipes(recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]) 
 
 
 def _corners(points: Float[np.ndarray, "n 2"]) -> list[int]:
-    """Corners of the concave hull of points, from the least leakage to the most utility."""
+    """List the corners of the concave hull of points, from the least leakage to the highest utility."""
     corners: list[int] = []
     for index in np.lexsort((-points[:, 1], points[:, 0])):
         if corners and points[index, 1] <= points[corners[-1], 1]:
             continue
-        # A corner on or under the line between its neighbors is none: the slope must fall from one to the next.
+        # A point on or under the line between its neighbors is no corner: slopes must fall from one to the next.
         while len(corners) > 1 and _slope(points[[corners[-1], index]]) >= _slope(points[corners[-2:]]):
             corners.pop()
         corners.append(int(index))
@@ -132,5 +134,5 @@ def _corners(points: Float[np.ndarray, "n 2"]) -> list[int]:
 
 
 def _slope(ends: Float[np.ndarray, "2 2"]) -> float:
-    """Slope of the line through two points with different first coordinates."""
+    """Compute the slope of the line through two points with different first coordinates."""
     return float((ends[1, 1] - ends[0, 1]) / (ends[1, 0] - ends[0, 0]))

@@ -21,7 +21,7 @@ Values = float | np.ndarray
 
 
 def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Derive improvements over the undefended run, network by network, and the gap between accuracies.
+    """Derive improvements over the undefended run for each network, and the gap between accuracies.
 
     Args:
         rows: Tidy rows of all runs.
@@ -49,13 +49,13 @@ def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _per_network(rows: pd.DataFrame, source: str, variant: str, metric: str) -> pd.DataFrame:
-    """The rows of one summary metric: identity, network and value."""
+    """Return the rows of one summary metric: identity, network and value."""
     chosen = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
     return rows[chosen & (rows["unit"] == ALL)][[*IDENTITY, *NETWORK, "chosen", "value"]]
 
 
 def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
-    """MSE of the tuned model inversion or of its start, whichever is lower in a class: median over classes."""
+    """Return the MSE of the tuned model inversion or of its start, the lower in each class: median over classes."""
     chosen = (rows["source"] == "model_inversion") & (rows["metric"] == "mse") & (rows["unit"] != ALL)
     start, tuned = (rows[chosen & (rows["variant"] == variant)] for variant in ("start", "tuned"))
     unit = ["run", *NETWORK, "unit"]
@@ -69,7 +69,7 @@ def _improvement(
     formula: Callable[[Any, Any], Any],
     average: Callable[[pd.Series[float]], float] = pd.Series.mean,
 ) -> pd.DataFrame:
-    """``formula`` of each network's value and the average of the undefended ones of the same setting, chosen rates."""
+    """Apply ``formula`` to each network's value and the average of undefended ones of its setting, at chosen rates."""
     undefended = rows[(rows["defense"] == "none") & rows["chosen"]]
     reference = undefended.groupby(list(SETTING))["value"].agg(average).rename("reference").reset_index()
     joined = rows.merge(reference, on=list(SETTING))
@@ -78,12 +78,12 @@ def _improvement(
 
 
 def _harmonic_mean(errors: pd.Series[float]) -> float:
-    """The reference against which replicas with these errors improve by nothing on average: IMP_DRA divides by MSE."""
+    """Average errors so that the replicas with these errors improve by 0 on average, since IMP_DRA divides by MSE."""
     return 1.0 / float((1.0 / errors).mean())
 
 
 def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, Any], Any]) -> pd.DataFrame:
-    """``formula`` of both values of each network that has them."""
+    """Apply ``formula`` to both values of each network that has both."""
     by = ["run", *NETWORK]
     both = first.merge(second[[*by, "value"]], on=by, suffixes=("", "_second"))
     value = formula(both["value"].to_numpy(float), both["value_second"].to_numpy(float))
@@ -91,9 +91,14 @@ def _joined(first: pd.DataFrame, second: pd.DataFrame, formula: Callable[[Any, A
 
 
 def imp_mia(auc: Values, auc_undefended: Values) -> Values:
-    """Compute the improvement against membership inference, (AUC₀ − AUC) / AUC₀ with AUC₀ of the undefended model.
+    """Compute the improvement against membership inference, (AUC₀ − AUC) / AUC₀.
 
-    It is 0 for no improvement. A perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
+    Args:
+        auc: AUC of the attack on the defended model, in (0, 1].
+        auc_undefended: AUC₀ of the attack on the undefended model, in (0, 1].
+
+    Returns:
+        0 for no improvement. A perfect defense (AUC = ½) reaches 1 − 1/(2 AUC₀), never more than ½.
 
     Source:
         Tan et al. 2024, Sec. 6.1.
@@ -104,17 +109,16 @@ def imp_mia(auc: Values, auc_undefended: Values) -> Values:
 def imp_dra(error: Values, error_undefended: Values) -> Values:
     """Compute the improvement against reconstruction as the paper prints it, 1 − MSE₀ / MSE.
 
-    It credits a defense for every step by which the attack ends farther off, though the attack may have
-    learned nothing in either case. With errors bounded by that of the attack's start, min(MSE, MSE of the
-    start), it counts only what the attack gains over its start, and is 0 where it gains nothing with and
-    without a defense.
+    The formula credits a defense for each increase of the error, even if the attack learned nothing in either
+    case. With errors bounded by that of the attack's start, min(MSE, MSE of the start), it counts only what
+    the attack gains over its start. It is then 0 if the attack gains nothing, with and without a defense.
 
     Args:
         error: MSE of the attack on the defended model, > 0.
-        error_undefended: MSE₀ without a defense, same units.
+        error_undefended: MSE₀ without a defense, in the same units.
 
     Returns:
-        0 for no improvement, at most 1, and negative where the defense helps the attacker.
+        0 for no improvement, at most 1, and negative if the defense helps the attacker.
 
     Source:
         Tan et al. 2024, Sec. 6.1.
@@ -125,7 +129,10 @@ def imp_dra(error: Values, error_undefended: Values) -> Values:
 def gdc(improvement_mia: Values, improvement_dra: Values) -> Values:
     """Compute the general defense capability, the mean of both improvements, (IMP_MIA + IMP_DRA) / 2.
 
-    IMP_DRA is that of errors as they are for the figure as printed, of bounded ones for the one by gain.
+    Args:
+        improvement_mia: IMP_MIA of :func:`imp_mia`.
+        improvement_dra: IMP_DRA of :func:`imp_dra`, of errors as they are for the printed figure, of bounded
+            errors for the figure by gain.
 
     Source:
         Tan et al. 2024, Sec. 6.1.

@@ -1,4 +1,4 @@
-"""Blocks judged: the effect with its intervals, p-values, and the verdict that these give."""
+"""Judgement of blocks: the effect with its intervals and p-values, and the verdict that follows from them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ STRATUM = ["dataset", "model"]
 
 @dataclass(frozen=True)
 class Judged:
-    """Effect over blocks and what speaks for it.
+    """Mean effect over blocks, with its intervals and p-values.
 
     Args:
-        effect: Mean over blocks, in the claim's unit. Of fronts the difference from the decisive other.
+        effect: Mean over blocks, in the claim's unit. For fronts, the difference from the decisive other
+            front.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        low_90: Lower end of the 90 % interval, which two one-sided tests of equivalence stand for.
+        low_90: Lower end of the 90 % interval, which is equivalent to two one-sided tests.
         high_90: Upper end.
-        p_value: Of the claim's test, two-sided where the claim is that there is an effect; NaN without
-            blocks. Of several datasets the largest of :func:`subsets`, so that at least half of them show it.
-        pooled: The same of all blocks together.
-        direction: 1 if the effect goes the claimed way, -1 if the opposite way, 0 if neither.
+        p_value: p-value of the claim's test, two-sided if the claim is that there is an effect, NaN without
+            blocks. With several datasets it is the largest over :func:`subsets`, so that at least half of
+            them show the effect.
+        pooled: p-value of all blocks together.
+        direction: 1 if the effect has the claimed direction, -1 if the opposite one, 0 if neither.
         blocks: Number of blocks.
         falling: Steps that may fall by delta, with the lower end of the mean's 90 % interval.
     """
@@ -50,7 +52,14 @@ class Judged:
 
 
 def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
-    """Join the blocks of several (dataset, model) in one table, with these as the first parts of its index."""
+    """Join the blocks of several (dataset, model) in one table.
+
+    Args:
+        settings: (dataset, model) to its blocks, at least one.
+
+    Returns:
+        The blocks of all, whose index begins with dataset and model.
+    """
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
@@ -70,7 +79,12 @@ def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
 
 
 def part(blocks: Blocks, *datasets: str) -> Blocks:
-    """Choose the blocks of certain datasets."""
+    """Choose the blocks of certain datasets.
+
+    Args:
+        blocks: Blocks of all settings.
+        datasets: Names of the datasets.
+    """
 
     def chosen(table: pd.DataFrame | None) -> pd.DataFrame | None:
         return None if table is None else table[table.index.get_level_values("dataset").isin(datasets)]
@@ -81,19 +95,26 @@ def part(blocks: Blocks, *datasets: str) -> Blocks:
 
 
 def names(blocks: Blocks) -> list[str]:
-    """List the datasets of blocks."""
+    """List the datasets of blocks.
+
+    Args:
+        blocks: Blocks of all settings.
+    """
     return list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))
 
 
 def subsets(blocks: Blocks) -> Iterator[Blocks]:
-    """List the blocks of all n − k + 1 of n datasets, where at least k = ⌈n/2⌉ of them must show what is claimed.
+    """Yield the blocks of every n − k + 1 of n datasets, if at least k = ⌈n/2⌉ datasets must show the effect.
 
-    If fewer did, those that do not would fill one of these subsets, so that the largest of their p-values
-    errs no more often than one of them.
+    If fewer than k datasets show it, the others fill one of these subsets. The largest p-value over the
+    subsets therefore errs no more often than the p-value of a single subset.
+
+    Args:
+        blocks: Blocks of all settings.
 
     Source:
-        Benjamini and Heller 2008, "Screening for partial conjunction hypotheses", with the test of all blocks of a
-        subset in the place of Fisher's combination.
+        Benjamini and Heller 2008, "Screening for partial conjunction hypotheses", with the test of all blocks
+        of a subset instead of Fisher's combination.
     """
     datasets = names(blocks)
     for some in combinations(datasets, len(datasets) - -(-len(datasets) // 2) + 1):
@@ -105,8 +126,8 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
 
     Args:
         blocks: Blocks of all settings.
-        delta: Smallest effect of interest.
-        generator: Draws signs where there are too many blocks for all of them.
+        delta: Smallest effect of interest, in the unit of the effects.
+        generator: Draws signs if there are too many blocks to enumerate them.
     """
     name, pooled, direction = _tested(blocks, delta, generator)
     results = (
@@ -129,12 +150,20 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
 
 
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: float) -> str:
-    """Reach the verdict on a claim or on one dataset of it.
+    """Return the verdict on a claim, or on one dataset of it.
 
-    *negligible* where the 90 % interval of the effect lies inside ±delta; *reproduced* or *contradicted* where the
-    adjusted p-value is below ``alpha``, by the direction; *undecided* otherwise, and for a trend of which a
-    step may fall by delta: each step's mean must be above -delta by its own one-sided 5 % test, so that a
-    curve one of whose steps does fall by delta is called a trend in at most 5 % of cases.
+    The verdict is *negligible* if the 90 % interval of the effect is inside ±delta. It is *reproduced* or
+    *contradicted*, by the direction, if the adjusted p-value is below ``alpha``. Otherwise it is *undecided*.
+    A trend is also *undecided* if a step may fall by delta. The mean of each step must be above -delta by its
+    own one-sided 5 % test, so a curve with a step that does fall by delta is called a trend in at most 5 % of
+    cases.
+
+    Args:
+        judged: Effect over the blocks.
+        rule: Kind of the claim about the effect.
+        p_adjusted: Adjusted p-value.
+        delta: Smallest effect of interest, in the unit of the effect.
+        alpha: Level of the verdict, in (0, 0.5).
     """
     if rule == "beyond" and _inside((judged.low_90, judged.high_90), delta):
         return "negligible"
@@ -146,14 +175,20 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: 
 
 
 def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str]:
-    """List the datasets that significantly speak against a pooled verdict, or that contradict each other.
+    """List the datasets that significantly oppose a pooled verdict, or that contradict each other.
 
-    By Student's t of the blocks' effects, Holm-corrected over the datasets: sign flips of a dataset's few
-    blocks can seldom reach a level at all, and a dataset that opposes would never be seen. An effect that is
-    negligible on a dataset speaks neither way.
+    The test is Student's t of the blocks' effects, Holm-corrected over the datasets. Sign flips of a
+    dataset's few blocks can seldom reach a level, so they would never show that a dataset opposes. A dataset
+    with a negligible effect supports neither direction.
+
+    Args:
+        blocks: Blocks of all settings.
+        pooled: Verdict over all blocks.
+        delta: Smallest effect of interest, in the unit of the effects.
+        alpha: Level of the tests, in (0, 0.5).
 
     Returns:
-        Names of datasets, none where all that speak agree with the verdict.
+        Names of datasets, empty if all significant datasets agree with the verdict.
     """
     claimed, otherwise = (speaking(blocks, direction, delta, alpha) for direction in (1, -1))
     if pooled == "reproduced":
@@ -164,7 +199,14 @@ def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str
 
 
 def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list[str]:
-    """List the datasets that speak significantly for a direction: 1 is the claimed one, -1 the other."""
+    """List the datasets that significantly support a direction.
+
+    Args:
+        blocks: Blocks of all settings.
+        direction: 1 for the claimed direction, -1 for the opposite one.
+        delta: Smallest effect of interest, in the unit of the effects.
+        alpha: Level of the tests after Holm's correction over the datasets, in (0, 0.5).
+    """
     results = []
     for dataset in names(blocks):
         subset = part(blocks, dataset)
@@ -182,7 +224,13 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
 
 
 def promised(blocks: Blocks, delta: float, level: float) -> Design:
-    """Design a test by the spread between these blocks: what how many of them can see at a level."""
+    """Design a test from the spread between these blocks, to predict what a number of blocks can detect.
+
+    Args:
+        blocks: Blocks of all settings.
+        delta: Smallest effect of interest, in the unit of the effects.
+        level: Level of the test, in (0, 1).
+    """
     steps = (
         {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
     )
@@ -195,16 +243,16 @@ def promised(blocks: Blocks, delta: float, level: float) -> Design:
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:
-    """True if an interval lies inside ±delta."""
+    """Return True if an interval is inside ±delta."""
     return -delta < ends[0] and ends[1] < delta
 
 
 def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tuple[str, float, int]:
-    """The comparison that decides, its p-value and direction, as :func:`_decisive`.
+    """Return the comparison that decides, its p-value and direction, as :func:`_decisive`.
 
-    Ranks follow medians, which fall where skewed errors spread more and their mean stays. A trend therefore
-    asks its slopes too, by sign flips, which take them to be symmetric, and by a test that allows for
-    skewness. All must agree.
+    Ranks follow medians. If skewed errors spread more, the median falls although the mean stays. A trend
+    therefore tests its slopes too: by sign flips, which assume that slopes are symmetric, and by a test that
+    allows for skewness. All tests must agree.
     """
     flips = partial(sign_flips, generator=generator)
     name, p_value, direction = _decisive(blocks, blocks.effects, delta, flips)
@@ -219,10 +267,10 @@ def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tup
 
 
 def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
-    """The comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
+    """Return the comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
 
-    All comparisons must hold, so the weakest speaks for the claim. One that goes the other way is enough
-    against it. Its p-value is multiplied by their number.
+    All comparisons must hold, so the weakest decides in favor of the claim. One that has the opposite
+    direction is enough against the claim. Its p-value is multiplied by the number of comparisons.
     """
     results = {}
     for name in scores:
@@ -240,11 +288,12 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
 def _p_values(
     values: Float[np.ndarray, " blocks"], rule: Rule, delta: float, tails: Tails
 ) -> tuple[float, float]:
-    """p-values of what is claimed of the mean of values that count in the claimed direction, and of the opposite.
+    """Return the p-values of a claim about the mean of values, and of its opposite.
 
-    Where nothing is true, either may seem so: both are two-sided. Claims of at most delta are distinguished
-    from their opposite by one-sided tests about delta. Wherever the mean is, only one of both can err, so
-    neither needs a correction, but a mean that is within ±delta may seem outside on two sides.
+    Values count in the claimed direction. If there is no effect, the claim or its opposite may seem true, so
+    both p-values are two-sided. A claim of at most delta is distinguished from its opposite by one-sided
+    tests about delta. Whatever the mean is, only one of the two tests can err, so neither needs a correction.
+    But a mean within ±delta may seem outside on two sides.
     """
     if rule == "beyond":
         up, down = tails(values)
@@ -257,17 +306,17 @@ def _p_values(
 
 
 def _falling(steps: pd.DataFrame | None, delta: float) -> tuple[str, ...]:
-    """Steps whose mean is not above -delta by a one-sided test at 5 %, which the 90 % interval is."""
+    """List the steps whose mean is not above -delta by a one-sided test at 5 %, i.e. by the 90 % interval."""
     lows = {} if steps is None else {name: interval(*_column(steps, name), 0.9)[0] for name in steps}
     return tuple(f"{name} ({low:+.2g})" for name, low in lows.items() if not low > -delta)
 
 
 def _column(table: pd.DataFrame, name: object) -> tuple[Float[np.ndarray, " blocks"], Strata]:
-    """The blocks that have a column, and the stratum of each."""
+    """Return the blocks that have a column, and the stratum of each."""
     kept = table[name].dropna()
     return kept.to_numpy(float), _strata(kept)
 
 
 def _strata(table: pd.DataFrame | pd.Series) -> Strata:
-    """Dataset and network of each block."""
+    """List the dataset and network of each block."""
     return list(zip(*(table.index.get_level_values(level) for level in STRATUM), strict=True))

@@ -1,4 +1,4 @@
-"""Numbers that claim tests find in each block, and the options that all of them share."""
+"""Numbers that claim tests compute in each block, and the options that all tests share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="ClaimOptions")
 ROUNDING = 1e-9
-"""Part of the larger of two numbers by which rounding may part them, far above that of sums of thousands of terms."""
+"""Largest relative difference between two numbers that counts as rounding. Sums of thousands of terms err far less."""
 Rule = Literal["beyond", "within", "at most"]
-"""A claim that an effect exists, that it is at most delta either way, or that it is at most delta upward."""
+"""Kind of a claim: that an effect exists, is at most delta either way, or is at most delta upward."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Exact:
     """A statement without chance, which holds or fails.
 
     Args:
-        effect: Number that decides it. Its meaning is the test's.
+        effect: Number that decides the statement. Its meaning depends on the test.
         holds: True if the statement holds.
         detail: The comparison in words.
     """
@@ -43,13 +43,13 @@ class Exact:
 def exactly(
     gaps: Float[np.ndarray, " k"], slack: Float[np.ndarray, " k"], of: str, *, nothing: bool = False
 ) -> Exact:
-    """Decide comparisons without chance, of which none may go against the claim by more than rounding.
+    """Decide comparisons without chance. None may contradict the claim by more than rounding.
 
     Args:
         gaps: Differences in the claimed direction.
-        slack: What may be rounding of each.
+        slack: Largest rounding error of each difference, in the same unit.
         of: What was compared, in words.
-        nothing: True if there is no difference at all, which a claim of one does not survive.
+        nothing: True if there is no difference at all. A claim that there is one then fails.
     """
     against, equal = len(gaps) if nothing else int((gaps < -slack).sum()), int((np.abs(gaps) <= slack).sum())
     result = f"{against} against the claim" if against else "all as claimed"
@@ -59,22 +59,24 @@ def exactly(
 
 @dataclass(frozen=True)
 class Blocks:
-    """Numbers of a test, one row a block: what is the same problem for all that is compared.
+    """Numbers of a test, with one row for each block.
+
+    A block is one problem: a replica of one dataset and network, which all compared runs share.
 
     Args:
-        effects: One column for each comparison, of which all must hold, in the metric's unit. Only fronts
+        effects: One column for each comparison, in the metric's unit. All comparisons must hold. Only fronts
             have several.
         claimed: 1 if effects are claimed to be positive, -1 if negative.
         detail: The comparison in words.
-        scores: Numbers whose signs are flipped instead of those of the effects; None for the effects
+        scores: Numbers whose signs are flipped instead of those of the effects. None for the effects
             themselves.
         steps: Steps between neighbours along a trend, in the claimed direction. None of them may fall by
             delta.
-        widths: Name of each step to how far apart its ends lie, in what slopes are counted by.
-        levels: Values along a trend, which Page's statistic ranks; 0 where nothing is ranked.
-        rule: What is claimed of the effect.
-        per: What the effect is counted by, behind its unit: `` per doubling``.
-        left_out: Blocks that lack something that others of their setting have.
+        widths: Name of each step to the distance between its ends, in doublings or steps as for slopes.
+        levels: Number of values along a trend that Page's statistic ranks. 0 if nothing is ranked.
+        rule: Kind of the claim about the effect.
+        per: Text after the unit of the effect, e.g. `` per doubling``.
+        left_out: Number of blocks left out because they lack a value that other blocks of their setting have.
     """
 
     effects: pd.DataFrame
@@ -89,7 +91,11 @@ class Blocks:
     left_out: int = 0
 
     def scaled(self, reference: pd.Series[float]) -> Blocks:
-        """Divide effects and steps by a number that each block has."""
+        """Divide effects and steps by a number for each block.
+
+        Args:
+            reference: Replica to the divisor. Blocks without one are left out.
+        """
         shared = self.effects.index.intersection(reference.index)
         kept = self.effects.loc[shared].div(reference[shared], axis=0)
         steps = None if self.steps is None else self.steps.loc[shared].div(reference[shared], axis=0)
@@ -102,13 +108,13 @@ class ClaimOptions(Settings):
     """Options of every claim test."""
 
     COMPARED: ClassVar[tuple[str, ...]] = ()
-    """Options that name what is compared: conditions, lists of conditions, or columns."""
+    """Options that say what is compared: conditions, lists of conditions, or columns."""
 
     where: Conditions = Field(default_factory=dict)
     """Rows that are compared."""
 
     def compared(self) -> set[str]:
-        """List the columns along which the test compares, so that their values are not different blocks."""
+        """List the columns along which the test compares. Their values do not distinguish blocks."""
         columns: set[str] = set()
         for name in self.COMPARED:
             value = getattr(self, name)
@@ -119,7 +125,13 @@ class ClaimOptions(Settings):
 
 @dataclass(frozen=True)
 class ClaimTest(Generic[T]):
-    """A test with its declared options. It is called with the rows of one setting, and plain options."""
+    """A test with its declared options.
+
+    Args:
+        name: Name of the test in the catalogue.
+        settings: Model of its options.
+        run: Function of the rows of one dataset and network, and checked options.
+    """
 
     name: str
     settings: type[T]
@@ -128,13 +140,20 @@ class ClaimTest(Generic[T]):
     def check(self, options: Mapping[str, Any]) -> T:
         """Check options.
 
+        Args:
+            options: Plain values by the name of the option.
+
         Raises:
-            ConfigError: With every mistake in them.
+            ConfigError: With every mistake in the options.
         """
         return parse(self.settings, dict(options), f"claim test {self.name}: options")
 
     def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any]) -> Blocks | Exact:
-        """Effects of one setting's blocks, one a replica.
+        """Compute the effects of one setting's blocks, one for each replica.
+
+        Args:
+            rows: Rows of one dataset and network.
+            options: Plain values by the name of the option.
 
         Raises:
             ConfigError: If an option is wrong.
@@ -144,15 +163,21 @@ class ClaimTest(Generic[T]):
 
 
 def complete(tables: list[pd.DataFrame]) -> tuple[list[pd.DataFrame], int]:
-    """Keep the replicas that have every value that others have, and count those that have not.
+    """Keep the replicas that have every value, and count the others.
+
+    Args:
+        tables: Tables whose index is the replica.
+
+    Returns:
+        The tables without incomplete replicas, and the number of incomplete replicas.
 
     Raises:
-        EmptySelectionError: If no replica has all.
+        EmptySelectionError: If no replica has all values.
     """
     import pandas as pd
 
     joined = pd.concat(tables, axis=1, keys=range(len(tables)))
     full = joined.dropna()
     if full.empty:
-        raise EmptySelectionError("no replica has everything that is compared")
+        raise EmptySelectionError("no replica has all values that are compared")
     return [full[place] for place in range(len(tables))], len(joined) - len(full)

@@ -1,7 +1,7 @@
-"""Claims about recipes: what a defense reaches beyond plain SGD at another learning rate or stopping time.
+"""Claims about recipes: the accuracy that a defense reaches beyond plain SGD at another learning rate or length.
 
-A recipe is a run at one candidate rate. A defense protects only as far as its recipes lie beyond the front of
-those of plain SGD, since whoever only trains less leaks less too.
+A recipe is a learning rate and a length of training. A shorter or slower training leaks less without any
+defense. A defense therefore protects only as far as its recipes lie beyond the front of those of plain SGD.
 """
 
 from __future__ import annotations
@@ -26,28 +26,33 @@ class Leakage(Settings):
     where: Conditions
     """Its rows."""
     nothing: float
-    """Its value where nothing leaks, e.g. 0.5 of an AUC; what lies below is luck, and counts as that."""
+    """Value without leakage (0.5 for AUC). Lower values are luck and are clipped to it."""
 
 
 class PlainSGD(Settings):
-    """The recipes that others are measured by, and what they are worth."""
+    """The recipes of plain SGD that others are compared with, and the utility of a guess."""
 
     utility: Conditions
-    """Rows of what is wanted; more is better."""
+    """Rows of the utility. More is better."""
     plain: Columns = ("none", "early_stopping", "stopped")
-    """Arms of plain SGD, whose recipes make the front."""
+    """Arms of plain SGD whose recipes form the front."""
     guess: float = 0.1
     """Utility of a guess, which leaks nothing."""
     guesses: dict[str, float] = Field(default_factory=dict)
-    """Dataset to the utility of a guess there, if it is another."""
+    """Dataset to the utility of a guess, for datasets on which it differs."""
 
     def guess_on(self, dataset: str, leakage: Leakage) -> np.ndarray:
-        """Find the leakage and utility of a guess."""
+        """Return the leakage and utility of a guess.
+
+        Args:
+            dataset: Name of the dataset.
+            leakage: Quantity along which fronts are compared.
+        """
         return np.array([leakage.nothing, self.guesses.get(dataset, self.guess)])
 
 
 class Beyond(ClaimOptions, PlainSGD):
-    """One arm's front beyond that of plain SGD."""
+    """Options of a claim that the front of one arm lies beyond that of plain SGD."""
 
     COMPARED: ClassVar[tuple[str, ...]] = ("arm",)
 
@@ -58,9 +63,17 @@ class Beyond(ClaimOptions, PlainSGD):
 
 
 def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.DataFrame:
-    """List the recipes in rows, one for each network: those of its leakage, with columns x (leakage), y (utility).
+    """Join leakage (column x) and utility (column y) of each network.
 
-    Leakage below the value without leakage is chance and is clipped to it.
+    Leakage below the value without leakage is luck and is clipped to it.
+
+    Args:
+        rows: Rows of one dataset and network.
+        leakage: Quantity along which fronts are compared.
+        plain: Utility of the networks and of a guess.
+
+    Returns:
+        One row for each network.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
@@ -77,12 +90,17 @@ def matched(
 ) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pair the recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
-    Whoever tries more recipes reaches more though none of them is better, so all are given the same family.
-    Where plain SGD has several runs of a length, the first of its arms that has it counts.
+    The best of many recipes beats the best of few even if none of them is better, so both sides get the same
+    family of recipes. If several arms of plain SGD have the same length, the first of them counts.
+
+    Args:
+        recipes: Recipes of all arms, as :func:`recipes_of` returns them.
+        arm: Recipes of the arm.
+        plain: Arms of plain SGD.
 
     Returns:
-        Recipes of a level and of plain SGD, one row for each network, with a column recipe that names what is
-        the same in all replicas.
+        For each level, its recipes and those of plain SGD, one row for each network. The column recipe
+        identifies equal recipes of different replicas.
 
     Raises:
         EmptySelectionError: If the arm and plain SGD have no length in common.
@@ -110,22 +128,21 @@ def matched(
 def distances(
     pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD
 ) -> pd.Series[float]:
-    """Measure the utility of an arm beyond the front of plain SGD at equal leakage, the mean over the arm's levels.
+    """Measure the utility of an arm beyond the front of plain SGD at equal leakage, averaged over the arm's levels.
 
-    Corners are chosen in one replica and judged in another (:func:`leakbound.claims.hulls.beyond_front`), in
-    all pairs of different replicas. The number of a replica is the mean height where it judges, plus that
-    where it chooses, minus that of all pairs: a jackknife, so that the luck of a choice counts where numbers
-    are compared with their spread. A pair of replicas counts by the range of leakages that both fronts reach
-    in it.
+    One replica chooses the corners and another judges them (:func:`leakbound.claims.hulls.beyond_front`), in
+    all pairs of different replicas. The number of a replica is its mean height as judge, plus its mean height
+    as chooser, minus the mean of all pairs. By this jackknife the luck of a choice counts as spread. The
+    weight of a pair is the range of leakages that both fronts reach in it.
 
     Args:
-        pairs: Recipes of one dataset and network, as :func:`matched` gives them.
+        pairs: Recipes of one dataset and network, as :func:`matched` returns them.
         leakage: Quantity along which fronts are compared.
-        plain: What guesses are worth.
+        plain: Utility of a guess.
 
     Returns:
-        A number for each replica that has recipes of both, of every level whose recipes reach leakages of
-        plain SGD.
+        A number, in the unit of the utility, for each replica that has recipes of the arm and of plain SGD.
+        Only levels whose leakages overlap with those of plain SGD count.
 
     Raises:
         EmptySelectionError: If there are fewer than two such replicas, or no leakage that both fronts reach.
@@ -139,14 +156,21 @@ def distances(
     ]
     if not heights:
         raise EmptySelectionError(
-            "corners of fronts are chosen and judged in different replicas: no two of them have recipes of the arm and "
-            "of plain SGD whose leakages overlap"
+            "one replica chooses the corners of fronts and another judges them: no two replicas have recipes of the "
+            "arm and of plain SGD whose leakages overlap"
         )
     return pd.concat(heights, axis=1).mean(axis=1, skipna=False).dropna()
 
 
 def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
-    """Test the utility of an arm beyond plain SGD's own front at equal leakage, in each replica.
+    """Measure the utility of an arm beyond the front of plain SGD at equal leakage, in each replica.
+
+    Args:
+        rows: Rows of one dataset and network.
+        options: Conditions of the arm, of leakage and of utility.
+
+    Returns:
+        A number for each replica, in the unit of the utility.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
@@ -166,10 +190,10 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
 
 
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Recipes with the length of their training in words, and a name that is the same in all replicas.
+    """Add the length of each training in words, and a name of the recipe that is the same in all replicas.
 
-    Arms of plain SGD that only stop it name a length by themselves: its best point on validation records, or
-    a part.
+    Arms of plain SGD that only stop it have a length of their own: the best point on validation records, or a
+    part.
     """
     lengths = rows["length"] if "length" in rows.columns else np.repeat("full", len(rows))
     levels = rows["level"] if "level" in rows.columns else np.repeat(0.5, len(rows))
@@ -184,12 +208,12 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _part(level: float) -> str:
-    """A part of the rounds in words."""
+    """Describe a part of the rounds."""
     return "half" if level == 0.5 else f"{level:g}"
 
 
 def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
-    """Heights of one front above another, one number for each replica, None where no two replicas can be compared."""
+    """Measure the heights of one front above another for each replica. None if no two replicas can be compared."""
     import pandas as pd
 
     from leakbound.claims.hulls import beyond_front
@@ -219,7 +243,7 @@ def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) ->
     terms = weights * (heights - mean)
     numbers = terms.sum(axis=0) + (
         terms.sum(axis=1) if n > 2 else 0
-    )  # two replicas would have the same number
+    )  # with two replicas both would have the same number
     return pd.Series(mean + numbers / (n - 1), index=replicas)
 
 

@@ -7,24 +7,31 @@ import pandas as pd
 from leakbound.claims.evaluation import OVERALL, VERDICTS
 
 NUMBERS = ["effect [95 %]", "Δ", "p (Holm)", "blocks", "power at 2Δ", "blocks needed"]
-"""Columns of ``written`` that say on what a verdict rests."""
+"""Columns of ``written`` with the numbers that a verdict rests on."""
 CLOSED_FORMS = {True: "closed forms that hold", False: "closed forms that fail"}
-"""Columns of ``scoreboard`` for claims that were checked exactly, without chance, by whether they are reproduced."""
+"""Columns of ``scoreboard`` for claims without chance: True for reproduced ones."""
 _EXPERIMENT, _CLOSED_FORM = "experiment", "closed form"
 
 
 def overall(claims: pd.DataFrame) -> pd.DataFrame:
-    """Choose the rows of ``evaluate`` over all blocks, one for each claim."""
+    """Choose the rows of ``evaluate`` over all blocks, one for each claim.
+
+    Args:
+        claims: Rows of ``evaluate``.
+    """
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
 def written(claims: pd.DataFrame) -> pd.DataFrame:
-    """Write rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
+    """Format rows of ``evaluate`` as text, in their order. All lists of claims are made from this table.
+
+    Args:
+        claims: Rows of ``evaluate``.
 
     Returns:
-        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting (the dataset, with
-        the network if it is one, or empty for the verdict over all blocks) and compared (the comparison in
-        words).
+        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting and compared.
+        Setting is the dataset, with the network if it is only one, or empty for the verdict over all blocks.
+        Compared is the comparison in words.
     """
     rows = [
         (
@@ -48,9 +55,12 @@ def written(claims: pd.DataFrame) -> pd.DataFrame:
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts over all blocks by paper, with closed forms apart from experiments.
 
+    Args:
+        claims: Rows of ``evaluate``.
+
     Returns:
-        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum;
-        a row for each paper and a last one for ``all``.
+        Columns paper, each of ``VERDICTS`` for experiments, each of ``CLOSED_FORMS``, and claims, their sum.
+        There is a row for each paper and a last one for ``all``.
     """
     counts = verdict_counts(claims)
     exact = (counts["verdict"] == "reproduced").map(CLOSED_FORMS)
@@ -67,9 +77,12 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
 def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
     """Count verdicts in tidy rows, for a figure.
 
+    Args:
+        claims: Rows of ``evaluate``.
+
     Returns:
-        Columns paper, kind (``experiment`` or ``closed form``), verdict and value, the number of claims: a
-        row for each paper, kind and verdict, zeros included.
+        Columns paper, kind (``experiment`` or ``closed form``), verdict and value, the number of claims.
+        There is a row for each paper, kind and verdict, zeros included.
     """
     judged = overall(claims)
     kind = judged["exact"].map({True: _CLOSED_FORM, False: _EXPERIMENT})
@@ -80,7 +93,11 @@ def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_markdown(claims: pd.DataFrame) -> str:
-    """Write the scoreboard as Markdown: counts by paper, then every claim with verdict, numbers and datasets."""
+    """Write the scoreboard as Markdown: counts by paper, then every claim with verdict, numbers and datasets.
+
+    Args:
+        claims: Rows of ``evaluate``.
+    """
     listed = written(overall(claims)).assign(datasets=of_datasets(claims))
     listed = listed[["figure", "claim", "verdict", *NUMBERS, "datasets"]]
     tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
@@ -88,20 +105,36 @@ def to_markdown(claims: pd.DataFrame) -> str:
 
 
 def of_datasets(claims: pd.DataFrame) -> list[str]:
-    """Count the verdicts of datasets for each claim, in the order of :func:`overall`, maybe empty."""
+    """Count the verdicts of datasets for each claim.
+
+    Args:
+        claims: Rows of ``evaluate``.
+
+    Returns:
+        A text for each claim in the order of :func:`overall`, empty for claims without datasets.
+    """
     key, judged = ["paper", "figure", "claim"], overall(claims)
     verdicts = claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
     return [verdicts.get(claim, "") for claim in judged[key].itertuples(index=False, name=None)]
 
 
 def counted(verdicts: pd.Series) -> str:
-    """Count verdicts, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``."""
+    """Count verdicts in words, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``.
+
+    Args:
+        verdicts: Verdicts of several datasets.
+    """
     counts = verdicts.value_counts()
     return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
 
 
 def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str:
-    """Write a Markdown table, with verdicts that were reached in bold."""
+    """Write a Markdown table, with decided verdicts in bold.
+
+    Args:
+        head: Headings.
+        body: Cells of each row.
+    """
     head = list(head)
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in body]
     marked = [[f"**{cell}**" if cell in VERDICTS[:-1] else cell for cell in row] for row in cells]
@@ -109,14 +142,14 @@ def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str
 
 
 def _with_interval(effect: float, low: float, high: float) -> str:
-    """An effect with its interval, as far as it has them."""
+    """Format an effect with its interval, if it has them."""
     if pd.isna(effect):
         return "–"
     return f"{effect:.3g}" if pd.isna(low) else f"{effect:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def _p_value(p_adjusted: float, exact: bool) -> str:
-    """An adjusted p-value, or why there is none."""
+    """Format an adjusted p-value, or the reason why there is none."""
     if exact or pd.isna(p_adjusted):
         return "exact" if exact else "–"
     return f"{p_adjusted:.3f}" if p_adjusted >= 0.001 else "< 0.001"

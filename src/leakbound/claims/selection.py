@@ -1,4 +1,4 @@
-"""Rows of a table chosen by column and value."""
+"""Selection of rows of a table by column and value."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ if TYPE_CHECKING:  # options of plots and claims are checked without loading pan
     from leakbound.config.catalogue import FigureConfig
 
 Columns = Annotated[tuple[str, ...], Strict(False)]
-"""Option that names columns of a table."""
+"""Option with the names of columns of a table."""
 
 
 class SelectionError(ValueError):
-    """A condition that names a column that the table does not have."""
+    """A condition on a column that the table does not have."""
 
 
 class EmptySelectionError(SelectionError):
-    """Conditions that no row meets. The message names the one that leaves nothing."""
+    """Conditions that no row meets. The message states the condition that leaves no row."""
 
 
 def require(rows: pd.DataFrame, *columns: str) -> None:
     """Refuse a table that lacks one of the columns that a plot or a claim needs.
 
+    Args:
+        rows: Any table.
+        columns: Names of the columns.
+
     Raises:
-        SelectionError: Naming the column and the nearest one there is.
+        SelectionError: With the missing column and the nearest name that exists.
     """
     for column in columns:
         if column not in rows.columns:
@@ -45,17 +49,17 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
 
     Args:
         rows: Any table.
-        conditions: Column to a value, to a list of values of which a row may have any, or to ``{"not": ...}``
-            with those that it may not have. ``None`` stands for a missing value, e.g. the level of undefended
-            runs. Numbers are equal up to rounding.
+        conditions: Column to a value, to a list of allowed values, or to ``{"not": ...}`` with values that
+            are not allowed. ``None`` means a missing value, e.g. the level of undefended runs. Numbers are
+            compared up to rounding.
 
     Returns:
         The rows in their order, newly numbered.
 
     Raises:
-        SelectionError: If a condition names an unknown column, or says something else than ``not``.
-        EmptySelectionError: If no row is left, naming the condition that leaves none and the values there
-            were.
+        SelectionError: If a condition has an unknown column, or a key other than ``not``.
+        EmptySelectionError: If no row is left. The message states the condition that leaves none, and the
+            values in the table.
     """
     for column, wanted in conditions.items():
         if column not in rows.columns:
@@ -74,7 +78,15 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Choose the rows that meet every condition, maybe none."""
+    """Choose the rows that meet every condition, possibly none.
+
+    Args:
+        rows: Any table.
+        conditions: As for :func:`select`.
+
+    Raises:
+        SelectionError: If a condition names an unknown column.
+    """
     try:
         return select(rows, conditions)
     except EmptySelectionError:
@@ -82,17 +94,17 @@ def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.D
 
 
 def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
-    """Choose the rows of a table that a figure and its claims are about.
+    """Choose the rows of a table that a figure and its claims use.
 
-    They meet the figure's conditions. A table with a column ``chosen`` counts at the chosen learning rates
-    only, unless the figure shows ``rates: all``.
+    They meet the figure's conditions. Of a table with a column ``chosen``, only rows at chosen learning rates
+    are kept, unless the figure has ``rates: all``.
 
     Args:
         figure: Entry of the catalogue.
         rows: The table that the figure shows.
 
     Returns:
-        The rows in their order, newly numbered, maybe none.
+        The rows in their order, newly numbered, possibly none.
 
     Raises:
         SelectionError: If a condition names an unknown column.
@@ -103,16 +115,25 @@ def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Choose the rows that meet every condition, and rank their levels in the column ``strength``."""
+    """Choose the rows that meet every condition, and rank their levels in the column ``strength``.
+
+    Args:
+        rows: Any table.
+        conditions: As for :func:`select`.
+
+    Raises:
+        SelectionError: If a condition names an unknown column.
+        EmptySelectionError: If no row is left.
+    """
     return with_strength(select(rows, conditions))
 
 
 def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
-    """Mark the rows that have a defense that protects most at its largest level. Others do at their smallest.
+    """Mark the rows of defenses that protect most at their largest level. Others protect most at their smallest.
 
     Args:
-        rows: Table with the column defense. Defenses without an entry in its column ``stronger_with``, or in
-            a table without that column, go by the defaults of their names.
+        rows: Table with the column defense. The column ``stronger_with`` states the direction. If a defense
+            has no entry there, or the table lacks the column, the default for its name applies.
 
     Returns:
         True or False for each row.
@@ -125,9 +146,10 @@ def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
 
 
 def with_strength(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rank each level among its defense's levels in the column ``strength``, the strongest first.
+    """Rank each level among the levels of its defense in the column ``strength``, the strongest first.
 
-    A table without the columns defense and level is returned as it is.
+    Args:
+        rows: Any table. It is returned unchanged if it lacks the column defense or level.
     """
     if not {"defense", "level"} <= set(rows.columns):
         return rows
@@ -136,10 +158,17 @@ def with_strength(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ...], pd.DataFrame]:
-    """Split rows by their values in ``columns``, a missing value being one like any other.
+    """Split rows by their values in ``columns``. A missing value counts as a value.
+
+    Args:
+        rows: Any table.
+        columns: Names of the columns.
+
+    Returns:
+        The values of the columns to the rows that have them.
 
     Raises:
-        SelectionError: If the table lacks one of them.
+        SelectionError: If the table lacks a column.
     """
     columns = list(columns)
     require(rows, *columns)
@@ -150,10 +179,15 @@ def split(rows: pd.DataFrame, columns: Iterable[str]) -> dict[tuple[Hashable, ..
 
 
 def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[pd.DataFrame]:
-    """Average each replica of several series, for each value of ``match`` that all of them have.
+    """Average each replica of several series, for each value of ``match`` that all series have.
+
+    Args:
+        series: Rows of each series.
+        match: Columns that must agree.
 
     Returns:
-        Tables with a row for each replica that some series has, and a column for each series in order.
+        For each shared value, a table with a row for each replica in any series, and a column for each series
+        in order.
 
     Raises:
         SelectionError: If a column is missing.
@@ -175,8 +209,13 @@ def series_means(series: Sequence[pd.DataFrame], match: Iterable[str]) -> list[p
 def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> pd.DataFrame:
     """Join two quantities as columns x and y, one row for each run, replica and recipe (learning rate, length).
 
+    Args:
+        rows: Any table with the columns run, replica and value.
+        x: Conditions of the first quantity, as for :func:`select`.
+        y: Conditions of the second quantity.
+
     Raises:
-        SelectionError: If the conditions of one choose several rows of these.
+        SelectionError: If the conditions of a quantity choose several rows of a run, replica and recipe.
     """
     require(rows, "run", "replica", "value")
     point = [column for column in ("run", "replica", "learning_rate", "length") if column in rows.columns]
@@ -192,7 +231,7 @@ def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, An
 
 
 def _meets(column: pd.Series, wanted: Any) -> np.ndarray:
-    """True at each entry of a column that is as a condition wants it."""
+    """Return True for each entry of a column that meets a condition."""
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if isinstance(wanted, Mapping):

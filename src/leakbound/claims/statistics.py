@@ -1,8 +1,8 @@
-"""Tests and intervals of one number per block: exact or by sign flips, with Student's t where few blocks need it.
+"""Tests and intervals of one number per block: exact, by sign flips, or by Student's t.
 
-A block is one problem, the same for everything that is compared, so that under no effect its number is as
-likely to be ``x`` as ``-x``: whatever its distribution, its spread, and what its values share. That is all
-that sign flips assume: neither equal variances of datasets or levels nor normal noise.
+A block is one problem that all compared runs share. Without an effect, its number is therefore as likely to
+be ``x`` as ``-x``, whatever its distribution. Sign flips assume only this: neither equal variances of
+datasets or levels nor normal noise.
 """
 
 import math
@@ -14,7 +14,7 @@ from jaxtyping import Float
 Sample = Float[np.ndarray, " blocks"]
 Strata = Sequence[Hashable]
 Tails = Callable[[Sample], tuple[float, float]]
-"""Numbers of blocks to the one-sided p-values of a mean above 0 and of one below."""
+"""Test: numbers of blocks to the one-sided p-values of a mean above 0 and of a mean below 0."""
 
 FLIPS = 9_999
 _MOST_EXACT = 20
@@ -23,22 +23,22 @@ _MOST_EXACT = 20
 def sign_flips(values: Sample, generator: np.random.Generator) -> tuple[float, float]:
     """Compute one-sided p-values of a sign-flip test of the mean.
 
-    All 2ⁿ ways to choose signs are visited for up to 20 blocks, 9,999 random ones for more.
+    Up to 20 blocks, all 2ⁿ choices of signs are enumerated. For more blocks, 9,999 random ones are drawn.
 
     Args:
-        values: One number per block, symmetric about 0 under the null.
+        values: One number per block, symmetric about 0 under the null hypothesis.
         generator: Draws the random signs.
 
     Returns:
-        p-value of a mean above 0 and of one below, each at least 2⁻ⁿ.
+        p-values of a mean above 0 and of a mean below 0, each at least 2⁻ⁿ.
     """
     n = len(values)
     if n == 0:
         return 1.0, 1.0
     observed = float(values.sum())
-    slack = 1e-9 * float(np.abs(values).sum())  # rounding must not part equal sums
+    slack = 1e-9 * float(np.abs(values).sum())  # equal sums may differ by rounding
     if n <= _MOST_EXACT:
-        half = values[:1]  # the first sign stays; the other half of the sums is this one's negative
+        half = values[:1]  # the first sign stays; the other half has the opposite sums
         for value in values[1:]:
             half = np.concatenate([half + value, half - value])
         up = int(np.sum(half >= observed - slack) + np.sum(-half >= observed - slack))
@@ -50,24 +50,29 @@ def sign_flips(values: Sample, generator: np.random.Generator) -> tuple[float, f
 
 
 def smallest_p(blocks: int) -> float:
-    """Find the least two-sided p-value that sign flips of so many blocks can give, 2^(1 − n)."""
+    """Compute the least two-sided p-value that sign flips of this many blocks can give, 2^(1 − n).
+
+    Args:
+        blocks: Number of blocks n.
+    """
     return min(1.0, 2.0 ** (1 - blocks))
 
 
 def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
-    """Estimate the standard error of the mean over blocks, the share of each stratum fixed, and its degrees of freedom.
+    """Estimate the standard error of the mean over blocks with fixed strata, and its degrees of freedom.
 
-    √(Σ_s w_s² s_s²/n_s) with w_s = n_s/n, the limit of a bootstrap stratified likewise, its bias for few
-    blocks corrected; (Σ v_s)² / Σ v_s²/(n_s − 1) degrees of freedom with v_s = w_s² s_s²/n_s. Where a stratum
-    has but one block all count as one stratum, whose differences then make the error larger.
+    The error is √(Σ_s w_s² s_s²/n_s) with w_s = n_s/n. This is the limit of a bootstrap with the same strata,
+    without its bias for few blocks. There are (Σ v_s)² / Σ v_s²/(n_s − 1) degrees of freedom with v_s = w_s²
+    s_s²/n_s. If a stratum has only one block, all blocks count as one stratum. The differences between strata
+    then increase the error.
 
     Args:
         values: One number per block.
         strata: Stratum of each block, e.g. its dataset and network.
 
     Returns:
-        Error and degrees of freedom, NaN for fewer than two blocks. Error 0 where blocks of a stratum all
-        agree.
+        Error in the unit of the values, and degrees of freedom. Both are NaN for fewer than two blocks. The
+        error is 0 if all blocks of each stratum agree.
 
     Source:
         Welch 1947, Satterthwaite 1946.
@@ -83,7 +88,15 @@ def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
 
 
 def spread(values: Sample, strata: Strata) -> float:
-    """Standard deviation between the blocks of a stratum, all strata pooled; NaN for fewer than two blocks."""
+    """Estimate the standard deviation between the blocks of a stratum, pooled over strata.
+
+    Args:
+        values: One number per block.
+        strata: Stratum of each block.
+
+    Returns:
+        Standard deviation in the unit of the values, NaN for fewer than two blocks.
+    """
     groups = _groups(values, strata)
     freedom = sum(len(group) - 1 for group in groups)
     if freedom < 1:
@@ -92,7 +105,16 @@ def spread(values: Sample, strata: Strata) -> float:
 
 
 def interval(values: Sample, strata: Strata, confidence: float) -> tuple[float, float]:
-    """Compute Student's t interval of the mean over blocks, stratified, NaN for fewer than two blocks."""
+    """Compute Student's t interval of the mean over blocks, stratified.
+
+    Args:
+        values: One number per block.
+        strata: Stratum of each block.
+        confidence: Probability that the interval contains the mean, in (0, 1).
+
+    Returns:
+        Both ends in the unit of the values, NaN for fewer than two blocks.
+    """
     from scipy import stats
 
     error, freedom = mean_error(values, strata)
@@ -101,7 +123,15 @@ def interval(values: Sample, strata: Strata, confidence: float) -> tuple[float, 
 
 
 def student(values: Sample, strata: Strata) -> tuple[float, float]:
-    """Compute one-sided p-values of Student's t test of the mean, stratified, (1, 1) for fewer than two blocks."""
+    """Compute one-sided p-values of Student's t test of the mean, stratified.
+
+    Args:
+        values: One number per block.
+        strata: Stratum of each block.
+
+    Returns:
+        p-values of a mean above 0 and of a mean below 0, both 1 for fewer than two blocks.
+    """
     from scipy import stats
 
     error, freedom = mean_error(values, strata)
@@ -114,17 +144,18 @@ def student(values: Sample, strata: Strata) -> tuple[float, float]:
 
 
 def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
-    """One-sided p-values of Student's t test of the mean, its statistic transformed so that skewness does not move it.
+    """Compute one-sided p-values of Student's t test of the mean, corrected for skewness.
 
-    t + γt²/3 + γ²t³/27 + γ/6, where γ estimates the skewness of the mean, without bias of its third moment.
+    The statistic is t + γt²/3 + γ²t³/27 + γ/6, where γ estimates the skewness of the mean from an unbiased
+    third moment.
 
     Args:
         values: One number per block.
         strata: Stratum of each block.
 
     Returns:
-        p-value of a mean above 0 and of one below. Those of :func:`student` where nothing is known of
-        skewness.
+        p-values of a mean above 0 and of a mean below 0. They are those of :func:`student` if the error is 0
+        or unknown.
 
     Source:
         Hall 1992, "On the removal of skewness by transformation".
@@ -145,9 +176,17 @@ def skewed(values: Sample, strata: Strata) -> tuple[float, float]:
 
 
 def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blocks k"]) -> Sample:
-    """Compute Spearman's ρ of each row, equal values sharing their mean rank, 0 where one of both is constant.
+    """Compute Spearman's ρ of each row.
 
-    For x in rising order and no ties, ρ is Page's L of one block (Page 1963), centred and scaled to [-1, 1].
+    Equal values share their mean rank. For x in rising order and no ties, ρ is Page's L of one block (Page
+    1963), centred and scaled to [-1, 1].
+
+    Args:
+        x: First quantity, k values for each block.
+        y: Second quantity, likewise.
+
+    Returns:
+        One correlation for each block, 0 if one of the quantities is constant.
     """
     from scipy import stats
 
@@ -160,7 +199,16 @@ def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blo
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values by Holm's step-down rule: declaring those below α errs anywhere with probability at most α.
+    """Adjust p-values by Holm's step-down rule.
+
+    If all hypotheses with adjusted p-values below α are rejected, the probability of any false rejection is
+    at most α.
+
+    Args:
+        p_values: p-values in any order.
+
+    Returns:
+        Adjusted p-values in the same order.
 
     Source:
         Holm 1979, "A simple sequentially rejective multiple test procedure".
@@ -174,7 +222,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _groups(values: Sample, strata: Strata) -> list[Float[np.ndarray, " _"]]:
-    """Values of each stratum, all as one where a stratum has a single block."""
+    """Return the values of each stratum, or all values as one group if a stratum has a single block."""
     labels = list(strata)
     groups = [values[[label == stratum for label in labels]] for stratum in dict.fromkeys(labels)]
     return groups if groups and min(len(group) for group in groups) > 1 else [values]

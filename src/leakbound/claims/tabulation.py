@@ -1,4 +1,4 @@
-"""Tidy tables: one row per run, replica, attack variant, unit and metric, and the quantities derived from them."""
+"""Tidy tables: one row per run, replica, attack variant, unit and metric, and quantities derived from these rows."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ COLUMNS = (
     *(*IDENTITY, "replica", "learning_rate", "chosen"),
     *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
 )
-_OF_ONE_UNIT = ("residual", "pixel")  # checks and pictures of a unit: their mean over units says nothing
+_OF_ONE_UNIT = ("residual", "pixel")  # checks and pictures of a unit: their mean over units has no meaning
 _SUMMARIES = {name: attack.over_units for name, attack in AttackConfig().all().items()}
 _OVER_UNITS = {name: how for name, how in _SUMMARIES.items() if how in ("mean", "median")}
 
 
 @dataclass(frozen=True)
 class RunResults:
-    """Results of one run, named by its slug, as the table gathers them.
+    """Results of one run, identified by its slug, as the table collects them.
 
     Args:
-        level: Capacity in nats or noise multiplier, None without a defense.
-        rounds: Local optimisation steps.
+        level: Level of the defense, e.g. a capacity in nats or a noise multiplier. None without a defense.
+        rounds: Number of local optimisation steps.
         batch_size: Records in a step.
         rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes
-            it; None if nothing was trained.
-        curves: Columns replica, learning_rate, step, metric, value; None if nothing was trained.
+            it. None if nothing was trained.
+        curves: Columns replica, learning_rate, step, metric, value. None if nothing was trained.
         attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low,
-            high, status). All of these have a column ``length`` where several lengths of each training were
+            high, status). All these tables have a column ``length`` if several lengths of each training were
             kept.
     """
 
@@ -56,28 +56,35 @@ def tabulate(
 ) -> pd.DataFrame:
     """Put the results of runs, in any order, into one tidy table.
 
-    A run adds the last value of each training metric of every candidate learning rate, and of the chosen one
-    ``at_edge`` (source ``training``; ``epsilon``, of one network, has source ``accounting``, and so have the
-    rows of :func:`accounting_rows` that are given with the attacks), its attacks' rows, and summaries over an
-    attack's units with unit −1 as ``over_units`` has them, of every metric but ``residual``, ``pixel`` and
-    those that the attack has summarised itself, without units that have no value: the median over classes of
-    model inversion, the mean over images of gradient inversion. Source ``derived`` holds ``accuracy_gap``,
-    training minus test accuracy, and for each replica of a run whose undefended counterpart (same setting) is
-    in ``runs``: ``imp_mia``, ``imp_dra`` (with the harmonic mean of the undefended errors, so that the
-    undefended replicas improve by 0 on average, as they do by ``imp_mia``) and ``gdc`` as printed, and
-    ``imp_dra_gain`` and ``gdc_gain``, the same for an attacker who keeps the start of a class where the tuned
-    inversion ends farther off: only gains over the start count. Networks that diverged have no rows but
-    ``diverged`` = 1. Improvements are over the undefended networks at their chosen rates.
+    A run adds the following rows:
+
+    * the last value of each training metric of every candidate learning rate, with source ``training``.
+    ``epsilon`` of a network has source ``accounting``, and so have the rows of :func:`accounting_rows` that
+    come with the attacks.
+    * ``at_edge`` of the chosen learning rate.
+    * the rows of its attacks.
+    * summaries over the units of an attack, with unit −1: the median over classes of model inversion, the
+    mean over images of gradient inversion. Units without a value do not count. There is no summary of
+    ``residual`` and ``pixel``, nor of metrics that the attack has summarised itself.
+
+    Networks that diverged have no rows but ``diverged`` = 1. Source ``derived`` contains ``accuracy_gap``,
+    training minus test accuracy. If the undefended counterpart of a run (same setting) is in ``runs``, it
+    also contains improvements over the undefended networks at their chosen rates, for each replica.
+    ``imp_mia``, ``imp_dra`` and ``gdc`` are as printed. ``imp_dra`` uses the harmonic mean of the undefended
+    errors, so that the undefended replicas improve by 0 on average, as they do by ``imp_mia``.
+    ``imp_dra_gain`` and ``gdc_gain`` count only gains over the start: they assume an attacker who keeps the
+    start of a class if the tuned inversion ends farther off.
 
     Args:
         runs: Results of runs.
         over_units: Attack to ``mean`` or ``median`` over its units.
-        stronger_with: Defense to ``larger level`` or ``smaller level``, for those whose name does not say it.
+        stronger_with: Defense to ``larger level`` or ``smaller level``, for defenses without a default for
+            their name.
 
     Returns:
-        Table with the columns ``COLUMNS``, and ``length`` after the learning rate where a run kept several
-        lengths of its trainings, sorted, so that equal runs give equal tables. Only networks of full length
-        are ``chosen``. Where ``stronger_with`` says something, it is the last column.
+        Table with the columns ``COLUMNS``, sorted, so that equal runs give equal tables. ``length`` follows
+        the learning rate if a run kept several lengths of its trainings. Only networks of full length are
+        ``chosen``. ``stronger_with`` is the last column if it is given.
     """
     runs = list(runs)
     frames = [frame for run in runs for frame in _run_frames(run, over_units)]
@@ -105,10 +112,14 @@ def tabulate(
 
 
 def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
-    """Put the bounds of a run's provenance into rows of an attack, variants ``replica`` and ``replicas`` (of all).
+    """Put the bounds in a run's provenance into rows of an attack.
 
-    Replica -1 stands for all. Metrics are ``record``, ``dataset``, ``linear`` and ``printed`` in nats, and
-    ``epsilon``.
+    Args:
+        leakage: Bounds by ``replica`` and ``replicas`` (all together), or None without bounds.
+
+    Returns:
+        Rows with variant ``replica`` or ``replicas``, and replica -1 for all. Metrics are ``record``,
+        ``dataset``, ``linear`` and ``printed`` in nats, and ``epsilon``.
     """
     rows = [
         {"variant": variant, "metric": metric, "value": float(value)}
@@ -123,7 +134,7 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
 
 
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
-    """All rows of one run but the derived ones."""
+    """Return all rows of one run except the derived ones."""
     identity = {column: getattr(run, column) for column in IDENTITY}
     found = {name: _with_length(rows) for name, rows in run.attacks.items()}
     attacks = [
@@ -151,18 +162,18 @@ def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataF
 
 
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of trainings whose lengths are stated. Where they are not, all are full."""
+    """Add the length of each training. Without a stated length it is full."""
     return rows if "length" in rows else rows.assign(length="full")
 
 
 def _joined_frames(frames: list[pd.DataFrame], identity: Mapping[str, Any]) -> list[pd.DataFrame]:
-    """All rows of a run in one frame, if there are any: to name the run in each of several takes twice as long."""
+    """Join the rows of a run in one frame, if there are any. To add the run to each frame takes twice as long."""
     filled = [frame for frame in frames if not frame.empty]
     return [pd.concat(filled, ignore_index=True).assign(**identity)] if filled else []
 
 
 def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str]) -> Iterator[pd.DataFrame]:
-    """Rows of one attack, and their summaries over units; a unit without a value stays out of them."""
+    """Yield the rows of an attack, and their summaries over units. Units without a value do not count."""
     yield rows.assign(source=name)
     if how := over_units.get(name):
         summarised = {*rows.loc[rows["unit"] < 0, "metric"], *_OF_ONE_UNIT}
@@ -172,7 +183,7 @@ def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str])
 
 
 def _typed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The table with all columns, in order and of fixed types."""
+    """Return the table with all columns, in order and of fixed types."""
     at = COLUMNS.index("learning_rate") + 1
     rows = rows.reindex(columns=[*COLUMNS[:at], "length", *COLUMNS[at:]])
     names = ("run", "dataset", "model", "defense", "length", "source", "variant", "metric", "status")

@@ -1,11 +1,11 @@
-"""Claims about trends: values that move along a column, series that lie above each other, slopes that differ.
+"""Claims about trends: values that rise or fall along a column, series in order, slopes that differ.
 
-A trend is seen by Page's statistic, the rank correlation within a block. Page's own null takes all orders of
-a block's values to be equally likely, which fails where levels differ in variance: with 3 and 4 levels of
-standard deviations 4, 1, …, 4 it errs in 7 % of cases at a level of 5 %. Its sign is therefore flipped from
-block to block. The effect is the slope in the metric's unit: for each doubling of the column, or for each
-step from value to value where the column has values that are not positive or are mere places. It must be seen
-by itself too, as ranks follow medians and not means.
+Page's statistic, the rank correlation within a block, detects a trend. Page's null distribution assumes that
+all orders of a block's values are equally likely. This fails if levels differ in variance: with 3 and 4
+levels of standard deviations 4, 1, …, 4 it errs in 7 % of cases at a level of 5 %. The sign of the statistic
+is therefore flipped from block to block. The effect is the slope in the metric's unit. It counts per doubling
+of the column, or per step from value to value if the column has values that are not positive or only order
+the rows. The slope is tested by itself too, because ranks follow medians and not means.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _PER = {True: " per doubling", False: " per step"}
 
 
 class Trend(ClaimOptions):
-    """A value that moves one way along a column."""
+    """A value that rises or falls along a column."""
 
     COMPARED: ClassVar[tuple[str, ...]] = ("by",)
 
     by: str = "level"
     """Column along which the value moves."""
     within: Columns = ()
-    """Columns whose values have trends of their own, of which a block counts the mean."""
+    """Columns for each of whose values there is a trend. The number of a block is their mean."""
     exact: bool = False
-    """Set where the rows are closed forms, of which no step may go back by more than rounding, and some go on."""
+    """True if the rows are closed forms. No step may then go back by more than rounding, and one must go on."""
 
 
 class Order(ClaimOptions):
@@ -60,11 +60,11 @@ class Order(ClaimOptions):
     series: Annotated[tuple[Conditions, ...], Strict(False), Field(min_length=2)]
     """Conditions of each series, from the lowest to the highest."""
     match: Columns = ("level",)
-    """Columns that must agree; ``strength`` ranks each defense's levels from the strongest."""
+    """Columns that must agree. ``strength`` ranks the levels of each defense from the strongest."""
 
 
 class Steepness(ClaimOptions):
-    """A value that rises faster along a column in one series than in another one."""
+    """A value that rises faster along a column in one series than in another."""
 
     COMPARED: ClassVar[tuple[str, ...]] = ("a", "b", "by")
 
@@ -80,9 +80,13 @@ def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
     """Measure the trend along a column within each replica.
 
     Args:
-        sign: 1 if it is claimed to rise, -1 to fall.
+        sign: 1 if the value is claimed to rise, -1 to fall.
         rows: Rows of one dataset and network.
-        options: Options of the claim.
+        options: Column of the trend, and conditions of the rows.
+
+    Returns:
+        The slope of each replica, in the metric's unit per doubling or per step. For closed forms, whether
+        the claim holds.
 
     Raises:
         SelectionError: If a column is missing, or an exact trend has several rows for a value.
@@ -103,11 +107,18 @@ def follow(sign: int, rows: pd.DataFrame, options: Trend) -> Blocks | Exact:
 def order(rows: pd.DataFrame, options: Order) -> Blocks:
     """Measure the trend from series to series within each replica. The effect is the mean step.
 
-    Series without rows are left out, and named, where at least two others have some.
+    Series without rows are left out, and the detail counts them, if at least two others have rows.
+
+    Args:
+        rows: Rows of one dataset and network.
+        options: Conditions of each series, from the lowest to the highest.
+
+    Returns:
+        The mean step of each replica, in the metric's unit.
 
     Raises:
         SelectionError: If a column is missing.
-        EmptySelectionError: If fewer than two series have rows, or they share nothing that must match.
+        EmptySelectionError: If fewer than two series have rows, or the series have no match in common.
     """
     rows = select_ranked(rows, options.where)
     present, absent = [], []
@@ -126,6 +137,13 @@ def order(rows: pd.DataFrame, options: Order) -> Blocks:
 def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
     """Compare the slopes of two series within each replica.
 
+    Args:
+        rows: Rows of one dataset and network.
+        options: Conditions of both series, and the column of the trend.
+
+    Returns:
+        The difference of the slopes of each replica, in the metric's unit per doubling or per step.
+
     Raises:
         SelectionError: If a column is missing.
         EmptySelectionError: If no replica has both series at several values.
@@ -143,7 +161,7 @@ def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
 
 
 def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
-    """Steps of closed forms, of which each must go the claimed way."""
+    """Check the steps of closed forms, each of which must have the claimed direction."""
     steps, slack = [], []
     for stratum in split(rows, options.within).values():
         if stratum.duplicated(options.by).any():
@@ -153,7 +171,7 @@ def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
         steps.append(sign * np.diff(values))
         slack.append(
             rounding if (steps[-1] > rounding).any() else np.full(len(rounding), -np.inf)
-        )  # one that is flat does not rise
+        )  # a flat series does not rise
     gaps = np.concatenate(steps)
     if not len(gaps):
         raise EmptySelectionError(f"only one value of {options.by}: no trend to see")
@@ -161,12 +179,12 @@ def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
 
 
 def _table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Mean value of each replica at each value of a column, a row a replica."""
+    """Return the mean value of each replica (row) at each value of a column."""
     return rows.pivot_table(index="replica", columns=by, values="value", aggfunc="mean")
 
 
 def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Blocks:
-    """Slopes, ranks and steps of each replica along the columns of tables, averaged over the tables."""
+    """Measure slopes, ranks and steps of each replica along the columns of tables, averaged over the tables."""
     import pandas as pd
 
     shared, left_out = complete(tables)
@@ -188,29 +206,29 @@ def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Block
 
 
 def _is_ratio(*tables: pd.DataFrame) -> bool:
-    """True if all values along the tables are positive, so that they double."""
+    """Return True if all values along the tables are positive, so that doublings can be counted."""
     return all((table.columns.to_numpy(float) > 0).all() for table in tables)
 
 
 def _places(table: pd.DataFrame, ratio: bool) -> Float[np.ndarray, " values"]:
-    """Places of the values along a table: doublings, or steps from value to value."""
+    """Return the places of the values along a table, in doublings or in steps from value to value."""
     x = table.columns.to_numpy(float)
     return np.log2(x) if ratio else np.arange(len(x), dtype=float)
 
 
 def _slopes(table: pd.DataFrame, ratio: bool) -> pd.Series[float]:
-    """Least-squares slope of each row."""
+    """Compute the least-squares slope of each row."""
     centred = _places(table, ratio) - _places(table, ratio).mean()
     return table @ (centred / (centred @ centred))
 
 
 def _steps(table: pd.DataFrame) -> pd.DataFrame:
-    """Differences between neighbouring columns, named by both."""
+    """Return the differences between neighbouring columns, named after both."""
     return table.diff(axis=1).iloc[:, 1:].set_axis(list(_widths(table, False)), axis=1)
 
 
 def _widths(table: pd.DataFrame, ratio: bool) -> dict[str, float]:
-    """Name of each step to how far apart its ends lie."""
+    """Return the distance between the ends of each step, by the name of the step."""
     names = [f"{low:g} to {high:g}" for low, high in zip(table.columns[:-1], table.columns[1:], strict=True)]
     return dict(zip(names, map(float, np.diff(_places(table, ratio))), strict=True))
 

@@ -1,1 +1,1 @@
-"""The command line: one command for each step of the chain; each reads files, calls a function, writes files."""
+"""The command line. Each command of a step reads files, calls one function of the library, and writes files."""

@@ -1,4 +1,4 @@
-"""Puts the commands together and turns mistakes of the user into one message each."""
+"""The command line as a whole. It turns each mistake of the user into one message."""
 
 import logging
 import sys
@@ -28,13 +28,13 @@ app.add_typer(
 )
 _USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
 _DEFECT = (
-    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one; nothing that is given "
-    "should end so. Please report all of these lines with the command."
+    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one. No input should cause "
+    "it. Please report all of these lines with the command."
 )
 
 
 def _show_version(asked: bool) -> bool:
-    """Show the version and stop, if asked to; typer passes on what this returns."""
+    """Show the version and stop, if the user wants it. Typer passes on the returned value."""
     if asked:
         sys.stdout.write(f"leakbound {__version__}\n")
         raise typer.Exit
@@ -48,7 +48,7 @@ def _leakbound(
         typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop."),
     ] = False,
     usage: Annotated[
-        Path | None, typer.Option(help="Written when the command has succeeded: its time and memory, TSV.")
+        Path | None, typer.Option(help="Write time and memory of the command here if it succeeds (TSV).")
     ] = None,
 ) -> None:
     """Measure and bound how much a federated client's uploads reveal about its data."""
@@ -60,13 +60,13 @@ def _leakbound(
 
 
 def run(began: float) -> None:
-    """Run the command line; a mistake in what was given ends with its message and exit code 2, without a traceback.
+    """Run the command line. A mistake of the user ends with a message and exit code 2, without a traceback.
 
     Args:
-        began: Monotonic clock when this process began.
+        began: Monotonic clock when this process began, in seconds.
 
     Raises:
-        SystemExit: In any case but that of a defect.
+        SystemExit: In all cases except a defect of the program.
     """
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr
@@ -84,16 +84,16 @@ def run(began: float) -> None:
         if not _explains_itself(error):
             error.add_note(_DEFECT)
             raise
-        from leakbound.config.messages import printable  # takes long
+        from leakbound.config.messages import printable  # slow import
 
         said = missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
-        lines = [printable(line) for line in said.split("\n")]  # some words may be those of a file
+        lines = [printable(line) for line in said.split("\n")]  # some words may come from a file
         sys.stderr.write("\n".join(["leakbound: " + lines[0], *lines[1:], ""]))
         raise SystemExit(2) from error
 
 
 def _explains_itself(error: Exception) -> bool:
-    """True if an error is a message to the user: raised by this package on purpose, or about a file or a module."""
+    """Return True for errors that are messages to the user: of this package, or about files and modules."""
     if isinstance(error, OSError | ImportError):
         return True
     if not isinstance(error, ValueError):

@@ -1,4 +1,4 @@
-"""The commands by name, each imported when it is called: a job that does one step loads the file of that step."""
+"""The commands by name. Each is imported when it is called, so a job loads only the file of its step."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ class Place:
 
     Attributes:
         module: Module of the command line.
-        name: Function in it; ``STEP`` for a step of the workflow.
-        panel: Heading of the help that it stands under.
+        name: Function in the module. It is ``STEP`` for a step of the workflow.
+        panel: Heading of the command in the help.
     """
 
     module: str
@@ -29,7 +29,7 @@ class Place:
     panel: str | None = None
 
     def function(self) -> Callable[..., Any]:
-        """The function behind the command, imported."""
+        """Import and return the function behind the command."""
         function: Any = getattr(importlib.import_module(f"leakbound.cli.{self.module}"), self.name)
         if self.name != "STEP":
             return function
@@ -70,10 +70,10 @@ class _Group(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
         entries: dict[str, Any] = {**self.places, **self.commands}
-        self.commands = entries  # a place becomes a command when it is asked for
+        self.commands = entries  # a place becomes a command at its first use
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name; None if there is none."""
+        """Return the command of a name, None if there is none."""
         entry: Any = self.commands.get(cmd_name)
         if isinstance(entry, Place):
             info = CommandInfo(cmd_name, callback=entry.function(), rich_help_panel=entry.panel)

@@ -25,10 +25,16 @@ if TYPE_CHECKING:
 
 
 def named_files(given: Sequence[str] | None) -> dict[str, Path]:
-    """Files by the name before the equals sign.
+    """Parse options of the form ``NAME=FILE``.
+
+    Args:
+        given: Texts from the command line.
+
+    Returns:
+        Name to file.
 
     Raises:
-        typer.BadParameter: If a text has no such form.
+        typer.BadParameter: If a text has another form.
     """
     pairs = [text.partition("=") for text in given or []]
     for name, _, path in pairs:
@@ -38,14 +44,17 @@ def named_files(given: Sequence[str] | None) -> dict[str, Path]:
 
 
 def check_outputs(*paths: Path) -> None:
-    """Find out before anything is computed what could not be written after it.
+    """Check that all outputs can be written, before anything is computed.
+
+    Args:
+        paths: Files that a command will write.
 
     Raises:
-        typer.BadParameter: If a path is a folder, lies where nothing can be made, or comes twice.
+        typer.BadParameter: If a path is a folder, lies where nothing can be written, or is given twice.
     """
     for path in paths:
         if path.is_dir():
-            raise typer.BadParameter(f"{path}: is a folder; name a file")
+            raise typer.BadParameter(f"{path}: is a folder; give a file")
         home = next(folder for folder in path.absolute().parents if folder.exists())
         if not home.is_dir():
             raise typer.BadParameter(f"{path}: {home} is not a folder, so nothing can be written there")
@@ -57,11 +66,19 @@ def check_outputs(*paths: Path) -> None:
                 f"{path}: nothing can be written to {home} ({error.strerror})"
             ) from error
     if len({path.absolute() for path in paths}) < len(paths):
-        raise typer.BadParameter(f"{', '.join(map(str, paths))}: outputs need paths of their own")
+        raise typer.BadParameter(f"{', '.join(map(str, paths))}: each output needs its own path")
 
 
 def read_dataset(path: Path) -> ImageDataset:
-    """Images as `step prepare` wrote them."""
+    """Read images that `step prepare` wrote.
+
+    Args:
+        path: File of images.
+
+    Raises:
+        DamagedFileError: If the file does not match its seal.
+        ValueError: If it is another kind of file.
+    """
     from leakbound.datasets import ImageDataset
 
     with _expected(path, "prepare"):
@@ -75,10 +92,10 @@ def read_dataset(path: Path) -> ImageDataset:
 
 
 def _drawing(values: Any) -> Drawing:
-    """Rule of a dataset's replicas from plain values.
+    """Read the rule by which replicas draw their records from plain values.
 
     Raises:
-        ValueError: If they are none.
+        ValueError: If the values are not such a rule.
     """
     from leakbound.datasets import Drawing
 
@@ -89,7 +106,15 @@ def _drawing(values: Any) -> Drawing:
 
 
 def read_spectrum(path: Path) -> Spectrum:
-    """Spectrum as `step spectrum` wrote it."""
+    """Read a spectrum that `step spectrum` wrote.
+
+    Args:
+        path: File of a spectrum.
+
+    Raises:
+        DamagedFileError: If the file does not match its seal.
+        ValueError: If it is another kind of file.
+    """
     from leakbound.channels.channel import Spectrum
 
     with _expected(path, "spectrum"):
@@ -97,7 +122,15 @@ def read_spectrum(path: Path) -> Spectrum:
 
 
 def read_moments(path: Path) -> Moments:
-    """Mean and covariance as `step covariance` wrote them."""
+    """Read a mean and a covariance that `step covariance` wrote.
+
+    Args:
+        path: File of moments.
+
+    Raises:
+        DamagedFileError: If the file does not match its seal.
+        ValueError: If it is another kind of file.
+    """
     from leakbound.channels.covariance import Moments
 
     with _expected(path, "covariance"):
@@ -105,9 +138,12 @@ def read_moments(path: Path) -> Moments:
 
 
 def covariance_of(path: Path) -> str:
-    """Records, ``aux`` or ``members``, whose covariance a file of moments, a spectrum or a channel comes from.
+    """Return the records, ``aux`` or ``members``, whose covariance a file of moments, a spectrum or a channel has.
 
-    A file that does not say is taken to be of the members, which nobody should publish.
+    If a file does not state them, they are taken to be the members, which nobody should publish.
+
+    Args:
+        path: File of moments, spectrum or channel.
     """
     return storage.read_metadata(path).get("covariance_of", "members")
 
@@ -115,7 +151,11 @@ def covariance_of(path: Path) -> str:
 def read_channel(
     channel: Path | None, spectrum: Path | None
 ) -> tuple[GaussianChannel | None, Spectrum | None]:
-    """Channel as `step calibrate` wrote it, with the axes of its spectrum; nothing for a defense without one.
+    """Read a channel that `step calibrate` wrote, with its spectrum, which has the axes of its noise.
+
+    Args:
+        channel: File of the channel, None for a defense without one.
+        spectrum: File of its spectrum, likewise.
 
     Raises:
         typer.BadParameter: If only one of the two files is given.
@@ -123,7 +163,7 @@ def read_channel(
     from leakbound.channels.channel import GaussianChannel
 
     if (channel is None) != (spectrum is None):
-        raise typer.BadParameter("--channel and --spectrum come together")
+        raise typer.BadParameter("give both --channel and --spectrum, or neither")
     if channel is None or spectrum is None:
         return None, None
     found = read_spectrum(spectrum)
@@ -133,25 +173,41 @@ def read_channel(
 
 
 def refuse_excess(exceeds: bool, where: Path, accepted: float) -> None:
-    """Refuse records under whose own moments a channel reveals too much; without numbers, for logs have more readers.
+    """Refuse records under whose own moments a channel reveals too much.
+
+    The message states no measured number, because more people read logs.
+
+    Args:
+        exceeds: True if the channel reveals too much.
+        where: File of the records.
+        accepted: Multiple of the capacity that is accepted.
 
     Raises:
         typer.BadParameter: If ``exceeds``.
     """
     if exceeds:
         raise typer.BadParameter(
-            f"{where}: by the moments of these images the channel reveals over {accepted:g} times its capacity: they "
-            "are on another scale than the images that it was calibrated to, or of another distribution; if they are "
-            "right, prepare more of the attacker's records (aux), or set accept_capacity to a larger multiple"
+            f"{where}: under the moments of these images the channel reveals over {accepted:g} times its capacity. The "
+            "images have another scale or another distribution than those of the calibration. If they are right, "
+            "prepare more of the attacker's records (aux), or set accept_capacity to a larger multiple"
         )
 
 
 def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Path) -> None:
-    """Refuse images that the channel was not calibrated for: a sample of the pool that passes it, and its directions.
+    """Refuse images for which a channel was not calibrated.
+
+    A sample of the pool is compared with the channel's capacity, and all directions of the sample with those
+    of the calibration images.
+
+    Args:
+        images: Images of a dataset.
+        channel: File of the channel.
+        spectrum: File of its spectrum.
+        where: File of the images, for the message.
 
     Raises:
-        typer.BadParameter: If their own moments give more than was accepted, or noise that follows the data
-            of the calibration hides next to nothing of them.
+        typer.BadParameter: If the moments of the images give more than the accepted multiple of the capacity,
+            or if noise that follows the calibration data hides next to nothing of them.
     """
     import numpy as np
 
@@ -163,7 +219,7 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     chosen = np.random.default_rng(0).permutation(len(pool))[:SAMPLE]
     rows = pool[np.sort(chosen)].reshape(len(chosen), -1).astype(np.float64)
     if found is None or source is None or found.dimension != rows.shape[1]:
-        return  # which whoever uses the channel refuses
+        return  # the user of the channel refuses this
     accepted = float(storage.read_metadata(channel).get("accept_capacity", REFUSED))
     refuse_excess(
         own_capacity(rows, found, signal_to_noise(found, source)).exceeds(accepted), where, accepted
@@ -171,12 +227,16 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     if unspanned(rows, found, source):
         raise typer.BadParameter(
             f"{where}: an image varies where no calibration image does, and {found.shape} noise hides next to nothing "
-            "there: take shape natural, or prepare more of the attacker's records (aux)"
+            "there: use the shape natural, or prepare more of the attacker's records (aux)"
         )
 
 
 def read_estimator(path: Path, images: ImageDataset) -> Estimator:
-    """Learned estimate as `step estimator` wrote it.
+    """Read a learned estimate that `step estimator` wrote.
+
+    Args:
+        path: File of the estimate.
+        images: Images that it will estimate.
 
     Raises:
         typer.BadParameter: If it was trained on images of another shape.
@@ -194,7 +254,7 @@ def read_estimator(path: Path, images: ImageDataset) -> Estimator:
 
 @contextmanager
 def _expected(path: Path, command: str) -> Iterator[None]:
-    """Turn what is missing or wrong in a readable file into an error that names file and command."""
+    """Turn a missing or wrong entry of a readable file into an error that names the file and the command."""
     try:
         yield
     except storage.DamagedFileError:
@@ -215,11 +275,19 @@ def write_provenance(
     private: bool = False,
     **facts: Any,
 ) -> None:
-    """Write where a result comes from: settings as they came, inputs that were given, device if any, times.
+    """Write the provenance of a result: settings as given, inputs, device and times.
 
-    ``began`` is the start of the job, in seconds since 1970; ``facts`` are plain values that are worth
-    keeping. Of a channel it says whose covariance made it. Files of secret records hold a secret, so their
-    hashes reveal nothing.
+    If there is a channel, the provenance states whose covariance it was made from. Files of secret records
+    contain a secret, so their hashes reveal nothing.
+
+    Args:
+        path: File to write.
+        plain: Settings as they were given.
+        inputs: Role to file, None for files that were not given.
+        device: Torch device, None for work on the CPU alone.
+        began: Start of the job, in seconds since 1970.
+        private: True if only the owner may read the file.
+        facts: Further plain values.
     """
     from leakbound.storage.provenance import collect
 
@@ -239,19 +307,26 @@ def write_provenance(
 
 
 def remove_checkpoints(path: Path) -> None:
-    """Remove the checkpoints next to the outputs of a job that is done, of which ``path`` is one."""
+    """Remove the checkpoints of a finished job.
+
+    Args:
+        path: One of its outputs. The checkpoints lie next to it.
+    """
     for checkpoint in path.parent.glob("checkpoint-*.pt"):
         checkpoint.unlink()
 
 
 def device_name(asked: str) -> str:
-    """Torch device for ``auto``, ``cpu`` or ``cuda``, with convolutions in full float32 as on a CPU.
+    """Choose the torch device for ``auto``, ``cpu`` or ``cuda``. Convolutions use full float32, as on a CPU.
 
-    Of several GPUs that the environment names the job takes one (:mod:`leakbound.jobs.processes.gpus`).
+    If the environment names several GPUs, the job takes one (:mod:`leakbound.jobs.processes.gpus`).
+
+    Args:
+        asked: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
-        typer.BadParameter: If ``cuda`` is asked for and there is none.
-        ValueError: If the environment names no GPUs where it should.
+        typer.BadParameter: For ``cuda`` if there is no GPU.
+        ValueError: If the environment's list of GPUs is wrong.
     """
     import torch
 
@@ -266,7 +341,11 @@ def device_name(asked: str) -> str:
 
 
 def device_label(device: str) -> str:
-    """Name of the device for provenance."""
+    """Return the name of a device for provenance.
+
+    Args:
+        device: Torch device, ``cpu`` or ``cuda``.
+    """
     import platform
 
     import torch

@@ -1,4 +1,4 @@
-"""Settings that a job is given on the command line: reading, checking, and those that several steps share."""
+"""Settings of jobs on the command line: reading, checking, and settings that several steps share."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from leakbound.config.training import Length, TrainingConfig
 from leakbound.randomness.origin import PrivacyNoise
 
 J = TypeVar("J", bound=Settings)
-ConfigOption = Annotated[Path, typer.Option(help="Configuration that is meant.")]
+ConfigOption = Annotated[Path, typer.Option(help="Configuration file.")]
 Device = Literal["auto", "cpu", "cuda"]
 
 
 class JobSettings(Settings):
-    """Settings of any command that a job calls: the part of a configuration that the job depends on.
+    """Settings of a command that a job calls: the part of a configuration on which the job depends.
 
-    The workflow takes them from a checked configuration. They are checked again, because a command can be
-    called by hand.
+    The workflow takes them from a checked configuration. They are checked again, because users can call a
+    command directly.
     """
 
-    model_config = ConfigDict(defer_build=True)  # each command needs one of them
+    model_config = ConfigDict(defer_build=True)  # each command needs one of these models
 
     plugins: dict[Name, dict[Name, Target]] = Field(default_factory=dict)
-    """Things from outside the package that the job uses: kind to name to ``module:attribute``."""
+    """Plugins that the job uses: kind to name to ``module:attribute``."""
 
 
 class DefendedSettings(JobSettings):
@@ -77,11 +77,15 @@ class TrainingSettings(DefendedSettings):
 
 
 def read_settings(text: str, kind: type[J]) -> J:
-    """Settings from the command line; what they name from outside the package is registered.
+    """Read settings from the command line, and register the plugins that they list.
+
+    Args:
+        text: Settings as JSON.
+        kind: Model of the settings.
 
     Raises:
         typer.BadParameter: If ``text`` is not a JSON object.
-        ConfigError: With every mistake in it.
+        ConfigError: With every mistake in the settings.
     """
     asked = parse(kind, plain_settings(text), "--settings")
     if isinstance(asked, JobSettings):
@@ -90,7 +94,10 @@ def read_settings(text: str, kind: type[J]) -> J:
 
 
 def plain_settings(text: str) -> dict[str, Any]:
-    """Settings from the command line as they are, e.g. to be recorded.
+    """Read settings from the command line as plain values, e.g. for provenance.
+
+    Args:
+        text: Settings as JSON.
 
     Raises:
         typer.BadParameter: If ``text`` is not a JSON object.
@@ -105,10 +112,13 @@ def plain_settings(text: str) -> dict[str, Any]:
 
 
 def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
-    """Register things from outside the package: kind to name to ``module:attribute``.
+    """Register objects from outside the package.
+
+    Args:
+        plugins: Kind to name to ``module:attribute``.
 
     Raises:
-        ConfigError: If there is no such kind of things.
+        ConfigError: If there is no such kind.
     """
     for kind, entries in plugins.items():
         if wrong := unknown_name("plugins", kind, "kind", sorted(registry.KINDS)):

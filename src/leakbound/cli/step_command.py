@@ -1,4 +1,4 @@
-"""Commands of the steps: options from the parameters of their functions, settings and outputs checked before them."""
+"""Commands of the steps, with options from the parameters of a step's function. Settings and outputs are checked."""
 
 import inspect
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from leakbound.jobs.paths import OUTPUTS
 _NAMED = dict[str, Path]
 _HELP = {
     "arrays": "Scores or pictures, safetensors.",
-    "attacks": "ATTACK=FILE: rows of an attack; may be repeated.",
+    "attacks": "ATTACK=FILE: rows of an attack. May be repeated.",
     "channel": "Channel, written by `step calibrate`.",
-    "channels": "DEFENSE=FILE: its channel; may be repeated.",
-    "code": "Code that trains; a checkpoint of other code is not resumed.",
+    "channels": "DEFENSE=FILE: channel of a defense. May be repeated.",
+    "code": "Fingerprint of the code that trains. Checkpoints of other code are not resumed.",
     "counts": "Number of claims for each paper and verdict, Parquet.",
     "curves": "Curves of a training, Parquet.",
     "dataset": "Prepared images, written by `step prepare`.",
     "estimator": "Learned estimate of images, written by `step estimator`.",
     "federated": "Rows of a federated run, Parquet.",
-    "marker": "Record of what was sent, and whether it arrived.",
+    "marker": "Record of the MLflow run, and whether the store accepted it.",
     "members": "Mean and covariance of the members, written by `step covariance`.",
     "moments": "Mean and covariance, written by `step covariance`.",
-    "out": "Result, in the format that its suffix says.",
-    "png": "The same picture, PNG, next to it under the same name.",
+    "out": "Result. The suffix determines the format.",
+    "png": "The same picture as PNG, next to the SVG file under the same name.",
     "provenance": "Provenance, JSON.",
     "references": "Weights of reference networks, written by `step references`.",
     "root": "Folder of the configuration's results.",
     "rows": "Tidy rows, Parquet.",
     "scoreboard": "Scoreboard, Markdown.",
-    "shown": "Exactly the rows that the picture shows, Parquet.",
-    "spectra": "NAME=FILE: spectrum of the channel of a defense, or of a family of channels; may be repeated.",
+    "shown": "The rows that the picture shows, Parquet.",
+    "spectra": "NAME=FILE: spectrum of a defense's channel, or of a family of channels. May be repeated.",
     "spectrum": "Spectrum, written by `step spectrum`.",
     "svg": "Picture, SVG.",
     "trained": "Learning rate of each reference network, Parquet.",
@@ -45,10 +45,14 @@ _HELP = {
 
 
 def as_command(step: Step) -> Callable[..., None]:
-    """Command of a step, with ``--settings`` and one option for each other parameter of its function.
+    """Make the command of a step, with ``--settings`` and an option for each other parameter of its function.
 
-    A function that takes ``asked`` is given its checked settings, and as ``plain`` the same as they came;
-    files by name are given as ``NAME=FILE``. A function without ``asked`` is a command of its own already.
+    If the function has a parameter ``asked``, the command passes its checked settings. If it also has
+    ``plain``, the command passes the settings as they were given. Files by name have the form ``NAME=FILE``.
+    A function without ``asked`` is used as a command unchanged.
+
+    Args:
+        step: Step of the workflow.
     """
     function, hints = step.command, get_type_hints(step.command, include_extras=True)
     if "asked" not in hints:

@@ -1,4 +1,4 @@
-"""Tables for people, as text."""
+"""Tables as text, for people."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ def text_table(rows: Iterable[Sequence[str]], left: int = 1) -> str:
 
     Args:
         rows: Cells of each row, the headings first.
-        left: Number of columns that are aligned to the left; the others are aligned to the right.
+        left: Number of columns that are aligned to the left. The others are aligned to the right.
 
     Returns:
         One line for each row.

@@ -1,1 +1,1 @@
-"""Runs and jobs of a configuration, and where their files lie."""
+"""Runs and jobs of a configuration, and the paths of their files."""

@@ -1,4 +1,4 @@
-"""Federated runs: one setting of federated averaging each, trained once however many tables show it."""
+"""Federated runs: one setting of federated averaging each, trained once even if several tables show it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class FederatedRun:
     Attributes:
         dataset: Name of the dataset.
         model: Name of the network.
-        scheme: ``none`` (neither noise nor clipping); ``client`` or ``server`` (Corollary 1 or Theorem 1, one
-            budget for all, a fixed threshold); ``personalized`` (Corollary 2) or ``uniform`` (its baseline
-            with equal weights and noise), both with a budget for each client and thresholds that follow the
-            norms.
+        scheme: ``none`` has neither noise nor clipping. ``client`` and ``server`` (Corollary 1 and Theorem 1)
+            have one budget for all and a fixed threshold. ``personalized`` (Corollary 2) and ``uniform`` (its
+            baseline with equal weights and noise) have a budget for each client, and thresholds that follow
+            the norms.
         n_clients: Number of clients.
-        max_param_norm: Clipping threshold, the first one where it follows the norms. None without clipping.
-        mi_budget: Budget in nats for one round, the mean of personal ones. None without noise.
-        budget_spread: Standard deviation of personal budgets. None where all have one.
+        max_param_norm: Clipping threshold, or the first one if it follows the norms. None without clipping.
+        mi_budget: Budget of one round in nats, or the mean of personal budgets. None without noise.
+        budget_spread: Standard deviation of personal budgets in nats. None if all clients have the same.
     """
 
     dataset: str
@@ -46,13 +46,19 @@ class FederatedRun:
 
     @property
     def slug(self) -> str:
-        """Name of the run, e.g. ``mnist/mlp/personalized-m20-s10-c10/n100``."""
+        """Return the name of the run, e.g. ``mnist/mlp/personalized-m20-s10-c10/n100``."""
         named = {"m": self.mi_budget, "s": self.budget_spread, "c": self.max_param_norm}
         texts = [f"{letter}{level_text(value)}" for letter, value in named.items() if value is not None]
         return f"{self.dataset}/{self.model}/{'-'.join([self.scheme, *texts])}/n{self.n_clients}"
 
     def facts(self, rounds: int, batch_size: int, replicas: int) -> dict[str, Any]:
-        """Name and coordinates of the run in MLflow."""
+        """Return the name and coordinates of the run in MLflow.
+
+        Args:
+            rounds: Number of communication rounds.
+            batch_size: Records in a local step.
+            replicas: Number of replicas.
+        """
         names = {"slug": f"federated/{self.slug}", "dataset": self.dataset, "model": self.model}
         label = "" if self.mi_budget is None else f"{level_text(self.mi_budget)} nats"
         level = {"defense": self.scheme, "level": self.mi_budget, "level_label": label}
@@ -60,7 +66,14 @@ class FederatedRun:
 
 
 def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRun]]:
-    """Runs whose rows each table of federated averaging holds, by the table's name; none for closed forms."""
+    """List the runs whose rows each table of federated averaging contains.
+
+    Args:
+        config: The section ``federated`` of a configuration, None if it is missing.
+
+    Returns:
+        Name of a table to its runs, none for closed forms.
+    """
     if config is None:
         return {}
     pairs = config.models.items()
@@ -68,7 +81,7 @@ def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRu
 
 
 def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:
-    """Runs of one table on one dataset."""
+    """Yield the runs of one table on one dataset."""
     usual = {
         "n_clients": config.n_clients,
         "max_param_norm": config.max_param_norm,

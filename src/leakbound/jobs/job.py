@@ -1,4 +1,4 @@
-"""Jobs: one call of a command each, with its settings, the files that it reads and those that it writes."""
+"""Jobs: one call of a command each, with its settings, the files that it reads and the files that it writes."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
 
 Files = str | Sequence[str] | Mapping[str, str]
-"""Input of a command: one file; several that it finds below ``--root``; or files by name, as ``--option NAME=FILE``."""
+"""Input of a command: one file, several files below ``--root``, or files by name (``--option NAME=FILE``)."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Job:
     """One call of a command.
 
     Attributes:
-        step: Kind of the job: its command and its rule.
-        name: Tells it from others of its step; part of its paths.
+        step: Kind of the job, with its command and its rule.
+        name: Name that distinguishes the job from others of its step, and part of its paths.
         root: Folder of the configuration's results.
-        settings: Everything that it depends on in addition to files, plain values.
-        inputs: Command-line option to what it reads.
-        modules: Modules that the command finds by name, for the code fingerprint.
-        purpose: Study that asks for it first, or another heading of the plan.
-        work: Elementary work in it, for the plan.
+        settings: Everything except files on which the job depends, as plain values.
+        inputs: Command-line option to the files that it reads.
+        modules: Modules that the command looks up by name, for the code fingerprint.
+        purpose: First study that needs the job, or another heading of the plan.
+        work: Elementary work in the job, for the plan.
     """
 
     step: str
@@ -43,15 +43,15 @@ class Job:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """Command-line option to the file that the job writes."""
+        """Return the command-line option of each file that the job writes, with the file."""
         return {role: f"{self.root}/{inside(self.step, self.name, role)}" for role in OUTPUTS[self.step]}
 
     def input_files(self) -> list[str]:
-        """All files that the job reads."""
+        """List all files that the job reads."""
         return [path for files in self.inputs.values() for path in _flat(files)]
 
     def options(self) -> str:
-        """Files as options of the command line."""
+        """Write the files as options of the command line."""
         words = []
         for role, files in self.inputs.items():
             if isinstance(files, str):
@@ -65,12 +65,12 @@ class Job:
         )
 
     def settings_text(self) -> str:
-        """The settings as one line of JSON, as the command's ``--settings``."""
+        """Write the settings as one line of JSON, for the option ``--settings`` of the command."""
         return json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
 
 
 def _flat(files: Files) -> Iterator[str]:
-    """The files of one input."""
+    """Yield the files of one input."""
     yield from [files] if isinstance(files, str) else files.values() if isinstance(files, Mapping) else files
 
 
@@ -84,11 +84,16 @@ def new_job(
     modules: Sequence[str] = (),
     **facts: Any,
 ) -> Job:
-    """A job whose settings also say which of the things that it looks up come from outside the package.
+    """Make a job whose settings also list the plugins that it uses.
 
-    ``uses`` is the kind of registered things to the names that the command looks up, None if it looks up
-    none; ``modules`` are found by other means and count for the code fingerprint; ``facts`` are inputs,
-    purpose and work.
+    Args:
+        config: A checked configuration.
+        step: Kind of the job.
+        name: Name of the job.
+        settings: Everything except files on which the job depends, as plain values.
+        uses: Kind of registered objects to the names that the command looks up. None if it looks up none.
+        modules: Modules that the command finds by other means, for the code fingerprint.
+        facts: Inputs, purpose and work of the job.
     """
     found = [*modules]
     if uses is not None:
@@ -105,19 +110,20 @@ def new_job(
 
 @dataclass(frozen=True)
 class Step:
-    """A kind of jobs; its file holds all of this.
+    """A kind of job. The file of a step defines all of these attributes.
 
     Attributes:
-        settings: Model of its jobs' settings.
+        settings: Model of the settings of its jobs.
         command: Function behind the command line.
-        jobs: Jobs that a configuration has of it.
-        resources: Entry of the configuration's ``resources`` that says what a job asks for. None for next to
+        jobs: Function from the run table to the jobs of this step.
+        resources: Entry of the configuration's ``resources`` with the request of a job. None for next to
             nothing.
-        group: Name that jobs share which may run in one allocation of a cluster.
-        local: Whether its jobs run on the machine of Snakemake, on a cluster too.
-        final: Whether its jobs are made for themselves; of the others those are made that a job reads.
-        resumes: Whether an interrupted job resumes from a checkpoint, if that was made by the same code.
-        watched: Hash of what else a job depends on, which neither its settings nor its inputs hold.
+        group: Group of jobs that may share one allocation of a cluster.
+        local: True if its jobs run where Snakemake runs, on a cluster too.
+        final: True if all its jobs are made. Jobs of other steps are made only if another job reads their
+            files.
+        resumes: True if an interrupted job resumes from a checkpoint, provided that the same code made it.
+        watched: Hash of other things on which a job depends, besides its settings and inputs.
     """
 
     settings: type[Settings]
@@ -132,21 +138,28 @@ class Step:
 
     @property
     def name(self) -> str:
-        """Name of the step: that of its command."""
+        """Return the name of the step, which is that of its command."""
         return self.command.__name__
 
     @property
     def module(self) -> str:
-        """File of the step."""
+        """Return the module of the step."""
         return self.command.__module__
 
 
 class JobList:
-    """Jobs of a configuration: the final ones, and those that make what these read.
+    """Jobs of a configuration: the final ones, and those whose files they read.
+
+    Args:
+        table: Runs and figures of the configuration.
+        steps: All steps, in the order of the chain.
 
     Attributes:
         table: Runs and figures of the configuration.
         steps: Name to step, in the order of the chain.
+
+    Raises:
+        ValueError: If two jobs write the same file.
     """
 
     def __init__(self, table: RunTable, steps: Iterable[Step]) -> None:
@@ -173,11 +186,19 @@ class JobList:
         return len(self._jobs)
 
     def of(self, *steps: str) -> list[Job]:
-        """Jobs of some steps, in order."""
+        """List the jobs of some steps, in order.
+
+        Args:
+            steps: Names of the steps.
+        """
         return [job for job in self if job.step in steps]
 
     def job(self, step: str, name: str) -> Job:
-        """The job of a step with a name.
+        """Return the job of a step with a name.
+
+        Args:
+            step: Name of the step.
+            name: Name of the job.
 
         Raises:
             KeyError: If the configuration has no such job.
@@ -187,7 +208,12 @@ class JobList:
         return self._jobs[step, name]
 
     def files(self, *steps: str, role: str | None = None) -> list[str]:
-        """Files that the jobs of some steps write, of all if none is named, or only those of one option."""
+        """List the files that the jobs of some steps write.
+
+        Args:
+            steps: Names of the steps. All steps if there is none.
+            role: Command-line option of the files. All options if it is None.
+        """
         return [
             path
             for job in (self.of(*steps) if steps else self)

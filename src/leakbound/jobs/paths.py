@@ -1,4 +1,4 @@
-"""Files of results: the only place where a path below ``results/<preset>`` is spelled."""
+"""Paths of results. Only this module spells paths below ``results/<preset>``."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -55,7 +55,7 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "report": {"out": "report.html"},
     }
 )
-"""Step to the files that a job of it writes, by the command's option; ``{name}`` is the job's name. In chain order."""
+"""Step, in chain order, to option to the file that a job writes. ``{name}`` is the name of the job."""
 
 NAMES: Mapping[str, str] = MappingProxyType(
     {
@@ -71,26 +71,52 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "log": rf"{_RUN}|federated/{_FEDERATED}",
     }
 )
-"""Step to the form of its jobs' names, a regular expression; one word where a step is not listed."""
+"""Step to the form of its jobs' names, a regular expression. Other steps have names of one word."""
 
 
 def names_of(step: str) -> str:
-    """Form of the names of a step's jobs, a regular expression."""
+    """Return the form of the names of a step's jobs, a regular expression.
+
+    Args:
+        step: Name of the step.
+    """
     return NAMES.get(step, _WORD)
 
 
 def output(root: P, step: str, name: str, role: str) -> P:
-    """The file that a job of a step writes for one option of its command, below the folder ``root`` of all results."""
+    """Return the file that a job writes for one option of its command.
+
+    Args:
+        root: Folder of all results.
+        step: Name of the step.
+        name: Name of the job.
+        role: Option of the command, without dashes.
+    """
     return root / inside(step, name, role)
 
 
 def inside(step: str, name: str, role: str) -> str:
-    """Path of :func:`output` below the root, as text: lists of thousands of jobs spend half of their time on paths."""
+    """Return the path of :func:`output` below the root, as text.
+
+    Lists of thousands of jobs would spend half of their time on path objects.
+
+    Args:
+        step: Name of the step.
+        name: Name of the job.
+        role: Option of the command, without dashes.
+    """
     return OUTPUTS[step][role].format(name=name)
 
 
 def log_and_benchmark(step: str) -> tuple[str, str]:
-    """Patterns, below the root, of the log of a step's jobs and of the time and memory that they have used."""
+    """Return the patterns of a step's logs, and of the files with the time and memory of its jobs.
+
+    Args:
+        step: Name of the step.
+
+    Returns:
+        Both patterns below the root. ``{name}`` stands for the name of the job.
+    """
     many = any("{name}" in pattern for pattern in OUTPUTS[step].values())
     inside = f"{step}/{{name}}" if many else step
     return f"logs/{inside}.log", f"benchmarks/{inside}.tsv"

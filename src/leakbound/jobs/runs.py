@@ -1,4 +1,4 @@
-"""Runs: one (dataset, model, defense, level, rounds, batch size) each, with the name that it has everywhere."""
+"""Runs: one (dataset, model, defense, level, rounds, batch size) each, with the same name everywhere."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ _SLUG = re.compile(
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One training (or, with 0 rounds, one untrained network) with all its replicas.
+    """One training with all its replicas, or one untrained network with 0 rounds.
 
     Attributes:
-        level: As the defense means it, e.g. capacity κ in nats for channels; none for an undefended run.
-        replicas: Number of seeds; not part of the run's name.
+        dataset: Name of the dataset.
+        model: Name of the network.
+        defense: Name of the defense.
+        level: Level in the unit of the defense, e.g. capacity κ in nats for channels. None for an undefended
+            run.
+        rounds: Number of local optimisation steps.
+        batch_size: Records in a step.
+        replicas: Number of replicas. It is not part of the run's name.
     """
 
     dataset: str
@@ -36,29 +42,35 @@ class Run:
 
     @property
     def arm(self) -> str:
-        """Defense at a level, e.g. ``natural-50`` or ``none``."""
+        """Return the defense at its level, e.g. ``natural-50`` or ``none``."""
         return self.defense if self.level is None else f"{self.defense}-{level_text(self.level)}"
 
     @property
     def slug(self) -> str:
-        """Name of the run, e.g. ``cifar10/lenet/natural-50/n10000-b64``."""
+        """Return the name of the run, e.g. ``cifar10/lenet/natural-50/n10000-b64``."""
         return f"{self.dataset}/{self.model}/{self.arm}/n{self.rounds}-b{self.batch_size}"
 
     def facts(self) -> dict[str, Any]:
-        """Name and coordinates of the run in MLflow."""
+        """Return the name and coordinates of the run in MLflow."""
         names = ("slug", "dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_slug(cls, slug: str, replicas: int = 1) -> Run:
-        """The run that ``slug`` names.
+        """Parse the name of a run.
+
+        Args:
+            slug: Name of the run.
+            replicas: Number of replicas.
 
         Raises:
             ValueError: If ``slug`` has another form.
         """
         match = _SLUG.fullmatch(slug)
         if match is None:
-            raise ValueError(f"{slug!r} is no run: the form is dataset/model/defense-level/nROUNDS-bBATCH")
+            raise ValueError(
+                f"{slug!r} is not the name of a run: the form is dataset/model/defense-level/nROUNDS-bBATCH"
+            )
         parts = match.groupdict()
         level = None if parts["level"] is None else float(parts["level"])
         return cls(
@@ -73,7 +85,12 @@ class Run:
 
 
 def runs_of(study: StudyConfig, replicas: int) -> Iterator[Run]:
-    """The runs of one study, each defense at its own levels."""
+    """Yield the runs of one study, each defense at its own levels.
+
+    Args:
+        study: Study of a configuration.
+        replicas: Number of replicas if the study sets none.
+    """
     for dataset, model, rounds, batch_size in product(
         study.datasets, study.models, study.rounds, study.batch_sizes
     ):

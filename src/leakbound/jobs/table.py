@@ -1,6 +1,6 @@
-"""The run table: runs, attacks, tables and figures that a configuration stands for.
+"""The run table: runs, attacks, tables and figures of a configuration.
 
-Nothing here imports torch: Snakemake parses this for every job.
+Nothing here imports torch, because Snakemake parses this for every job.
 """
 
 import re
@@ -22,25 +22,25 @@ _CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
 
 
 class RunTable:
-    """All runs of a configuration, and what is shown of them.
+    """All runs of a configuration, and the tables and figures that show them.
 
     Args:
         config: A checked configuration.
-        catalogue: The figures to choose from; those are kept whose study, illustration or table the
-            configuration has.
+        catalogue: The figures to choose from. A figure is kept if the configuration has its study,
+            illustration or table.
 
     Attributes:
-        runs: Slug to run; a run that several studies share is there once, with the most replicas that one
-            asks for.
+        config: The configuration.
+        runs: Slug to run. If several studies share a run, it is there once, with the largest number of
+            replicas.
         attacks: Slug to the names of the attacks on that run, sorted.
-        rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study asks for
-            them.
-        lengths: Slug to the points of each training whose networks are kept, likewise.
+        rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study needs them.
+        lengths: Slug to the points of each training whose networks are kept, all if one study needs them.
         studies: Study to the slugs of its runs.
         first_study: Slug to the first study that the run belongs to.
         federated: Table of federated averaging to its runs.
-        tables: Names of every table: each study's, ``efficiency``, ``<section>/<table>`` of the sections that
-            make tables of their own, and ``scoreboard`` where a figure makes claims.
+        tables: Names of all tables: each study's, ``efficiency``, ``<section>/<table>`` of the sections that
+            have tables of their own, and ``scoreboard`` if a figure makes claims.
         figures: ``paper/id`` to figure.
     """
 
@@ -73,7 +73,7 @@ class RunTable:
         }
 
     def _table_names(self) -> Iterator[str]:
-        """Names of all tables that the configuration makes but the scoreboard."""
+        """Yield the names of all tables except the scoreboard."""
         yield from self.studies
         if self.config.efficiency is not None:
             yield EFFICIENCY
@@ -82,7 +82,7 @@ class RunTable:
             yield from (f"{section}/{table}" for table in (settings.tables() if settings else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
-        """True if the configuration has what a figure shows: its illustration, its table, or its study's rows."""
+        """Return True if the configuration has the illustration, the table or the study that a figure shows."""
         if figure.illustration is not None:
             return figure.illustration in self.config.illustrations
         if figure.study is None:
@@ -99,67 +99,116 @@ class RunTable:
         )
 
     def all_federated(self) -> dict[str, FederatedRun]:
-        """Slug to federated run; what several tables show is there once."""
+        """Return the slug of each federated run with the run. A run of several tables is there once."""
         return {run.slug: run for runs in self.federated.values() for run in runs}
 
     def claiming(self) -> list[FigureConfig]:
-        """Figures that make claims."""
+        """List the figures that make claims."""
         return [figure for figure in self.figures.values() if figure.claims]
 
     def defense_of(self, run: Run) -> Defense:
-        """Settings of the run's defense, as they hold on its dataset."""
+        """Return the settings of a run's defense on its dataset.
+
+        Args:
+            run: Run of the configuration.
+        """
         return self.config.defense(run.defense).on(run.dataset)
 
     def noise_settings(self, *defenses: Defense) -> dict[str, str]:
-        """Origin of noise, if one of the defenses draws any."""
+        """Return the setting ``privacy_noise`` if one of the defenses draws noise.
+
+        Args:
+            defenses: Settings of defenses.
+        """
         return (
             {"privacy_noise": self.config.privacy_noise} if any(one.draws_noise for one in defenses) else {}
         )
 
     def file(self, step: str, name: str, role: str = "out") -> str:
-        """A file that a job writes."""
+        """Return a file that a job writes.
+
+        Args:
+            step: Name of the step.
+            name: Name of the job.
+            role: Option of the command, without dashes.
+        """
         return f"{self._root}/{inside(step, name, role)}"
 
     def size(self, dataset: str) -> DatasetSize:
-        """Sizes of a dataset's splits, known without reading it."""
+        """Return the sizes of a dataset's splits, known without reading it.
+
+        Args:
+            dataset: Name of the dataset.
+        """
         return size_of(dataset, self.config.datasets[dataset])
 
     def readers(self) -> dict[str, str]:
-        """Dataset to the name of its reader."""
+        """Return the name of each dataset's reader."""
         return {name: settings.reader or name for name, settings in self.config.datasets.items()}
 
     def moments(self, dataset: str, of: CovarianceOf | None = None) -> str:
-        """File of mean and covariance, of the records that channels are made from unless others are named."""
+        """Return the file of mean and covariance of a dataset.
+
+        Args:
+            dataset: Name of the dataset.
+            of: Records whose moments they are. By default these are the records that channels are made from.
+        """
         return self.file("covariance", f"{dataset}/{of or self.config.covariance}")
 
     def candidates(self, run: Run) -> tuple[float, ...]:
-        """Learning rates that a run is trained at."""
+        """Return the learning rates that a run is trained with.
+
+        Args:
+            run: Run of the configuration.
+        """
         return self.config.defense(run.defense).learning_rates or self.config.training.learning_rates
 
     def kept(self, run: Run) -> int:
-        """Networks of a run that are kept and attacked."""
+        """Count the networks of a run that are kept and attacked.
+
+        Args:
+            run: Run of the configuration.
+        """
         every = self.rates[run.slug] == "all" and run.rounds > 0
         return run.replicas * (len(self.candidates(run)) if every else 1) * len(self.lengths[run.slug])
 
     def recipe_settings(self, run: Run) -> dict[str, Any]:
-        """Lengths that a run keeps, where they are not the full one alone."""
+        """Return the lengths that a run keeps, if it keeps more than the full one.
+
+        Args:
+            run: Run of the configuration.
+        """
         lengths = self.lengths[run.slug]
         return {"lengths": list(lengths)} if len(lengths) > 1 else {}
 
     def references(self, slug: str) -> int:
-        """Trainings of reference networks that a run's are compared with, at each learning rate that it keeps."""
+        """Count the trainings of a run's reference networks at each learning rate that it keeps.
+
+        Args:
+            slug: Name of the run.
+        """
         config = self.config.attacks
         defense = self.config.defense(self.runs[slug].defense)
         asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
         return config.membership.references if asked and self.runs[slug].rounds > 0 else 0
 
     def reference_networks(self, slug: str) -> int:
-        """Trainings of reference networks at all learning rates that a run keeps; of chosen ones as many as usual."""
+        """Count the trainings of a run's reference networks at all learning rates that it keeps.
+
+        If only chosen rates are kept, the count assumes their usual number.
+
+        Args:
+            slug: Name of the run.
+        """
         rates = len(self.candidates(self.runs[slug]))
         return round(self.references(slug) * (rates if self.rates[slug] == "all" else min(_CHOSEN, rates)))
 
     def records(self, slug: str) -> dict[str, str]:
-        """Files of a finished run that tables are made from, each by the name of what it holds."""
+        """Return the files of a finished run that tables are made from, by the name of their content.
+
+        Args:
+            slug: Name of the run.
+        """
         trained = self.runs[slug].rounds > 0
         files = {role: self.file("train", slug, role) for role in ("rows", "rates", "provenance") if trained}
         if "membership" in self.attacks[slug]:
@@ -167,7 +216,11 @@ class RunTable:
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Tables of a section of its own, each with the settings that it depends on: not those of the others."""
+        """Yield the tables of a section with tables of its own, each with the settings that it depends on.
+
+        Args:
+            name: Name of the section.
+        """
         section = getattr(self.config, name)
         tables = () if section is None else section.tables()
         for table in tables:
@@ -175,14 +228,25 @@ class RunTable:
             yield table, section.model_dump(mode="json", exclude=others, exclude_none=True)
 
     def over_units(self, attacks: Iterable[str]) -> dict[str, str]:
-        """Attack to the summary of its rows over units, for those that have one."""
+        """Return the summary over units of each attack that has one.
+
+        Args:
+            attacks: Names of attacks.
+        """
         known = {name: self.config.attacks.all()[name].over_units for name in attacks}
         return {name: how for name, how in known.items() if how in ("mean", "median")}
 
     # -- channels --------------------------------------------------------------------------------------------------
 
     def channel_names(self, run: Run) -> tuple[str, str] | None:
-        """Names of the run's spectrum, ``dataset/family``, and calibrated channel, ``dataset/family-level``."""
+        """Return the names of a run's spectrum and calibrated channel.
+
+        Args:
+            run: Run of the configuration.
+
+        Returns:
+            ``dataset/family`` and ``dataset/family-level``. None without a channel.
+        """
         channel = self.config.defense(run.defense).channel
         if channel is None or run.level is None:
             return None
@@ -190,7 +254,11 @@ class RunTable:
         return spectrum, f"{spectrum}-{level_text(run.level)}"
 
     def channel_files(self, run: Run) -> dict[str, str]:
-        """The channel and spectrum files that a run reads. None without a channel."""
+        """Return the channel and spectrum files that a run reads, none without a channel.
+
+        Args:
+            run: Run of the configuration.
+        """
         names = self.channel_names(run)
         if names is None:
             return {}
@@ -198,7 +266,7 @@ class RunTable:
         return {"channel": self.file("calibrate", channel), "spectrum": self.file("spectrum", spectrum)}
 
     def spectra(self) -> dict[str, tuple[str, ChannelDefense]]:
-        """Name of every spectrum that a run needs, to its dataset and the settings of a defense that needs it."""
+        """Return the dataset of every spectrum that a run needs, and the settings of a defense that needs it."""
         found: dict[str, tuple[str, ChannelDefense]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
             channel = self.config.defense(run.defense).channel
@@ -208,7 +276,7 @@ class RunTable:
         return found
 
     def channels(self) -> dict[str, tuple[str, ChannelDefense, float]]:
-        """Name of every channel that a run needs, to the name of its spectrum, its settings and its capacity, nats."""
+        """Return the spectrum, settings and capacity (nats) of every channel that a run needs, by its name."""
         spectra = self.spectra()
         found = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
@@ -218,7 +286,13 @@ class RunTable:
         return found
 
     def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:
-        """Training steps of a run's defense on its batches."""
+        """Return the work of training steps of a run's defense on its batches.
+
+        Args:
+            run: Run of the configuration.
+            steps: Number of training steps.
+            slots: Networks that one process trains at once on a GPU.
+        """
         defense = self.config.defense(run.defense)
         colors = self.size(run.dataset).colors
         records = defense.records_in_step(run.level, run.batch_size)
@@ -226,7 +300,7 @@ class RunTable:
         return Work(f"step_{defense.timed_as}", steps * records / STEP_RECORDS, run.model, colors, slots)
 
     def timed_runs(self) -> dict[str, Run]:
-        """Defense to a run as the table of training times measures it, with the first of its networks."""
+        """Return a run for each defense in the table of training times, with the first of its networks."""
         timed = self.config.efficiency
         if timed is None:
             return {}
@@ -236,7 +310,7 @@ class RunTable:
         }
 
     def estimators(self) -> dict[str, dict[str, str]]:
-        """Dataset with a learned estimate to the families of its channels, each with the name of its shape."""
+        """Return the shape of each family of channels for every dataset that needs a learned estimate."""
         found: dict[str, dict[str, str]] = {}
         for slug, attacks in self.attacks.items():
             run = self.runs[slug]
@@ -250,7 +324,14 @@ class RunTable:
         return found
 
     def estimator_file(self, run: Run) -> dict[str, str]:
-        """Learned estimate that inversion of a run's gradients reads. None without a channel or without training."""
+        """Return the learned estimate that inversion of a run's gradients reads.
+
+        Args:
+            run: Run of the configuration.
+
+        Returns:
+            Role to file, empty without a channel or without training of the estimate.
+        """
         learned = (
             self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
         )
@@ -259,7 +340,11 @@ class RunTable:
     # -- captions --------------------------------------------------------------------------------------------------
 
     def caption(self, key: str) -> str:
-        """Caption of the figure ``paper/id`` with the data, networks and number of replicas that it is drawn from."""
+        """Write the caption of a figure with its data, networks and number of replicas.
+
+        Args:
+            key: ``paper/id`` of the figure.
+        """
         figure = self.figures[key]
         text = " ".join(figure.caption.split())
         efficiency = self.config.efficiency
@@ -277,20 +362,31 @@ class RunTable:
         return f"{text} Data: {datasets}. Network: {models}. n = {replicas} replicas."
 
     def caption_markup(self, key: str) -> str:
-        """The same as reStructuredText, as Snakemake's own report reads it, in which nothing is a directive or markup.
+        """Write the caption as reStructuredText for Snakemake's own report, without directives or markup.
 
-        A caption that begins with ``.. include::`` would otherwise bring a file of the user's into that
-        report.
+        Otherwise a caption that begins with ``.. include::`` would copy a file of the user into that report.
+
+        Args:
+            key: ``paper/id`` of the figure.
         """
         return re.sub(r"([^\w\s]|_)", r"\\\1", " ".join(self.caption(key).split()))
 
     def rows_file(self, figure: FigureConfig) -> str:
-        """File of the rows that a figure shows."""
+        """Return the file of the rows that a figure shows.
+
+        Args:
+            figure: Entry of the catalogue.
+        """
         return str(rows_file(self.config.root, figure))
 
 
 def rows_file(root: P, figure: FigureConfig) -> P:
-    """File of the rows that a figure shows."""
+    """Return the file of the rows that a figure shows.
+
+    Args:
+        root: Folder of the configuration's results.
+        figure: Entry of the catalogue.
+    """
     if figure.illustration is not None:
         return output(root, "illustrate", figure.illustration, "out")
     return output(root, "tabulate", figure.study or figure.table or "", "out")

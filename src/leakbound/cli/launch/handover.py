@@ -1,7 +1,7 @@
-"""Handing a command over to the warm process of its run, which has loaded the libraries that jobs need.
+"""Handover of a command to the warm process of its run, which has already loaded the libraries of jobs.
 
-Every start of the command line comes through here, so next to nothing is imported.
-``leakbound.cli.launch.warm`` is the other end, and says what passes between the two.
+Every start of the command line comes through this module, so it imports next to nothing.
+``leakbound.cli.launch.warm`` is the other end, and describes the messages between the two.
 """
 
 import os
@@ -23,9 +23,9 @@ _PEER = struct.Struct("3i")  # process, user, group
 
 
 def circumstances() -> dict[str, object]:
-    """All that a process has from its start on, or that libraries may have read while they were loaded.
+    """Return everything that a process has from its start on, or that libraries may have read while they were loaded.
 
-    A process does a command of another one only if these are equal: else it could come out differently.
+    A process runs a command of another one only if these are equal. Otherwise the result could differ.
     """
     mask = os.umask(0o077)
     os.umask(mask)
@@ -46,15 +46,16 @@ def circumstances() -> dict[str, object]:
 
 
 def peer_of(link: socket.socket) -> int | None:
-    """Number of the process at the other end if it is one of this user."""
+    """Return the number of the process at the other end, if it belongs to this user."""
     process, user, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(process) if user == os.geteuid() else None
 
 
 def hand_over() -> None:
-    """Have the warm process that the environment names do this command, and end as it ends.
+    """Let the warm process that the environment names run this command, and end with its status.
 
-    Returns if there is none, or if it would do the command under other circumstances.
+    The function returns if there is no warm process, or if it would run the command under other
+    circumstances.
     """
     place = os.environ.get(WARM, "")
     if not place.startswith("/"):
@@ -69,7 +70,7 @@ def hand_over() -> None:
 
 
 def _accepted(link: socket.socket, place: str) -> int | None:
-    """Ask for the command to be done; a handle of the process that does it, None if it is refused."""
+    """Request the command, and return a handle of the process that runs it. None if the request is refused."""
     link.connect(place)
     if peer_of(link) is None:
         return None
@@ -82,7 +83,7 @@ def _accepted(link: socket.socket, place: str) -> int | None:
 
 
 def _end_like(link: socket.socket, process: int) -> None:
-    """Pass signals on to the process that does the command, and end as it does."""
+    """Pass signals on to the process that runs the command, and end with its status."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Start of the command line, which loads nothing that another process of the run has loaded already."""
+"""Start of the command line. It loads nothing that the warm process of the run has loaded already."""
 
 import time
 
@@ -6,7 +6,7 @@ from leakbound.cli.launch.handover import hand_over
 
 
 def main() -> None:
-    """Have the warm process of the run do the command; without one, do it here."""
+    """Let the warm process of the run execute the command. Without one, execute it here."""
     began = time.monotonic()
     hand_over()
     from leakbound.cli.application import run

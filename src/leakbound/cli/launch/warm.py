@@ -1,20 +1,19 @@
-"""The warm process of a run: it has loaded what jobs need, and forks one process for each of them.
+"""The warm process of a run. It has loaded the libraries of jobs, and forks one process for each job.
 
-A job takes two seconds to start, most of which libraries take to be loaded; forked from a process that has
-loaded them it takes next to nothing. Each job is a process of its own all the same, with its own files,
-environment and end. It is forked while no other thread runs, so that no lock is inherited that somebody
-holds, and from a process that has loaded libraries and done nothing else, so that it knows nothing of any
-other job.
+A job takes two seconds to start, most of them to load libraries. Forked from a process that has loaded them,
+it starts almost at once. Each job is still a process of its own, with its own files, environment and end. It
+is forked while no other thread runs, so it inherits no lock that is held. The warm process has loaded
+libraries and done nothing else, so a job knows nothing of other jobs.
 
-What a caller may reach is no word of its own: the warm process asks the system, and starts a job only for one
-that may reach exactly what it may itself. It starts none once a file that it has loaded, or would load, is
-another than when it began: a job is not to be done by code that nobody finds any more.
+A caller cannot claim rights for itself. The warm process asks the system, and starts a job only for a caller
+with exactly its own rights. It starts no more jobs once a file that it has loaded, or would load, has changed
+since it began, because no job should run code that no longer exists.
 
-Between the two ends: the caller sends its circumstances, words, module path, folder and environment, and its
-three standard streams. The job answers no, and the caller does the command itself, or yes, with a handle that
-the caller passes its signals on by. When the job ends, the warm process sends its status. A caller that is
-gone has its job killed; when the warm process is gone, its jobs are killed by the system; it goes itself when
-its coordinator does.
+Messages: the caller sends its circumstances, words, module path, folder and environment, and its three
+standard streams. If the job answers no, the caller runs the command itself. If it answers yes, it sends a
+handle through which the caller passes its signals on. When the job ends, the warm process sends its status.
+If a caller ends, its job is killed. If the warm process ends, the system kills its jobs. The warm process
+ends with its coordinator.
 """
 
 import ast
@@ -60,19 +59,19 @@ _LATER = {
     "leakbound.channels.covariance": ("sklearn.covariance",),
     "leakbound.figures": ("matplotlib.figure", "matplotlib.style", "matplotlib.ticker"),
 }
-"""Module to others that whoever uses it loads too, but not at once."""
+"""Module to other modules that its users load too, but later."""
 
 
 def available() -> bool:
-    """True if this system has all that a warm process takes, and the environment does not forbid one."""
+    """Return True if this system has everything that a warm process needs, and the environment does not forbid one."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and os.environ.get(WARM) != "0"
 
 
 def start(modules: Iterable[str]) -> None:
-    """Start the warm process of this process, the coordinator, and name it to the jobs that are started from now on.
+    """Start the warm process of this process, the coordinator, and name it to all jobs that start from now on.
 
     Args:
-        modules: Loaded by it, as far as they are there.
+        modules: Modules that it loads if they exist.
     """
     folder = Path(tempfile.mkdtemp(prefix="leakbound-"))  # nobody else may enter it
     place = folder / "jobs"
@@ -82,7 +81,9 @@ def start(modules: Iterable[str]) -> None:
         try:
             listener.bind(str(place))
         except OSError as error:  # the name of the folder for temporary files may be too long for a socket
-            sys.stderr.write(f"leakbound: jobs start by themselves: {place}: {error}\n")
+            sys.stderr.write(
+                f"leakbound: no warm process, so each job loads its own libraries: {place}: {error}\n"
+            )
             folder.rmdir()
             return
         listener.listen(_WAITING)
@@ -96,7 +97,7 @@ def start(modules: Iterable[str]) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """End the warm process now, and wait for that, so that its time counts for whoever waits for the coordinator."""
+    """End the warm process and wait for its end, so that its time counts as the coordinator's."""
     process.terminate()
     process.wait()
     shutil.rmtree(folder, ignore_errors=True)
@@ -106,8 +107,8 @@ def serve(coordinator: int, number: int) -> None:
     """Be the warm process until the coordinator ends.
 
     Args:
-        coordinator: Its process number.
-        number: That of the socket that jobs come to.
+        coordinator: Process number of the coordinator.
+        number: Number of the socket on which jobs connect.
     """
     here, sources = circumstances(), _sources()
     listener = socket.socket(fileno=number)
@@ -122,7 +123,8 @@ def serve(coordinator: int, number: int) -> None:
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
         names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
         sys.stderr.write(
-            f"leakbound: jobs start by themselves, for a library has started a thread (of {names})\n"
+            "leakbound: no warm process, so each job loads its own libraries: "
+            f"a library has started a thread (of {names})\n"
         )
         return
     if not sources.items() <= (loaded := _sources()).items():
@@ -133,7 +135,7 @@ def serve(coordinator: int, number: int) -> None:
 
 
 def _sources() -> dict[str, tuple[int, ...]]:
-    """Files of the package, and of loaded modules that are not installed: place, size and times of change of each."""
+    """Return place, size and times of change of the package's files and of loaded modules that are not installed."""
     inside = [os.path.join(folder, file) for folder, _, files in os.walk(_PACKAGE) for file in files]
     loaded = [str(getattr(module, "__dict__", {}).get("__file__")) for module in list(sys.modules.values())]
     found: dict[str, tuple[int, ...]] = {}
@@ -168,7 +170,7 @@ def _confinement(process: int) -> list[str]:
 
 
 def _load(modules: Iterable[str]) -> None:
-    """Load modules, and what they load only when they are used; the job that misses one says so."""
+    """Load modules, and the modules that they load only on use. A job that misses one reports it."""
     for name in modules:
         with suppress(ImportError):
             importlib.import_module(name)
@@ -185,13 +187,13 @@ def _load(modules: Iterable[str]) -> None:
 
 
 def _leave(folder: Path, *_: object) -> NoReturn:
-    """End the warm process, and its jobs by that; remove the folder of its socket, for the coordinator may be gone."""
+    """End the warm process and thereby its jobs. Remove the folder of its socket in place of the coordinator."""
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 
 def _end_after(parent: int, number: int) -> None:
-    """Let the system send this process a signal when its parent ends; end at once if it has ended already."""
+    """Let the system signal this process when its parent ends. End at once if the parent has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
@@ -199,7 +201,7 @@ def _end_after(parent: int, number: int) -> None:
 
 @dataclass(frozen=True)
 class _Forked:
-    """A job at work: its process, and the connection to its caller."""
+    """A running job: its process, and the connection to its caller."""
 
     process: int
     link: socket.socket
@@ -209,7 +211,7 @@ class _Warm:
     """The warm process.
 
     Args:
-        listener: Socket that callers come to.
+        listener: Socket on which callers connect.
         here: Circumstances under which it was started.
         sources: Files that it has loaded, as they were.
     """
@@ -224,7 +226,7 @@ class _Warm:
         self._poll.register(listener, select.POLLIN)
 
     def answer_all(self) -> None:
-        """Start jobs for whoever comes, in a process each; returns in none of them."""
+        """Start a process for the job of each caller. The function returns in none of these processes."""
         while True:
             for number, _ in self._poll.poll():
                 if number == self._listener.fileno():
@@ -236,7 +238,7 @@ class _Warm:
                     signal.pidfd_send_signal(self._callers.pop(number), signal.SIGKILL)
 
     def _answer(self) -> None:
-        """Fork a process for a caller; it alone reads what that sends, so that nobody has to wait."""
+        """Fork a process for a caller. Only the new process reads the caller's messages, so nobody has to wait."""
         link, _ = self._listener.accept()
         if (caller := peer_of(link)) is None:
             link.close()
@@ -253,7 +255,7 @@ class _Warm:
         self._poll.register(link, 0)
 
     def _may_serve(self, caller: int) -> bool:
-        """True if a caller would do the same by itself: by the same code, and as free to do so."""
+        """Return True if the caller itself would run the same code with the same rights."""
         return (
             _confinement(caller) == _confinement(os.getpid())
             and _sources() == self._sources
@@ -272,7 +274,7 @@ class _Warm:
         os.close(handle)
 
     def _forget(self) -> None:
-        """Let go, in the process of a job, of all that belongs to others."""
+        """Release, in the process of a job, everything that belongs to others."""
         self._listener.close()
         for handle, job in self._jobs.items():
             os.close(handle)
@@ -282,7 +284,7 @@ class _Warm:
 def _work(
     link: socket.socket, here: dict[str, object], parent: int, may_serve: Callable[[], bool]
 ) -> NoReturn:
-    """Be the process of a job: do its command as if it had been started by itself."""
+    """Be the process of a job: run its command as if it had been started directly."""
     began = time.monotonic()
     _end_after(parent, signal.SIGKILL)
     try:
@@ -311,7 +313,7 @@ def _work(
 
 
 def _request(link: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
-    """Everything that a caller sends: plain values, and its standard streams."""
+    """Read everything that a caller sends: plain values, and its standard streams."""
     head, streams, *_ = socket.recv_fds(link, LENGTH.size, 3)
     with link.makefile("rb") as rest:
         (length,) = LENGTH.unpack(head)
@@ -322,22 +324,22 @@ def _request(link: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
 
 
 def _has_devices() -> bool:
-    """False if a library has opened a GPU while it was loaded: no process that is forked after that can use one."""
+    """Return False if a library opened a GPU while it was loaded. No process that is forked later could use one."""
     torch = sys.modules.get("torch")
     return torch is None or not torch.cuda._is_in_bad_fork()
 
 
 def _draw_anew() -> None:
-    """Give the process a generator of its own where NumPy holds one from the time it was loaded; Python does so itself.
+    """Give the process its own generator if NumPy has held one since it was loaded. Python does so itself.
 
-    All else that the package draws comes from seeds or from the system.
+    All other draws of the package come from seeds or from the system.
     """
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
 
 
 def _status_of(began: float) -> int:
-    """Do the command, and say with which status Python would end."""
+    """Run the command, and return the status with which Python would end."""
     from leakbound.cli.application import run
 
     try:
@@ -357,7 +359,7 @@ def _status_of(began: float) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """End this process as Python would, but for taking all modules to pieces: that takes as long as to load them.
+    """End this process as Python would, but without unloading all modules, which takes as long as to load them.
 
     ``multiprocessing`` ends the processes that it forks in the same way.
     """

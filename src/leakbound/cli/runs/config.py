@@ -12,8 +12,10 @@ from leakbound import storage
 
 def config(
     configfile: Annotated[Path | None, typer.Option(help="Configuration to check and show in full.")] = None,
-    check: Annotated[bool, typer.Option(help="Only say whether the generated files are up to date.")] = False,
-    folder: Annotated[Path, typer.Option(help="Where the generated files lie.")] = Path("config"),
+    check: Annotated[
+        bool, typer.Option(help="Only check whether the generated files are up to date.")
+    ] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("config"),
 ) -> None:
     """Check a configuration, or write the default one and the JSON schema for editors."""
     from leakbound.config import reading
@@ -26,15 +28,15 @@ def config(
 
 
 def keep_generated(pages: Iterable[tuple[Path, str]], check: bool, command: str) -> None:
-    """Write generated pages that differ from the text they should have; with ``check`` only name them.
+    """Write generated pages whose files are out of date. With ``check``, only name these files.
 
     Args:
         pages: Each file and its text.
-        check: Whether files are left as they are.
-        command: What brings them up to date, for the message.
+        check: True to leave files unchanged.
+        command: Command that brings the files up to date, for the message.
 
     Raises:
-        typer.Exit: With code 1, after the message, if ``check`` finds a page out of date.
+        typer.Exit: With code 1, after the message, if ``check`` finds a file out of date.
     """
     stale = [
         (path, text) for path, text in pages if not path.is_file() or path.read_text(encoding="utf-8") != text

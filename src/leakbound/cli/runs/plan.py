@@ -18,25 +18,34 @@ from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 def plan(
     configfile: ConfigOption = Path("config/config.yaml"),
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, max=100_000, help="Jobs side by side, one CPU thread each.")
+        int,
+        typer.Option("--jobs", "-j", min=1, max=100_000, help="Number of jobs at once, one CPU thread each."),
     ] = 2,
-    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="By default as configured.")] = None,
-    gpu_jobs: Annotated[int, typer.Option(min=1, max=100_000, help="Of these, jobs that share the GPU.")] = 1,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option(help="Device of the estimate. By default the configured one."),
+    ] = None,
+    gpu_jobs: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Number of these jobs that share the GPU.")
+    ] = 1,
     table: Annotated[
-        Path | None, typer.Option(help="Times of elementary work, CSV; by default the package's.")
+        Path | None, typer.Option(help="Times of elementary work, CSV. By default those of the package.")
     ] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="Say what its claims will be able to decide instead.")
+        bool,
+        typer.Option(
+            "--power", help="Predict instead which claims the blocks of the configuration can decide."
+        ),
     ] = False,
     variances: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of results whose spread between blocks counts; by default the configuration's own, or "
-            f"{REFERENCE}."
+            help="With --power: folder of results whose spread between blocks is used. By default the configuration's "
+            f"own, or {REFERENCE}."
         ),
     ] = None,
 ) -> None:
-    """Say what a configuration takes before anything runs: jobs, hours and disk per study, and the time of all."""
+    """Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time."""
     made = job_list(reading.load(configfile))
     config = made.table.config
     if power:
@@ -47,15 +56,15 @@ def plan(
     on_gpu = config.device == "cuda" or any(asked.gpu for asked in training)
     where = device or ("cuda" if on_gpu else "cpu")
     costs = UnitCosts(read_costs(table or PACKAGED), where)
-    source = "as the package brings them" if table is None else f"from {table}"
+    source = "of the package" if table is None else f"from {table}"
     sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))
 
 
 def _results(own: Path, asked: Path | None) -> Path:
-    """Folder of the results whose spread counts.
+    """Return the folder of the results whose spread is used.
 
     Raises:
-        BadParameter: If it holds no tables.
+        BadParameter: If it contains no tables.
     """
     root = asked or (own if any((own / "tables").glob("*.parquet")) else REFERENCE)
     if not any((root / "tables").glob("*.parquet")):

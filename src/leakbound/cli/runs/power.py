@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leakbound.claims.design import Design
 
 REFERENCE = Path("results/reference/photos")
-"""Results whose spreads are taken where a configuration has no results."""
+"""Results whose spreads are used if a configuration has no results."""
 _COLUMNS = ("claim", "delta", "std", "blocks", "power at 2 delta", "at delta", "replicas for .8")
 _UNKNOWN = "–"
 _FACETS = ("dataset", "model")
@@ -32,9 +32,9 @@ class Planned:
     Attributes:
         name: ``paper/figure/claim``.
         delta: Smallest effect of interest, with its unit.
-        settings: Number of datasets and networks that its blocks are of.
-        replicas: Replicas in each of them.
-        design: Its spread; None if the results have no such rows.
+        settings: Number of (dataset, network) pairs of its blocks.
+        replicas: Number of replicas in each pair.
+        design: Design of its test. None if the results have no such rows.
     """
 
     name: str
@@ -44,11 +44,18 @@ class Planned:
     design: Design | None
 
     def power(self, times: float) -> float:
-        """Chance to see ``times`` delta; NaN if the spread is not known."""
+        """Compute the probability to detect an effect of ``times`` delta.
+
+        Args:
+            times: True effect, in multiples of delta.
+
+        Returns:
+            Probability, NaN if the spread is not known.
+        """
         return self.design.power(self.settings * self.replicas, times) if self.design else math.nan
 
     def line(self) -> tuple[str, ...]:
-        """Row of the table."""
+        """Return the cells of a row of the table."""
         std = max(self.design.spreads) if self.design else math.nan
         needed = self.design.needed() if self.design else None
         more = f"> {1000 // self.settings}" if self.design else _UNKNOWN
@@ -66,11 +73,14 @@ class Planned:
 
 
 def power_text(table: RunTable, root: Path) -> str:
-    """Estimate the power of every claim about an experiment with the blocks that a configuration will have.
+    """Estimate the power of every claim about an experiment with the blocks of a configuration.
 
     Args:
         table: Runs and figures of the configuration.
-        root: Folder of finished results, as a configuration or ``results/reference`` has them.
+        root: Folder of finished results of a configuration, or a kept copy below ``results/reference``.
+
+    Returns:
+        A table, and notes on its columns.
     """
     from leakbound.claims.design import ENOUGH
 
@@ -82,18 +92,19 @@ def power_text(table: RunTable, root: Path) -> str:
     lines = [f"Power of the claims of {table.config.preset} with the spread between the blocks of {root}", ""]
     lines.append(text_table([_COLUMNS, *(claim.line() for claim in planned)], left=2))
     lines += [
-        f"{len(planned)} claims about experiments: {enough} see 2 delta with power {ENOUGH:g}, {len(known) - enough} "
-        f"do not; of {len(planned) - len(known)} the spread is not known. {exact} closed forms hold or fail.",
-        "* blocks: datasets and networks x replicas; std: standard deviation between blocks of one dataset and network",
-        f"* two-sided at {table.config.alpha:g} over the number of such claims of the figure, the least favourable "
-        "step of Holm's correction",
-        "* within and at_most see an effect of 2 delta as one that is delta too large",
+        f"{len(planned)} claims about experiments: {enough} detect 2 delta with power {ENOUGH:g}, "
+        f"{len(known) - enough} do not, and for {len(planned) - len(known)} the spread is not known. "
+        f"{exact} closed forms hold or fail.",
+        "* blocks: (dataset, network) pairs x replicas; std: standard deviation between the blocks of one pair",
+        f"* tests are two-sided at {table.config.alpha:g} divided by the number of such claims of the figure, "
+        "the least favourable step of Holm's correction",
+        "* for within and at_most, an effect of 2 delta exceeds the claimed bound by delta",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]:
-    """The claims of a figure that are about experiments."""
+    """Return the claims of a figure that are about experiments."""
     claims = [claim for claim in figure.claims if claim.delta is not None]
     return [
         Planned(
@@ -109,7 +120,7 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
 def _design(
     table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float
 ) -> Design | None:
-    """Estimate the spread of a claim from the rows of finished results; None if they have none."""
+    """Estimate the spread of a claim from the rows of finished results. None if they have no such rows."""
     from leakbound.claims.evaluation import measured
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
@@ -128,7 +139,7 @@ def _design(
 
 
 def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[int, int]:
-    """Count the datasets and networks that a claim's blocks will be of, and the replicas in each."""
+    """Count the (dataset, network) pairs of a claim's blocks, and the replicas in each."""
     from leakbound.claims.evaluation import compared_by
 
     pairs, replicas = _planned_blocks(table.config, figure)
@@ -146,7 +157,7 @@ def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[
 
 
 def _planned_blocks(config: Config, figure: FigureConfig) -> PlannedBlocks:
-    """Blocks of the section that a figure's rows come from; a single one for closed forms."""
+    """Return the blocks of the section that a figure's rows come from. Closed forms have a single block."""
     if figure.study is not None:
         return config.studies[figure.study].blocks(config.replicas)
     if figure.illustration is not None:

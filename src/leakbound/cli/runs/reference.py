@@ -33,12 +33,12 @@ _BLOCK = ["dataset", "model", "replica"]
 
 
 def reference(
-    configfile: Annotated[Path, typer.Option(help="Configuration that has been run.")],
+    configfile: Annotated[Path, typer.Option(help="Configuration whose run is finished.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder to replace; default results/reference/<preset>.")
+        Path | None, typer.Option(help="Folder to replace. By default results/reference/<preset>.")
     ] = None,
 ) -> None:
-    """Copy the results of a finished configuration that are worth keeping in the repository."""
+    """Copy the results of a finished configuration into results/reference, to keep them in the repository."""
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
@@ -64,7 +64,7 @@ def reference(
 
 
 def _publishable(made: JobList, config: Config) -> list[Path]:
-    """Tables, verdicts and figures that show no pictures that must stay private; name the figures that do."""
+    """List tables, verdicts and figures without private pictures, and print the names of the other figures."""
     from leakbound.datasets.pictures import withheld
 
     readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
@@ -89,15 +89,15 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
 
 
 def figures(
-    check: Annotated[bool, typer.Option(help="Only say whether the pages are up to date.")] = False,
+    check: Annotated[bool, typer.Option(help="Only check whether the pages are up to date.")] = False,
     folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
 ) -> None:
-    """Write docs/figures.md and the scoreboard of the README from what is kept under results/reference."""
+    """Write docs/figures.md and the scoreboard of the README from the results under results/reference."""
     keep_generated(_pages(folder), check, "leakbound figures")
 
 
 def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Pages of the repository with the text that they should have."""
+    """Yield the pages of the repository with the text that they should have."""
     from leakbound.figures.report.pages import figures_page, readme_scoreboard, reference_of_readme
 
     config = reading.quick()
@@ -112,7 +112,7 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
-    """Results kept of each figure: of the configuration with most blocks, and of these with most jobs."""
+    """Return the kept results of each figure, from the configuration with most blocks, and of these with most jobs."""
     from leakbound.figures.notes import notes, warnings, with_epsilon
     from leakbound.figures.report.pages import Kept
 
@@ -146,7 +146,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
 
 
 def _claims(home: Path) -> pd.DataFrame:
-    """Verdicts of kept results."""
+    """Read the verdicts of kept results."""
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS

@@ -1,4 +1,4 @@
-"""Command: the page of a finished configuration, written again."""
+"""Command: write the page of a finished configuration again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ from leakbound.config import reading
 def report(
     configfile: ConfigOption = Path("config/config.yaml"),
     out: Annotated[
-        Path | None, typer.Option(help="Page; by default report.html in the folder of its results.")
+        Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
     ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""

@@ -18,17 +18,15 @@ tracking:
 """
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
 _AccountsOption = Annotated[
-    bool, typer.Option(help="Ask for accounts; only a server for this machine may do without.")
+    bool, typer.Option(help="Require a login. Only a server for this machine may do without it.")
 ]
 
 
 def sync(
     configfile: ConfigOption = Path("config/config.yaml"),
-    everything: Annotated[
-        bool, typer.Option(help="Send what has arrived too, e.g. to fill a new store.")
-    ] = False,
+    everything: Annotated[bool, typer.Option(help="Send all runs, e.g. to fill a new store.")] = False,
 ) -> None:
-    """Send to MLflow what could not be sent when its job finished."""
+    """Send to MLflow the runs that it has not accepted yet."""
     from leakbound import tracking
     from leakbound.config import reading
 
@@ -46,9 +44,9 @@ def ui(
     configfile: ConfigOption = Path("config/config.yaml"),
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
     passwords: _AccountsOption = True,
-    folder: Annotated[Path, typer.Option(help="Holds the account.")] = Path("results/ui"),
+    folder: Annotated[Path, typer.Option(help="Folder of the account.")] = Path("results/ui"),
 ) -> None:
-    """Open MLflow's pages on the runs of a configuration, for this machine only."""
+    """Open MLflow's pages for the runs of a configuration, on this machine only."""
     from leakbound.config import reading
     from leakbound.config.messages import printable
     from leakbound.tracking.server import Server
@@ -76,27 +74,29 @@ def ui(
 
 
 def tracking_server(
-    folder: Annotated[Path, typer.Option(help="Holds artifacts and accounts.")] = _FOLDER,
-    database: Annotated[str, typer.Option(envvar=_DATABASE, help="Holds the runs.")] = "postgresql:///mlflow",
+    folder: Annotated[Path, typer.Option(help="Folder of artifacts and accounts.")] = _FOLDER,
+    database: Annotated[
+        str, typer.Option(envvar=_DATABASE, help="Address of the database of the runs.")
+    ] = "postgresql:///mlflow",
     host: Annotated[
-        str, typer.Option(help="Address to listen on, by default for this machine alone.")
+        str, typer.Option(help="Address to listen on. By default only this machine can connect.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 5000,
     passwords: _AccountsOption = True,
     admin: Annotated[str, typer.Option(help="Name of the administrator.")] = "admin",
     name: Annotated[
-        list[str] | None, typer.Option(help="Further name of this machine; may be repeated.")
+        list[str] | None, typer.Option(help="Another name of this machine. May be repeated.")
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes that answer.", min=1, max=64)] = 4,
+    workers: Annotated[int, typer.Option(help="Number of server processes.", min=1, max=64)] = 4,
 ) -> None:
-    """Serve MLflow to a team until Ctrl-C, and say what to write into the configuration."""
+    """Serve MLflow to a team until Ctrl-C, and print the lines for the configuration."""
     from leakbound.config.settings import without_password
     from leakbound.tracking.server import Server
 
     if without_password(database) != database and any(database in word for word in sys.argv):
         raise typer.BadParameter(
-            "--database: holds a password, which all users of this machine could read in the list of processes; give "
-            f"the address in the variable {_DATABASE}, or the password in ~/.pgpass"
+            "--database: holds a password, which all users of this machine could read in the list of processes; "
+            f"give the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
     server = Server(
         database,

@@ -21,7 +21,7 @@ def verify(
         bool, typer.Option(help="Delete damaged files, so that snakemake makes them again.")
     ] = False,
 ) -> None:
-    """Compare every file of a configuration's results with its seal. Exit with code 1 if one is damaged or has none."""
+    """Compare every file of the results with its seal. Exit with code 1 if a file is damaged or has no seal."""
     config = reading.load(configfile)
     root = Path(config.root)
     if not root.is_dir():
@@ -44,12 +44,12 @@ def verify(
 
 
 def _say_how_to_remake(removed: set[Path], config: Config, configfile: Path) -> None:
-    """Write the call of Snakemake that makes removed files again, and name those that no job makes."""
+    """Print the Snakemake command that makes removed files again, and name files that no job makes."""
     if not removed:
         return
     known = {Path(path) for path in job_list(config).files()}
     for path in sorted(removed - known):  # Snakemake would reject their names
-        sys.stdout.write(f"{path}: of an earlier form of {configfile}, which does not make it any more\n")
-    # Left out of the command, one that nothing needs at present would be made when something does.
+        sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
+    # Without its name here, a file that no job needs now would be made only when a job needs it.
     targets = " ".join(["all", *sorted(path.as_posix() for path in removed & known)])
     sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")

@@ -1,4 +1,4 @@
-"""Attack on a trained network, or, where a run has 0 rounds, on the gradients of an untrained one."""
+"""Attack on a trained network or, for a run with 0 rounds, on the gradients of an untrained one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class AttackSettings(DefendedSettings):
-    """An attack on all replicas of a run; without weights it is told how many there are, and what makes the noise."""
+    """An attack on all replicas of a run. Without weights, it states the number of replicas and the kind of noise."""
 
     attack: Name
     slug: Line
@@ -51,7 +51,7 @@ class AttackSettings(DefendedSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each attack on each run."""
+    """Yield a job for each attack on each run."""
     config = table.config
     for slug, attacks in table.attacks.items():
         run = table.runs[slug]
@@ -71,7 +71,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
-    """Files that an attack on a run reads."""
+    """Return the files that an attack on a run reads."""
     defense = table.config.defense(run.defense)
     needs = table.config.attacks.all()[attack].needs(defense)
     found = {"dataset": table.file("prepare", run.dataset)}
@@ -90,12 +90,12 @@ def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
 
 
 def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
-    """Everything but files that an attack on a run depends on."""
+    """Return everything except files on which an attack on a run depends."""
     config, defense = table.config, table.defense_of(run)
     untrained: dict[str, Any] = {}
-    if run.rounds == 0:  # else weights say how many they are, and hold the noise
+    if run.rounds == 0:  # otherwise the weights have this number and contain the noise
         untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
-    if run.rounds == 0 and run.batch_size > 1:  # attacks take single records unless told otherwise
+    if run.rounds == 0 and run.batch_size > 1:  # attacks take single records by default
         untrained["batch_size"] = run.batch_size
     return {
         "attack": attack,
@@ -111,7 +111,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 
 
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
-    """Elementary work of an attack on all replicas."""
+    """Yield the elementary work of an attack on all replicas."""
     facts = AttackedRun(
         attack=attack,
         model=run.model,
@@ -141,7 +141,7 @@ def attack(
     moments: Path | None = None,
     estimator: Path | None = None,
 ) -> None:
-    """Run one attack on all networks that are kept of a run; arrays are those of the chosen learning rates."""
+    """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
     from leakbound.attacks.attack_request import AttackRequest
     from leakbound.attacks.trained_networks import Networks, attack_networks
@@ -195,18 +195,18 @@ def attack(
 
 
 def _check_pairs(**files: Path | None) -> None:
-    """Refuse one of two files that come together."""
+    """Refuse a file that is given without its partner."""
     if len({path is None for path in files.values()}) > 1:
-        raise typer.BadParameter(f"{' and '.join(f'--{name}' for name in files)} come together")
+        raise typer.BadParameter(f"give both {' and '.join(f'--{name}' for name in files)}, or neither")
 
 
 def _networks(
     path: Path, rates: Path, asked: AttackSettings, config: Attack, images: ImageDataset
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Weights of all networks as tensors, and the replica and learning rate of each.
+    """Read the weights of all networks as tensors, and the replica and learning rate of each.
 
     Raises:
-        typer.BadParameter: If the attack takes none.
+        typer.BadParameter: If the attack takes no weights.
         DamagedFileError: If they are not those of the run's network on such images.
     """
     import torch
@@ -215,7 +215,7 @@ def _networks(
 
     if not config.trained:
         raise typer.BadParameter(
-            f"{asked.attack} attacks untrained networks: leave out --weights, and give --moments"
+            f"{asked.attack} attacks untrained networks: give --moments instead of --weights"
         )
     tried = read_table(rates, RATES, "train")
     found, kept = storage.read_arrays(path), tried[tried["kept"]].reset_index(drop=True)
@@ -226,7 +226,7 @@ def _networks(
     if kept.empty or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
         raise storage.DamagedFileError(
             path,
-            f"it holds no weights of {len(kept)} networks {asked.model} for {images.colors} colors and "
+            f"its weights are not those of {len(kept)} networks {asked.model} for {images.colors} colors and "
             f"{len(images.classes)} classes",
         )
     return {name: torch.from_numpy(array) for name, array in found.items()}, kept
@@ -235,7 +235,7 @@ def _networks(
 def _references(
     path: Path | None, rates: Path | None, asked: AttackSettings, config: Attack, images: ImageDataset
 ) -> References:
-    """Reference networks that an attack compares with.
+    """Read the reference networks that an attack compares with.
 
     Raises:
         typer.BadParameter: If there are none.
@@ -271,17 +271,17 @@ def _gradient_inputs(
     spectrum: Path | None,
     moments: Path | None,
 ) -> dict[str, Any]:
-    """Knowledge of an attack on gradients beside the images and the defense: its channel, and the data's moments."""
+    """Return what an attack on gradients knows besides the images and the defense: channel and moments."""
     if moments is None or config.trained:
         raise typer.BadParameter(
-            f"{asked.attack} needs --weights, or, if it attacks untrained networks, --moments"
+            f"{asked.attack} needs --weights, or --moments if it attacks untrained networks"
         )
     found, known = read_channel(channel, spectrum)[0], read_moments(moments)
     values = math.prod(images.aux.images.shape[1:])
     for path, described in ((moments, known), (channel, found)):
         if described is not None and described.dimension != values:
             raise typer.BadParameter(
-                f"{path}: has {described.dimension} dimensions, the images have {values} values"
+                f"{path}: has {described.dimension} dimensions, but the images have {values} values"
             )
     return {
         "channel": found,

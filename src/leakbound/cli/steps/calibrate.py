@@ -25,7 +25,7 @@ _TOLERANCE = 0.02  # share of κ by which the members' own distribution may diff
 
 
 class CalibrateSettings(JobSettings):
-    """A shape of noise at one capacity, nats."""
+    """A shape of noise at one capacity in nats."""
 
     shape: Name
     capacity: Annotated[Level, Field(gt=0)]
@@ -33,7 +33,7 @@ class CalibrateSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each dataset, family of channels and capacity."""
+    """Yield a job for each dataset, family of channels and capacity."""
     for name, (spectrum, defense, capacity) in table.channels().items():
         dataset = spectrum.partition("/")[0]
         yield new_job(
@@ -52,7 +52,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
-    """The capacity under the members' distribution, counted as one product of their covariance with itself."""
+    """Yield the capacity under the members' distribution, counted as a product of their covariance with itself."""
     yield Work("product", table.size(dataset).pixels ** 3)
 
 
@@ -67,8 +67,8 @@ def calibrate(
     """Find the noise that reveals at most the given capacity, and check the stored channel.
 
     The channel states its capacity under the distribution that it is made from. The capacity under the
-    members' own distribution is a statistic of the members. It is in the provenance alone, which stays where
-    the results are.
+    members' own distribution is a statistic of the members. It is only in the provenance, which stays with
+    the results.
     """
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
@@ -77,7 +77,7 @@ def calibrate(
     source = read_spectrum(spectrum)
     if source.shape != asked.shape:
         raise typer.BadParameter(
-            f"{spectrum}: is a spectrum for the shape {source.shape}, not for {asked.shape}"
+            f"{spectrum}: is the spectrum of the shape {source.shape}, not of {asked.shape}"
         )
     channel = SHAPES.get(asked.shape).calibrate(source, asked.capacity)
     reached = channel_capacity(channel, source)
@@ -86,7 +86,7 @@ def calibrate(
     metadata = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
     own = channel_capacity(channel, read_moments(members))
     warning = _warning(own, asked.capacity)
-    if warning is not None:  # without the number, which is the members': a log is read by more people
+    if warning is not None:  # without the number, a statistic of the members, because more people read logs
         logger.warning(
             "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
         )
@@ -109,14 +109,16 @@ def calibrate(
 
 
 def _warning(own: float, capacity: float) -> str | None:
-    """Compare the nats that a channel reveals about its members with those that it states; None if they are near."""
+    """Warn if a channel reveals another amount about its members than it states. None if both are close."""
     difference = own / capacity - 1.0
     if abs(difference) <= _TOLERANCE:
         return None
-    stated = f"under the members' own covariance it lets {own:.4g} nats through, not {capacity:g}"
+    stated = f"under the members' own covariance it reveals {own:.4g} nats, not {capacity:g}"
     if difference > 0:
-        return f"{stated}: its bound is that of the attacker's records; prepare more of them (aux)"
-    return f"{stated}: more noise than these need, which more of the attacker's records (aux) would spare"
+        return f"{stated}: the bound holds for the attacker's records (aux); prepare more of them"
+    return (
+        f"{stated}: the members get more noise than they need; prepare more of the attacker's records (aux)"
+    )
 
 
 STEP = Step(CalibrateSettings, calibrate, jobs, resources="calibrate", group="channels")

@@ -17,7 +17,7 @@ from leakbound.jobs.table import RunTable, rows_file
 
 
 class ClaimsSettings(JobSettings):
-    """Figures with claims, without what draws them."""
+    """Figures with claims, without the settings that only draw them."""
 
     preset: Name
     alpha: Annotated[float, Field(gt=0, lt=0.5)]
@@ -25,7 +25,7 @@ class ClaimsSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for all claims, if there are any."""
+    """Yield one job for all claims, if there are any."""
     claiming = table.claiming()
     if claiming:
         figures = [

@@ -24,7 +24,7 @@ class ConsensusSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each table."""
+    """Yield a job for each table."""
     config = table.config
     for name, section in table.section("consensus"):
         settings = {"table": name, "config": section, "seed": config.seed}
@@ -34,7 +34,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def consensus(asked: ConsensusSettings, rows: Path) -> None:
-    """Compute one table of private average consensus: simulated averaging, or what observers learn."""
+    """Compute one table of private average consensus: simulated averaging, or the levels of observers."""
     from leakbound.consensus.simulations import rows_of
 
     storage.write_rows(rows, rows_of(asked.table, asked.config, asked.seed, asked.privacy_noise))

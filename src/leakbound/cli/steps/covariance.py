@@ -1,4 +1,4 @@
-"""Mean and covariance of some of a dataset's records."""
+"""Mean and covariance of some records of a dataset."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -17,13 +17,16 @@ _CHUNK = 2000  # images held as float64 at once
 
 
 class CovarianceSettings(JobSettings):
-    """Records that the moments are those of."""
+    """Records whose moments are estimated."""
 
     covariance: CovarianceOf = "aux"
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """Two jobs for each dataset: whatever channels are made from, their capacity is counted for the members too."""
+    """Yield two jobs for each dataset.
+
+    Whatever records channels are made from, the capacity under the members' moments is computed too.
+    """
     for name in table.config.datasets:
         for records in get_args(CovarianceOf):
             yield new_job(
@@ -38,7 +41,10 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work]:
-    """The matrix of the images, times itself; five times for the few records of the attacker, and decomposed."""
+    """Yield products of the covariance with itself.
+
+    For the attacker's few records there are five times as many, because their covariance is decomposed.
+    """
     size = table.size(dataset)
     if records == "members":
         yield Work("product", size.pool * size.pixels**2)
@@ -48,7 +54,7 @@ def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work
 
 
 def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
-    """Estimate mean and covariance in float64: of the pool itself, or of the distribution that the aux records have."""
+    """Estimate mean and covariance in float64: of the pool itself, or of the distribution of the aux records."""
     from leakbound.channels.covariance import estimate_moments, population_moments
 
     found = read_dataset(dataset)

@@ -1,4 +1,4 @@
-"""Network that estimates images from what channels release of them, one for each dataset with inverted gradients."""
+"""Network that estimates images from their noisy versions, one for each dataset with inverted gradients."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ class EstimatorSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each dataset with channels whose gradients are inverted."""
+    """Yield a job for each dataset with channels whose gradients are inverted."""
     config = table.config
     settings = config.attacks.gradient_inversion.estimator.model_dump(mode="json")
     for dataset, families in table.estimators().items():
@@ -47,7 +47,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str, families: int) -> Iterable[Work]:
-    """Training steps in records, with products in float32; moments of each part, and axes for each family."""
+    """Yield training steps in records, with float32 products, moments of each part, and axes of each family."""
     size, tries = table.size(dataset), table.config.attacks.gradient_inversion.estimator
     records = tries.steps * tries.batch_size
     yield Work("denoise", records * tries.width**2)

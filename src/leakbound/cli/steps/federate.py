@@ -56,13 +56,13 @@ class FederateSettings(JobSettings):
     def _knows_how_many_records(self) -> FederateSettings:
         if self.most_clients is None and self.federated.records is None:
             raise ValueError(
-                "most_clients: is missing, and federated.records does not say how many each client has"
+                "most_clients: is missing, and federated.records does not state the number for each client"
             )
         return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each federated run, whatever tables show it."""
+    """Yield a job for each federated run, even if several tables show it."""
     config, section = table.config, table.config.federated
     if section is None:
         return
@@ -89,7 +89,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Iterable[Work]:
-    """Local steps of all clients; evaluations are left out."""
+    """Yield local steps of all clients, without evaluations."""
     size = table.size(run.dataset)
     records = section.records or max(1, size.members // section.most_clients())
     batch = min(section.batch_size, records)
@@ -108,7 +108,7 @@ def federate(
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
-    """Run one setting of federated averaging with all its seeds; a killed job resumes from the last checkpoint."""
+    """Run one setting of federated averaging with all its seeds. A killed job resumes from the last checkpoint."""
     from leakbound.accounting.statement import federated_releases
     from leakbound.federated.averaging import FederatedRequest, train_federation
     from leakbound.federated.run_tables import curves, threat_table

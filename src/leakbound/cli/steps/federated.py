@@ -35,13 +35,13 @@ class FederatedSettings(JobSettings):
     def _has_its_source(self) -> FederatedSettings:
         if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
             raise ValueError(
-                f"table = {self.table!r}: {_CLOSED} has federated, all others have runs, at least one"
+                f"table = {self.table!r}: {_CLOSED} needs federated, and every other table at least one of runs"
             )
         return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each table."""
+    """Yield a job for each table."""
     config, section = table.config, table.config.federated
     if section is None:
         return
@@ -59,7 +59,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
-    """Gather federated runs into one table, or compute what rounds leak together."""
+    """Collect federated runs in one table, or compute how much all rounds together reveal."""
     from leakbound.federated import run_tables
 
     config = asked.federated

@@ -14,7 +14,7 @@ from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
 
 _PRODUCTS = {"covariance_leak": 70, "personalized_cost": 12, "shapes": 13}
-"""Time on CIFAR-10 in products of its covariance with itself; of the first for each replica."""
+"""Time on CIFAR-10 in products of its covariance with itself. The first is for each replica."""
 
 
 class IllustrateSettings(JobSettings):
@@ -26,7 +26,7 @@ class IllustrateSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each illustration."""
+    """Yield a job for each illustration."""
     config = table.config
     for name, settings in config.illustrations.items():
         inputs = {}
@@ -47,7 +47,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, name: str, settings: IllustrationConfig) -> Iterable[Work]:
-    """Decompositions of covariances, counted as products; little without a dataset."""
+    """Yield decompositions of covariances, counted as products. Without a dataset the work is little."""
     if settings.dataset is not None:
         products = _PRODUCTS.get(name, 1) * (settings.replicas if name == "covariance_leak" else 1)
         yield Work("product", products * table.size(settings.dataset).pixels ** 3)

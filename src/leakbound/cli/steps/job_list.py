@@ -10,10 +10,10 @@ from leakbound.jobs.table import RunTable
 
 
 def all_steps() -> list[Step]:
-    """Steps in the order of the chain; the file of each has its name."""
+    """List the steps in the order of the chain. The file of each has its name."""
     return [importlib.import_module(f"leakbound.cli.steps.{name}").STEP for name in OUTPUTS]
 
 
 def job_list(config: Config) -> JobList:
-    """All jobs of a configuration, with its catalogue of figures."""
+    """List all jobs of a configuration, with its catalogue of figures."""
     return JobList(RunTable(config, load_catalogue(config.catalogue, config)), all_steps())

@@ -1,4 +1,4 @@
-"""Finished runs in MLflow, one writer at a time; the files stay the truth."""
+"""Finished runs in MLflow, one writer at a time. The files stay authoritative."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Lines = Annotated[tuple[Line, ...], Strict(False)]
 
 
 class LogSettings(JobSettings):
-    """A run's name and place in MLflow."""
+    """Name and place of a run in MLflow."""
 
     preset: Name
     slug: Line
@@ -45,7 +45,7 @@ class LogSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each run and each federated run."""
+    """Yield a job for each run and each federated run."""
     if not table.config.tracking.enabled:
         return
     for slug in table.runs:
@@ -56,7 +56,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _of_run(table: RunTable, slug: str) -> Job:
-    """The job that logs a run."""
+    """Return the job that logs a run."""
     run = table.runs[slug]
     attacks = {name: table.file("attack", f"{slug}/{name}", "rows") for name in table.attacks[slug]}
     files: dict[str, Any] = {"attacks": attacks, **table.channel_files(run)}
@@ -73,7 +73,7 @@ def _of_run(table: RunTable, slug: str) -> Job:
 
 
 def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Job:
-    """The job that logs a federated run."""
+    """Return the job that logs a federated run."""
     tables = {f"federated/{name}" for name, runs in table.federated.items() if run in runs}
     shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
     facts = run.facts(
@@ -86,7 +86,7 @@ def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedR
 def _job(
     table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str
 ) -> Job:
-    """The job that logs one run."""
+    """Return the job that logs one run."""
     papers = sorted({key.partition("/")[0] for key in shown})
     place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}
     settings = {"preset": table.config.preset, **facts, **place}
@@ -103,7 +103,7 @@ def log(
     federated: Path | None = None,
     channel: Path | None = None,
 ) -> None:
-    """Write what a finished run has left to MLflow; a store that is away is noted and `sync` sends it later."""
+    """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later."""
     from leakbound import tracking
 
     facts = read_record(provenance, "train")
@@ -139,7 +139,7 @@ def log(
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
-    """Validation values of every candidate learning rate, with the rate as variant, as rows of an attack."""
+    """Return validation values of every candidate learning rate as rows of an attack, with the rate as variant."""
     full = tried[tried["length"] == "full"] if "length" in tried else tried
     candidates = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
     metrics = ["validation_accuracy", "validation_loss"]

@@ -23,7 +23,7 @@ class LogFiguresSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job, if there are runs and figures and they are logged."""
+    """Yield one job, if there are runs and figures and they are logged."""
     config = table.config
     if not (config.tracking.enabled and table.runs and table.figures):
         return
@@ -39,7 +39,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
-    """Keep all figures, tables and verdicts of a configuration in one MLflow run."""
+    """Write all figures, tables and verdicts of a configuration to one MLflow run."""
     from leakbound import tracking
     from leakbound.datasets.pictures import withheld
 

@@ -1,4 +1,4 @@
-"""Training times of the defenses, in turns in one process: compare them within the job, not with other jobs."""
+"""Training times of the defenses, in turns in one process. Compare them within a job, not with other jobs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class MeasureSettings(JobSettings):
     @model_validator(mode="after")
     def _knows_its_defenses(self) -> MeasureSettings:
         if missing := sorted(set(self.config.defenses) - set(self.defenses)):
-            raise ValueError(f"defenses: lacks {', '.join(missing)}")
+            raise ValueError(f"defenses: {', '.join(missing)} missing")
         return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job, if training times are asked for."""
+    """Yield one job, if the configuration has training times."""
     config, timed = table.config, table.config.efficiency
     if timed is None:
         return
@@ -80,7 +80,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
-    """Turns of all defenses and networks; that a turn may end early is left out."""
+    """Yield turns of all defenses and networks, as if no turn ended early."""
     for model in timed.models:
         for run in table.timed_runs().values():
             yield table.step_work(replace(run, model=model), (timed.repeats + 1) * timed.steps)
@@ -124,7 +124,7 @@ def measure(
 def _requests(
     asked: MeasureSettings, model: str, dataset: Path, channels: dict[str, Path], spectra: dict[str, Path]
 ) -> dict[str, TrainingRequest]:
-    """Training that is timed, for each defense."""
+    """Return the request of the timed training for each defense."""
     from leakbound.training.request import TrainingRequest
 
     images, config = read_dataset(dataset), asked.config

@@ -35,7 +35,7 @@ class PlotSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each figure."""
+    """Yield a job for each figure."""
     readers = table.readers()
     for key, figure in table.figures.items():
         yield new_job(
@@ -56,7 +56,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work() -> Iterator[Work]:
-    """A vector and a pixel picture, typically."""
+    """Yield a vector picture and a pixel picture, typically."""
     yield Work("disk", 2e5)
 
 
@@ -87,15 +87,15 @@ def draw(
     withheld: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> None:
-    """Write a figure to ``<stem>.svg`` and ``<stem>.png``; equal rows give equal bytes.
+    """Write a figure to ``<stem>.svg`` and ``<stem>.png``. Equal rows give equal bytes.
 
     Args:
         figure: Entry of the catalogue.
-        rows: All rows that it shows.
-        stem: Files without their suffix.
-        withheld: Datasets whose pictures were left out of the rows; the figure says so and shows nothing
-            else.
-        notes: Sentences under it (:func:`leakbound.figures.notes.notes`).
+        rows: All rows that the figure shows.
+        stem: Path of both files without suffix.
+        withheld: Datasets whose pictures were left out of the rows. If there are any, the figure only says
+            so.
+        notes: Sentences under the figure (:func:`leakbound.figures.notes.notes`).
 
     Raises:
         ConfigError: If an option of the plot is wrong.

@@ -1,4 +1,4 @@
-"""Images of a dataset: a private pool, test records and the attacker's own."""
+"""Images of a dataset: a private pool, test records and the attacker's own records."""
 
 import json
 import secrets
@@ -30,7 +30,7 @@ class PrepareSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each dataset."""
+    """Yield a job for each dataset."""
     config = table.config
     for name, settings in config.datasets.items():
         yield new_job(
@@ -50,14 +50,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
-    """Every image is read, resized and kept."""
+    """Yield the images, each of which is read, resized and kept."""
     size = table.size(dataset)
     yield Work("image", size.images)
     yield Work("disk", 4 * size.images * size.pixels)
 
 
 def originals(job: Job, table: RunTable) -> str:
-    """Hashes of the Parquet files that images come from, so that an edit is noticed; outside readers name none."""
+    """Hash the Parquet files of the images, so that an edit is noticed. Readers from plugins name no files."""
     config = table.config
     settings = config.datasets[job.name]
     reader = settings.reader or job.name
@@ -70,11 +70,11 @@ def originals(job: Job, table: RunTable) -> str:
 
 
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
-    """Read a dataset's images and part them into a private pool, test records and the attacker's own.
+    """Read the images of a dataset and split them into a private pool, test records and the attacker's own.
 
-    Where noise is secure, records are secret: nobody else may read what is written here, hashes of it are
-    made with a secret that is drawn each time and stays with the records, and no label decides who else is a
-    member.
+    With secure noise, records are secret. Only the owner can read the files. Their hashes are keyed with a
+    secret that is drawn each time and stays with the records. The labels do not influence which other records
+    are members.
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals

@@ -1,4 +1,4 @@
-"""Reference networks of a run, which attacks compare its networks with."""
+"""Reference networks of a run, with which attacks compare its networks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from leakbound.storage.tables import RATES, read_table
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each run that is attacked with reference networks."""
+    """Yield a job for each run that is attacked with reference networks."""
     for slug, run in table.runs.items():
         if table.references(slug):
             yield new_job(
@@ -46,12 +46,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """All that the training of reference networks depends on in addition to files."""
+    """Return everything except files on which the training of reference networks depends."""
     return training_settings(table, run) | {"replicas": table.references(run.slug)}
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
-    """Steps of all reference networks, and the points of their curves: one, unless all lengths are kept."""
+    """Yield steps of all reference networks, and points of their curves: one, unless all lengths are kept."""
     size, slots = table.size(run.dataset), table.reference_networks(run.slug)
     yield table.step_work(run, slots * run.rounds, slots)
     lengths = len(table.lengths[run.slug])
@@ -74,10 +74,10 @@ def references(
     spectrum: Path | None = None,
     code: str = "bare",
 ) -> None:
-    """Train networks as those of a run, on other draws from the pool, at every learning rate and length that it keeps.
+    """Train reference networks on other draws from the pool, at every learning rate and length that a run keeps.
 
-    A killed job resumes from the checkpoint next to its outputs. ``replicas`` of the settings says how many
-    there are at each learning rate.
+    A killed job resumes from the checkpoint next to its outputs. The setting ``replicas`` is the number of
+    networks at each learning rate.
     """
     from leakbound.training.leakage_statement import statement
     from leakbound.training.reference_training import reference_request

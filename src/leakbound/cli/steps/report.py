@@ -1,4 +1,4 @@
-"""One offline page with all that a finished configuration has shown."""
+"""One offline page with all results of a finished configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job, whatever has been shown."""
+    """Yield one job."""
     shown = [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
     shown += sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study})
     shown += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
@@ -45,7 +45,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def page_hash(job: Job, table: RunTable) -> str:
-    """Hash of the captions, and of the templates, style and script of the page."""
+    """Hash the captions, and the templates, style and script of the page."""
     captions = {key: [figure.title, table.caption(key)] for key, figure in table.figures.items()}
     folder = files("leakbound.figures.report") / "templates"
     return settings_hash(
@@ -54,23 +54,29 @@ def page_hash(job: Job, table: RunTable) -> str:
 
 
 def report(
-    settings: Annotated[str, typer.Option(help="Configuration that has been run, as JSON.")],
+    settings: Annotated[str, typer.Option(help="Configuration whose run is finished, as JSON.")],
     root: Annotated[
-        Path | None, typer.Option(help="Folder of its results; by default results/<preset>.")
+        Path | None, typer.Option(help="Folder of the results. By default results/<preset>.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Page; by default report.html in that folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Page to write. By default report.html in that folder.")
+    ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
     write_page(check(plain_settings(settings), "--settings"), root, out)
 
 
 def write_page(config: Config, root: Path | None, out: Path | None) -> None:
-    """Write the page of a configuration, and say what it opens with, where and how large it is.
+    """Write the page of a configuration, and print its first sentences, path and size.
 
     Args:
-        config: Configuration that has been run.
-        root: Folder of its results; None for its own.
-        out: The page; None for report.html in that folder.
+        config: Configuration whose run is finished.
+        root: Folder of the results. None for the configuration's own.
+        out: Page to write. None for report.html in that folder.
+
+    Raises:
+        FileNotFoundError: If a figure is missing.
+        ValueError: If a figure shows pictures that may not be published.
     """
     from leakbound.figures.report.page import Report, page
 
@@ -102,7 +108,7 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
 
 
 def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> Iterator[ReportFigure]:
-    """The figures as they were drawn; puts the tables of their studies into ``tables``."""
+    """Yield the figures as drawn, and put the tables of their studies into ``tables``."""
     from leakbound.datasets.pictures import withheld
     from leakbound.figures.notes import notes, warnings
     from leakbound.figures.report.page import ReportFigure
@@ -115,7 +121,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
         rows = storage.read_rows(output(root, "plot", key, "shown"))
         if private := withheld(rows, table.readers()):
             raise ValueError(
-                f"{key}: shows pictures of {', '.join(private)}; run snakemake again, which leaves them out"
+                f"{key}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
             )
         pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
         whole = _table(root, figure, tables)
@@ -131,7 +137,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
 
 
 def _table(root: Path, figure: FigureConfig, known: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Table of the study that a figure shows, read once; an empty one for a figure of another kind."""
+    """Return the table of the study that a figure shows, read once. It is empty for other kinds of figures."""
     import pandas as pd
 
     if figure.study is None:
@@ -142,7 +148,7 @@ def _table(root: Path, figure: FigureConfig, known: dict[str, pd.DataFrame]) -> 
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
-    """Verdicts on all claims; an empty table if no figure makes one."""
+    """Read the verdicts on all claims. The table is empty if no figure makes one."""
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS
@@ -153,12 +159,12 @@ def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
 
 
 def _pages(tracking: TrackingConfig) -> str:
-    """Address of MLflow's pages: the server's own, or where `leakbound ui` shows a database."""
+    """Return the address of MLflow's pages: the server's own, or that of `leakbound ui` for a database."""
     return (tracking.uri if tracking.uri.startswith("http") else tracking.ui).rstrip("/")
 
 
 def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
-    """Run and address of its page, for runs that are in MLflow."""
+    """Yield each run in MLflow with the address of its page."""
     for job in made.of("log"):
         marker = output(root, "log", job.name, "marker")
         place = storage.read_json(marker).get("place") if marker.is_file() else None

@@ -1,4 +1,4 @@
-"""The data's spectrum as a shape of noise needs it, once for all capacities."""
+"""Spectrum of the data for a shape of noise, computed once for all capacities."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -18,14 +18,14 @@ from leakbound.jobs.table import RunTable
 
 
 class SpectrumSettings(JobSettings):
-    """A shape of noise, and the weights that it may take."""
+    """A shape of noise, and its weights if it has any."""
 
     shape: Name
     weights: BoxWeights
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each dataset and family of channels."""
+    """Yield a job for each dataset and family of channels."""
     for name, (dataset, defense) in table.spectra().items():
         settings = {"shape": defense.shape, "weights": defense.weights.model_dump(mode="json")}
         yield new_job(
@@ -41,14 +41,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
-    """A decomposition of the covariance, counted as one product with itself."""
+    """Yield a decomposition of the covariance, counted as one product with itself."""
     pixels = table.size(dataset).pixels
     yield Work("product", pixels**3)
     yield Work("disk", 8 * pixels**2)
 
 
 def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
-    """Decompose a covariance as far as a channel shape needs it; done once for all capacities."""
+    """Decompose a covariance as far as a shape of noise needs it, once for all capacities."""
     from leakbound.channels.weights import box_weights
     from leakbound.registry import SHAPES
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TabulateSettings(JobSettings):
-    """A study's runs, each with its attacks."""
+    """Runs of a study, each with its attacks."""
 
     study: Name
     runs: dict[Line, Names]
@@ -35,7 +35,7 @@ class TabulateSettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each study."""
+    """Yield a job for each study."""
     stated = table.config.stated_strength()
     for study, slugs in table.studies.items():
         yield new_job(
@@ -56,7 +56,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
-    """Gather what the runs of a study have written into one tidy table."""
+    """Collect the results of a study's runs in one tidy table."""
     from leakbound.claims.tabulation import tabulate as gather
 
     runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
@@ -67,7 +67,7 @@ def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
 
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
-    """Rows that one run has written."""
+    """Read the results of one run."""
     from leakbound.accounting.lower_limits import evidence, evidence_rows
     from leakbound.claims.tabulation import RunResults, accounting_rows
 
@@ -96,7 +96,16 @@ def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
 
 
 def membership_scores(root: Path, slug: str, attacks: Sequence[str]) -> dict[str, np.ndarray] | None:
-    """Scores of the membership attack on a run; None if it was not made."""
+    """Read the scores of the membership attack on a run.
+
+    Args:
+        root: Folder of the configuration's results.
+        slug: Name of the run.
+        attacks: Names of the attacks on the run.
+
+    Returns:
+        The scores, None without the attack.
+    """
     path = output(root, "attack", f"{slug}/membership", "arrays")
     return storage.read_arrays(path) if "membership" in attacks else None
 

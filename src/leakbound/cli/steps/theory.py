@@ -20,7 +20,7 @@ class TheorySettings(JobSettings):
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One job for each table."""
+    """Yield a job for each table."""
     for name, section in table.section("theory"):
         yield new_job(
             table.config,

@@ -35,7 +35,7 @@ _SHOWN = 2000  # records of each split in all points of a curve but the last
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """One training for each run that has rounds."""
+    """Yield a training for each run that has rounds."""
     for slug, run in table.runs.items():
         if run.rounds > 0:
             yield new_job(
@@ -51,12 +51,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def _settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """All that a training depends on in addition to files."""
+    """Return everything except files on which a training depends."""
     return training_settings(table, run) | {"replicas": run.replicas, "rates": table.rates[run.slug]}
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
-    """Steps of all replicas with all candidates, and the points of their curves."""
+    """Yield the steps of all replicas with all candidates, and the points of their curves."""
     size, slots = table.size(run.dataset), run.replicas * len(table.candidates(run))
     yield table.step_work(run, slots * run.rounds, slots)
     parts = (size.members, size.validation, size.test)
@@ -79,10 +79,11 @@ def train(
     live: LiveOption = None,
     preset: PresetOption = "bare",
 ) -> None:
-    """Train all replicas of a run; a killed job resumes from the checkpoint next to its outputs.
+    """Train all replicas of a run. A killed job resumes from the checkpoint next to its outputs.
 
-    Every candidate learning rate is trained at full length. The weights kept are those of the candidate that
-    each replica's validation records choose, or of all candidates, at the end or at all lengths.
+    Every candidate learning rate is trained at full length. By default the weights of the candidate are kept
+    that the validation records of each replica choose. A run can also keep the weights of all candidates, at
+    the end or at all lengths.
     """
     from leakbound.training.leakage_statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run

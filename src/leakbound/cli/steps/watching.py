@@ -1,4 +1,4 @@
-"""Curves of a training on an MLflow server while they grow."""
+"""Live curves of a training on an MLflow server."""
 
 from __future__ import annotations
 
@@ -21,16 +21,23 @@ class _Watched(Settings):
 
 
 LiveOption = Annotated[
-    str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows curves.")
+    str | None, typer.Option(envvar="LEAKBOUND_LIVE", help="MLflow server that shows live curves.")
 ]
-PresetOption = Annotated[str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name the curves go by there.")]
+PresetOption = Annotated[
+    str, typer.Option(envvar="LEAKBOUND_PRESET", help="Name of the preset on that server.")
+]
 
 
 @contextmanager
 def watching(live: str | None, **facts: Any) -> Iterator[Callable[[pd.DataFrame], None] | None]:
-    """Receiver of the curves of a training while they grow, for the server at ``live``; None without one.
+    """Send the curves of a training to an MLflow server while it runs.
 
-    The other arguments are those of :class:`leakbound.tracking.RunFacts`.
+    Args:
+        live: Address of the server. None for no curves.
+        facts: Arguments of :class:`leakbound.tracking.RunFacts`.
+
+    Yields:
+        Function that takes the rows of the curves. None without a server.
     """
     if live is None:
         yield None

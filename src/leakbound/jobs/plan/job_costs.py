@@ -1,4 +1,4 @@
-"""Cost of jobs from measured times of the elementary work in them, and the time of all side by side."""
+"""Cost of jobs from measured times of their elementary work, and the total time of jobs that run at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class JobCost:
 
     Attributes:
         job: The job.
-        cpu_seconds: On one thread of a CPU.
-        gpu_seconds: On a GPU, 0 for a job without one. None if nobody has measured such work.
-        disk: Bytes of its outputs, as far as they are large.
+        cpu_seconds: Time on one thread of a CPU.
+        gpu_seconds: Time on a GPU, 0 for a job without one. None if such work was not measured.
+        disk: Bytes of its outputs, if they are large.
     """
 
     job: Job
@@ -26,7 +26,15 @@ class JobCost:
 
 
 def job_cost(job: Job, costs: UnitCosts) -> JobCost:
-    """Estimate the cost of a job from measured times of the elementary work in it."""
+    """Estimate the cost of a job from measured times of its elementary work.
+
+    Args:
+        job: Job of a configuration.
+        costs: Times of elementary work on one device.
+
+    Raises:
+        ValueError: If work of the job was measured neither on its network nor on LeNet.
+    """
     cpu = costs.start(job.step)
     gpu: float | None = 0.0
     disk = 0.0
@@ -45,21 +53,25 @@ def job_cost(job: Job, costs: UnitCosts) -> JobCost:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that jobs run on.
+    """The machine that runs jobs.
 
     Attributes:
-        jobs: Jobs side by side, as ``snakemake -j`` has it, one CPU thread each.
-        gpu_jobs: Of these, jobs that share the GPU.
+        jobs: Number of jobs at once, as in ``snakemake -j``, with one CPU thread each.
+        gpu_jobs: Number of these jobs that share the GPU.
     """
 
     jobs: int = 2
     gpu_jobs: int = 1
 
     def wall_seconds(self, estimates: Sequence[JobCost]) -> float | None:
-        """Time until the last job is done, if each begins once what it reads is there and a place is free.
+        """Estimate the time until the last job ends, if each job begins once its inputs exist and a place is free.
 
-        Memory is taken to be enough, and jobs that share the GPU not to slow each other down: right for small
-        networks, whose time on a GPU is that of starting its kernels, and too short for large ones.
+        The estimate assumes that memory suffices, and that jobs on a shared GPU do not slow each other down.
+        This is right for small networks, whose time on a GPU is that of starting kernels. For large networks
+        the estimate is too short.
+
+        Args:
+            estimates: Cost of each job.
 
         Returns:
             Seconds. None if the time of one job is not known.

@@ -1,4 +1,4 @@
-"""The plan of a configuration as text: jobs, hours and disk of each study, and the time of all."""
+"""The plan of a configuration as text: jobs, hours and disk space of each study, and the total time."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,11 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     Args:
         jobs: Jobs of the configuration.
         costs: Times of elementary work on one device.
-        machine: Number of jobs side by side.
+        machine: Number of jobs at once.
         source: Origin of the times, for the first line.
+
+    Raises:
+        ValueError: If work of a job was measured neither on its network nor on LeNet.
     """
     estimates = [job_cost(job, costs) for job in jobs]
     device = "a GPU" if costs.device == "cuda" else "a CPU"
@@ -43,7 +46,7 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
 
 
 def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
-    """Lines of the table: one for each purpose, and the total."""
+    """Yield the lines of the table: one for each purpose, and the total."""
     purposes: dict[str, list[JobCost]] = {}
     for one in estimates:
         purposes.setdefault(one.job.purpose, []).append(one)
@@ -55,7 +58,7 @@ def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
 
 
 def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
-    """Cells of one row of the table."""
+    """Return the cells of one row of the table."""
     cpu = sum(one.cpu_seconds for one in estimates)
     gpu = 0.0
     for one in estimates:
@@ -65,7 +68,7 @@ def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
 
 
 def _shared(jobs: JobList) -> Iterator[str]:
-    """Sentences on the runs that a study shares with earlier ones."""
+    """Yield sentences on the runs that a study shares with earlier ones."""
     for study, slugs in jobs.table.studies.items():
         shared = sum(jobs.table.first_study[slug] != study for slug in slugs)
         if shared:
@@ -73,7 +76,7 @@ def _shared(jobs: JobList) -> Iterator[str]:
 
 
 def _guesses(jobs: JobList) -> Iterator[str]:
-    """Notes on datasets whose sizes are not those that times were measured on."""
+    """Yield notes on datasets whose sizes differ from those of the measurements."""
     for job in jobs.of("prepare"):
         size = jobs.table.size(job.name)
         if not size.known:
@@ -83,7 +86,7 @@ def _guesses(jobs: JobList) -> Iterator[str]:
 
 
 def _size(count: float) -> str:
-    """Bytes in a readable unit."""
+    """Write bytes in a readable unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -92,7 +95,7 @@ def _size(count: float) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    """Seconds in a readable unit."""
+    """Write seconds in a readable unit."""
     if seconds is None:
         return _UNKNOWN
     if seconds < 120:

@@ -1,4 +1,4 @@
-"""Time that jobs take side by side, each begun once what it waits for is done and a place is free."""
+"""Total time of jobs that run at once. Each begins when its inputs are done and a place is free."""
 
 import heapq
 from collections import defaultdict
@@ -12,14 +12,14 @@ def makespan(
     places: int,
     shared_places: int,
 ) -> float:
-    """Time until the last job is done; of those that could begin, the first of the list does.
+    """Compute the time until the last job ends. If several jobs could begin, the first of the list does.
 
     Args:
         seconds: Time of each job.
-        needs: Numbers of the jobs that each waits for, without circles.
-        shared: True for each job that also takes one of the scarce places, such as a share of a GPU.
-        places: Jobs side by side.
-        shared_places: Of these, jobs with a scarce place.
+        needs: Numbers of the jobs that each job waits for, without circles.
+        shared: True for each job that also takes a scarce place, such as a share of a GPU.
+        places: Number of jobs at once.
+        shared_places: Number of these jobs that may have a scarce place.
 
     Example:
         >>> makespan([3.0, 1.0, 1.0], [[], [], [1]], [False] * 3, places=2, shared_places=1)
@@ -57,7 +57,7 @@ def makespan(
 
 
 def _next_job(ready: dict[bool, list[int]], free: dict[bool, int]) -> int | None:
-    """Take the first job that a place is free for out of the ready ones. None if there is none."""
+    """Remove and return the first ready job for which a place is free. None if there is none."""
     kinds = [kind for kind in ready if ready[kind] and free[kind]]
     if not kinds or not free[False]:
         return None

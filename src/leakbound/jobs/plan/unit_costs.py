@@ -10,11 +10,11 @@ from leakbound.jobs.plan.work import Work
 from leakbound.storage import limits
 
 COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
-"""Columns of a table of costs: a key of five, seconds (or a number of parameters), and where they were measured."""
+"""Columns of a table of costs: five of a key, seconds (or a number of parameters), and their origin."""
 PACKAGED = Path(__file__).with_name("costs.csv")
-"""Times that come with the package; the column ``source`` says on what they were measured."""
+"""Times that come with the package. The column ``source`` says where they were measured."""
 _REFERENCE = "lenet"  # network that stands in for those that were not measured
-_START = 0.3  # CPU seconds of a job before and after its work, if nobody has measured them
+_START = 0.3  # CPU seconds of a job before and after its work, if they were not measured
 _PLAIN = "step_none"  # unit whose time scales those that were not measured
 _MEASURE = "see tests/benchmarks/unit_costs.py"
 
@@ -24,11 +24,11 @@ class UnitCosts:
 
     Args:
         rows: Entries with ``device``, ``unit``, ``model`` (empty for none), ``colors``, ``slots`` and
-            ``value``; later ones replace earlier ones of the same key.
+            ``value``. Later entries replace earlier ones with the same key.
         device: ``cpu`` or ``cuda``.
 
     Attributes:
-        notes: Work that was not measured, and what stands in for it.
+        notes: Work that was not measured, and how it is estimated.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], device: str) -> None:
@@ -40,7 +40,11 @@ class UnitCosts:
             self._values.setdefault(key, {})[int(row["slots"] or 1)] = float(row["value"])
 
     def start(self, step: str) -> float:
-        """CPU seconds that a job of a step takes in addition to the work in it: imports, reading, writing."""
+        """Return the CPU seconds that a job takes in addition to its work: imports, reading, writing.
+
+        Args:
+            step: Kind of the job.
+        """
         seconds = self._values.get(("cpu", f"job_{step}", "", 0))
         if seconds is None:
             self.notes.add(f"jobs of the step {step}: their start is not measured, taken as {_START} s")
@@ -48,10 +52,16 @@ class UnitCosts:
         return seconds[1]
 
     def seconds(self, work: Work) -> float | None:
-        """Seconds of some work on the device. None where nobody has measured such work there.
+        """Estimate the seconds of some work on the device.
 
-        On a CPU, LeNet's time stands in for what was not measured on a network, times the ratio of their
-        plain steps.
+        On a CPU, work that was not measured on a network is estimated as LeNet's time, times the ratio of
+        their plain steps.
+
+        Args:
+            work: Elementary work.
+
+        Returns:
+            Seconds, None if such work was not measured on the GPU.
 
         Raises:
             ValueError: If such work was not measured on LeNet either.
@@ -65,11 +75,16 @@ class UnitCosts:
         return work.amount / work.slots * _between(stack, work.slots)
 
     def parameters(self, model: str, colors: int) -> float:
-        """Number of parameters of a network."""
+        """Return the number of parameters of a network.
+
+        Args:
+            model: Name of the network.
+            colors: Colors of its images, 1 or 3.
+        """
         return self._on_cpu("parameters", model, colors)
 
     def _on_cpu(self, unit: str, model: str, colors: int) -> float:
-        """Value of a unit on a CPU; scaled from the reference network if it was not measured on this one."""
+        """Return the value of a unit on a CPU, scaled from the reference network if this one was not measured."""
         value = self._measured(unit, model, colors)
         if value is not None:
             return value
@@ -90,7 +105,7 @@ class UnitCosts:
         return ratio * self._on_cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:
-        """Value on a CPU on images of these colors, or of others. None if there is neither."""
+        """Return the value on a CPU on images of these colors, or of others. None if there is neither."""
         for other in (colors, 4 - colors):
             if seconds := self._values.get(("cpu", unit, model, other if model else 0)):
                 if other != colors:
@@ -100,7 +115,7 @@ class UnitCosts:
 
 
 def _between(measured: Mapping[int, float], slots: int) -> float:
-    """Seconds of a stack of some slots, on the line through the measured sizes."""
+    """Interpolate the seconds of a stack of some slots from the measured sizes."""
     low, high = min(measured), max(measured)
     if low == high:
         return measured[low] * slots / low
@@ -109,10 +124,13 @@ def _between(measured: Mapping[int, float], slots: int) -> float:
 
 
 def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
-    """Rows of a table of costs.
+    """Read a table of costs.
+
+    Args:
+        path: CSV file with the columns ``COLUMNS``.
 
     Raises:
-        ValueError: If it is no such table; the message names the line.
+        ValueError: If the file is no such table. The message names the line.
     """
     limits.check_limit(path, "bytes", path.stat().st_size, limits.TEXT)
     try:
@@ -131,7 +149,7 @@ def read_costs(path: Path = PACKAGED) -> list[dict[str, Any]]:
 
 
 def _is_cost(row: Mapping[str, Any]) -> bool:
-    """True if a row has numbers where it needs them."""
+    """Return True if a row has numbers where it needs them."""
     try:
         numbers = int(row["colors"] or 0), int(row["slots"] or 1), float(row["value"])
     except (TypeError, ValueError):

@@ -1,9 +1,9 @@
-"""Elementary work in a job, of which the plan knows what a unit costs."""
+"""Elementary work in a job, with units of known cost."""
 
 from dataclasses import dataclass
 
 STEP_RECORDS = 64
-"""Records of a training step, as steps are counted."""
+"""Records of one training step in the unit of costs."""
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,13 @@ class Work:
             ``invert`` and ``match`` (iterations of model and of gradient inversion on an image),
             ``membership`` (steps of the attack network), ``denoise`` (records in training steps of the
             learned estimate, times the square of its width), ``image`` (images read, resized and written),
-            ``product`` (multiplications of a float64 matrix product), ``attack_<name>`` (replicas that an
-            outside attack takes), ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each
+            ``product`` (multiplications of a float64 matrix product), ``attack_<name>`` (replicas in an
+            attack of a plugin), ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each
             parameter).
-        amount: Units of it.
-        model: Network that it is done with. Empty for none.
-        colors: Colors of the images; 0 for none.
-        slots: Models that one process trains or attacks side by side, where the device is a GPU.
+        amount: Number of units.
+        model: Network of the work. Empty for none.
+        colors: Colors of the images. 0 for none.
+        slots: Networks that one process trains or attacks at once on a GPU.
     """
 
     kind: str

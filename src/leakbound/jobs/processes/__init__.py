@@ -1,1 +1,1 @@
-"""Processes of a run: one coordinator, the GPUs of a machine, time and memory used."""
+"""Processes of a run: the coordinator, the GPUs of a machine, and the time and memory used."""

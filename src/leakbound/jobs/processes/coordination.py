@@ -1,9 +1,10 @@
-"""One run of a configuration at a time, and no job that outlives its run.
+"""Locks that allow one run of a configuration at a time, and no job that outlives its run.
 
-The coordinator, Snakemake, holds a lock in the folder of results, and each of its jobs a share of a second
-one. Both vanish with their holders. So the same command resumes a run whose coordinator was killed: the jobs
-on its machine have ended with it, the new coordinator waits for those elsewhere that are still at work, and a
-job that leaves the queue of a cluster later finds that its run is superseded and is skipped.
+The coordinator, Snakemake, holds a lock in the folder of results. Each of its jobs holds a share of a second
+lock. The system releases both when the process ends. So the same command resumes a run whose coordinator was
+killed. The jobs on its machine have ended with it, and the new coordinator waits for jobs elsewhere that are
+still running. A job that leaves the queue of a cluster later finds that its run is superseded, and skips its
+work.
 """
 
 import json
@@ -21,27 +22,27 @@ from typing import IO, Any
 
 from leakbound.storage import locks
 
-RUN = "LEAKBOUND_RUN"  # the run that a job belongs to: its token, a colon, the folder of results
-COORDINATOR = "LEAKBOUND_COORDINATOR"  # process on this machine that a job ends with
-_COORDINATOR_LOCK = ".coordinator.lock"  # says who holds it
-_LONGEST_LOCK = 10_000  # characters of it
+RUN = "LEAKBOUND_RUN"  # run of a job: token, colon, folder of results
+COORDINATOR = "LEAKBOUND_COORDINATOR"  # process on this machine; jobs end with it
+_COORDINATOR_LOCK = ".coordinator.lock"  # states its holder
+_LONGEST_LOCK = 10_000  # characters of this file
 _JOBS_LOCK = ".jobs.lock"  # shared by jobs
 _HELD: list[IO[str]] = []  # until this process ends
 
 
 class SupersededError(ValueError):
-    """A job of a run that another run has replaced."""
+    """Raised in a job whose run was replaced by a newer one."""
 
 
 class BusyError(ValueError):
-    """A configuration that is being run already."""
+    """Raised if a configuration is running already."""
 
 
 def lead(root: Path) -> None:
-    """Be the only coordinator of a configuration until this process ends, and name the run to the jobs it starts.
+    """Become the only coordinator of a configuration until this process ends, and name the run to its jobs.
 
-    Waits for jobs of an earlier run that are still at work. Without locks in the file system it says so and
-    goes ahead.
+    The function waits for jobs of an earlier run that are still running. If the file system has no locks, it
+    prints a warning and continues.
 
     Args:
         root: Folder of the configuration's results.
@@ -82,7 +83,7 @@ def lead(root: Path) -> None:
 
 
 def join() -> None:
-    """Be part of the run that the environment names until this process ends; without one, do nothing.
+    """Take part in the run that the environment names until this process ends. Without a run, do nothing.
 
     Raises:
         SupersededError: If another run of the configuration has begun since.
@@ -99,7 +100,11 @@ def join() -> None:
 
 
 def follow_coordinator() -> None:
-    """Be a job: :func:`join` the run, and end with the coordinator that the environment names, if any."""
+    """Call :func:`join`, and end this process with the coordinator that the environment names, if any.
+
+    Raises:
+        SupersededError: If another run of the configuration has begun since.
+    """
     join()
     coordinator = os.environ.get(COORDINATOR)
     if coordinator is not None:
@@ -107,7 +112,7 @@ def follow_coordinator() -> None:
 
 
 def _end_with(pid: int) -> None:
-    """Wait for the end of a process of this machine, then end at once: the next run needs the files undisturbed."""
+    """Wait until a process of this machine ends, then end at once, because the next run needs the files undisturbed."""
     try:
         select.select([os.pidfd_open(pid)], [], [])
     except ProcessLookupError:
@@ -119,7 +124,7 @@ def _end_with(pid: int) -> None:
 
 
 def _read(root: Path) -> dict[str, Any]:
-    """Facts in the coordinator's lock file. None if they are missing or damaged."""
+    """Read the facts in the coordinator's lock file. They are empty if the file is missing or damaged."""
     try:
         with (root / _COORDINATOR_LOCK).open(encoding="utf-8") as file:
             facts = json.loads(file.read(_LONGEST_LOCK))

@@ -1,7 +1,8 @@
 """Several GPUs of one machine: each job takes the one with the fewest jobs, and keeps it until it ends.
 
-A job holds the lock of a place on a GPU. Places are taken GPU by GPU, the first on each before the second on
-any, and the system frees them however a job ends. On a cluster the queue does this, and nothing here is used.
+A job holds the lock of a place on a GPU. The first place of every GPU is taken before the second place of
+any. The system releases a place however its job ends. On a cluster the queue assigns GPUs, and this module is
+not used.
 """
 
 import os
@@ -13,7 +14,7 @@ from typing import IO
 from leakbound.storage import locks
 
 GPUS = "LEAKBOUND_GPUS"
-"""Variable with the GPUs of this machine that jobs share: numbers or identifiers, with commas between them."""
+"""Variable with the GPUs of this machine that jobs share: numbers or identifiers, separated by commas."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9/._-]{0,99}")
 _PLACES = 256  # on a GPU
@@ -21,22 +22,25 @@ _HELD: list[IO[str]] = []  # until this process ends
 
 
 def take_gpu(folder: Path | None = None) -> str | None:
-    """Let this process see one GPU of those that the environment names, before it uses any. None if it names none.
+    """Restrict this process to one GPU of those that the environment names, before it uses any.
 
-    Called once more, it keeps the GPU. Where files cannot be locked, the first GPU is taken.
+    If it is called again, the process keeps the GPU. If files cannot be locked, it takes the first GPU.
 
     Args:
-        folder: Of the locks; by default one of this user's, for all runs on this machine.
+        folder: Folder of the locks. By default it is a folder of this user, for all runs on this machine.
+
+    Returns:
+        Name of the GPU, None if the environment names none.
 
     Raises:
-        ValueError: If the variable holds something else than names of GPUs, or one of them twice.
+        ValueError: If the variable contains anything but names of GPUs, or one of them twice.
     """
     names = [name.strip() for name in os.environ.get(GPUS, "").split(",")]
     if names == [""]:
         return None
     if not all(map(_NAME.fullmatch, names)) or len(set(names)) < len(names):
         raise ValueError(
-            f"{GPUS} = {os.environ[GPUS]!r}: give different GPUs with commas between them, as 0,1,2,3"
+            f"{GPUS} = {os.environ[GPUS]!r}: give different GPUs, separated by commas, e.g. 0,1,2,3"
         )
     if not _HELD:
         os.environ[_VISIBLE] = _free(
@@ -46,7 +50,7 @@ def take_gpu(folder: Path | None = None) -> str | None:
 
 
 def _free(names: list[str], folder: Path) -> str:
-    """The GPU of the first place that nobody holds, which is held from now on."""
+    """Take the first free place and return its GPU."""
     for place in range(_PLACES):
         for name in names:
             file = locks.opened(folder / f"{name.replace('/', '_')}.{place}.lock")
@@ -58,4 +62,4 @@ def _free(names: list[str], folder: Path) -> str:
                 _HELD.append(file)
                 return name
             file.close()
-    raise ValueError(f"{GPUS}: {_PLACES} jobs hold each of {', '.join(names)}; let fewer run side by side")
+    raise ValueError(f"{GPUS}: {_PLACES} jobs use each of {', '.join(names)}; allow fewer jobs at once")

@@ -1,4 +1,4 @@
-"""Screen of a Snakemake run: one line of progress, and whatever went wrong."""
+"""Terminal output of a Snakemake run: one line of progress, and all errors and warnings."""
 
 import logging
 import sys
@@ -9,16 +9,16 @@ from typing import cast
 _ROUTINE = {"JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD", "PROGRESS"}
 _CHATTER = ("Select jobs to execute", "Execute ")
 _CLEAR = "\r\x1b[K"
-_STEP = 10  # percent between two lines where there is no terminal
+_STEP = 10  # percent between two lines without a terminal
 
 
 class Screen(logging.Filter):
-    """Filter of Snakemake's messages: jobs that go well become a line of progress, everything else passes.
+    """Filter of Snakemake's messages: jobs that succeed become a line of progress, all other messages pass.
 
-    On a terminal the line is written over itself; elsewhere one is written at each tenth of the jobs.
+    On a terminal the line is overwritten. Elsewhere a line is written after each tenth of the jobs.
 
     Args:
-        stream: Where the messages go.
+        stream: Stream of the messages.
     """
 
     def __init__(self, stream: TextIOBase | None = None) -> None:
@@ -28,7 +28,11 @@ class Screen(logging.Filter):
         self._shown, self._open = 0, False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True for what is shown as it is."""
+        """Return True for messages that are shown unchanged.
+
+        Args:
+            record: Message of Snakemake.
+        """
         event = getattr(getattr(record, "event", None), "name", "")
         if event == "PROGRESS":
             self._progress(int(getattr(record, "done", 0)), int(getattr(record, "total", 0)))
@@ -40,7 +44,7 @@ class Screen(logging.Filter):
         return True
 
     def _progress(self, done: int, total: int) -> None:
-        """Show how far a run is."""
+        """Write how many jobs are done."""
         share = 100 * done // total if total else 100
         seconds = int(time.monotonic() - self._began)
         line = f"{done} of {total} jobs ({share} %), {seconds // 60}:{seconds % 60:02d}"

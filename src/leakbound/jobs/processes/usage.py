@@ -1,7 +1,7 @@
-"""Time and memory that a job has used, as it measures itself: a table of one row, without a seal.
+"""Time and memory of a job, as it measures itself: a table of one row, without a seal.
 
-Its columns are those of Snakemake's benchmarks that mean the same. Snakemake samples a process from time to
-time, and cannot see one that is forked elsewhere.
+Its columns are those of Snakemake's benchmarks with the same meaning. Snakemake samples a process from time
+to time, and cannot see a process that another one has forked.
 """
 
 import resource
@@ -18,12 +18,12 @@ _MEBIBYTE = 2**20
 
 
 class Usage(NamedTuple):
-    """Time and memory of a job; 0 where it is not known.
+    """Time and memory of a job. Unknown values are 0.
 
     Attributes:
-        seconds: Wall time.
-        max_rss_mib: Most memory that one of its processes held at once, with what that shared with others.
-        cpu_seconds: Of all of its threads and ended processes, in the kernel too.
+        seconds: Wall time in seconds.
+        max_rss_mib: Most memory of one of its processes at once in MiB, including memory shared with others.
+        cpu_seconds: CPU time in seconds of all its threads and ended processes, including time in the kernel.
     """
 
     seconds: float
@@ -32,11 +32,14 @@ class Usage(NamedTuple):
 
 
 def write(path: Path, began: float) -> None:
-    """Write what this process, and those that it has waited for, have used.
+    """Write the time and memory of this process and of the ended processes that it waited for.
 
     Args:
         path: File to write.
-        began: Monotonic clock when this process began.
+        began: Monotonic clock when this process began, in seconds.
+
+    Raises:
+        OSError: If the file cannot be written.
     """
     each = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
@@ -52,6 +55,9 @@ def write(path: Path, began: float) -> None:
 
 def read(path: Path) -> Usage:
     """Read the time and memory of a job.
+
+    Args:
+        path: File of :func:`write`.
 
     Raises:
         DamagedFileError: If the file is no such table.

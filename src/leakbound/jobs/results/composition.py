@@ -1,4 +1,4 @@
-"""Bounds of everything that a configuration did to the same members, composed: one statement for each dataset."""
+"""Composed bounds of all uses of the same members by a configuration: one statement for each dataset."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -27,13 +27,13 @@ class _Told:
     """Uses of one dataset's members by all jobs.
 
     Attributes:
-        looks: Channel's name to looks through it.
+        looks: Channel's name to the number of its uses.
         private: DP events, each with δ and accountant.
-        federated: Nats of federated runs, to whoever sees the averages.
+        federated: Leakage of federated runs in nats, to an attacker who sees the averages.
         runs: Run to the bounds that it states itself.
-        jobs: Kind to number of jobs with a bound.
-        unbounded: Names of those without.
-        released: Item with its reason to number of jobs.
+        jobs: Kind to the number of jobs with a bound.
+        unbounded: Names of jobs without a bound.
+        released: Item with its reason to the number of jobs.
     """
 
     looks: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -46,21 +46,25 @@ class _Told:
 
 
 def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
-    """Dataset to what all trainings and federated runs on its private pool tell together of one record.
+    """Bound how much all trainings and federated runs on a dataset's private pool together reveal about a record.
 
-    Secure noise is always independent, so looks through channels add precisions, steps of DP compose by the
-    accountant, and the nats of both kinds add. (Seeded noise is shared by all runs of a replica and protects
-    nobody.) A record is counted as a member of every replica, and every candidate learning rate is a
-    training. Jobs without a bound are named: with them the whole has none, and the figures are those of the
-    rest.
+    Secure noise is always independent. The uses of channels therefore add precisions, the accountant composes
+    the steps of DP, and the nats of both kinds add. (All runs of a replica share seeded noise, which gives no
+    protection.) A record is counted as a member of every replica, and every candidate learning rate is a
+    training. Jobs without a bound are named. With them there is no bound for all jobs together, and the
+    numbers are those of the other jobs.
+
+    Args:
+        root: Folder of the configuration's results.
+        made: Its jobs, all finished.
 
     Returns:
-        Plain values: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
-        :func:`leakbound.accounting.statement.dp_bounds`; None without any), ``federated`` (nats), ``runs``
-        (run to the bounds that it states), ``jobs`` (kind to number with a bound), ``unbounded`` (names),
-        ``released`` (as in the provenance of a run, with the number of jobs); and where other datasets come
-        from the same records, in which a member of one may be a member of all, ``same_records`` (their names)
-        and ``record_of_all`` (nats in all of them, None if a job there has no bound).
+        Plain values for each dataset: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
+        :func:`leakbound.accounting.statement.dp_bounds`, None without DP), ``federated`` (nats), ``runs``
+        (run to the bounds that it states), ``jobs`` (kind to the number with a bound), ``unbounded`` (names),
+        ``released`` (as in the provenance of a run, with the number of jobs). If other datasets come from the
+        same records, a member of one may be a member of all. Then there are also ``same_records`` (names of
+        these datasets) and ``record_of_all`` (nats in all of them, None if a job there has no bound).
     """
     names = made.table.config.datasets
     found = {name: _statement(root, made, _told(root, made, name)) for name in names}
@@ -76,14 +80,14 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
 
 
 def _sources(root: Path, made: JobList, dataset: str) -> set[str]:
-    """Hashes of the files that a dataset's records come from, or its reader where no files are known."""
+    """Return hashes of the files of a dataset's records, or its reader if no files are known."""
     path = output(root, "prepare", dataset, "provenance")
     originals = storage.read_json(path).get("originals", {}) if path.is_file() else {}
     return {file["sha256"] for file in originals.values()} or {made.table.readers()[dataset]}
 
 
 def _told(root: Path, made: JobList, dataset: str) -> _Told:
-    """Uses of a dataset's members, as the finished jobs state them."""
+    """Collect the uses of a dataset's members from the finished jobs."""
     table, told = made.table, _Told()
     secure = table.config.privacy_noise == "secure"
     told.released.update((one.item, one.covered, one.why) for one in dataset_releases(secure))
@@ -114,14 +118,14 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
 
 
 def _record(root: Path, job: Job, told: _Told) -> dict[str, Any]:
-    """Provenance of a job, whose releases are counted."""
+    """Read the provenance of a job, and count its releases."""
     record = read_record(output(root, job.step, job.name, "provenance"), job.step)
     told.released.update((one["item"], one["covered"], one["why"]) for one in record.get("released", ()))
     return record
 
 
 def _account(told: _Told, made: JobList, run: Run, name: str, kind: str, events: list[PrivacyEvent]) -> None:
-    """Add trainings to what is told; without events they have no bound."""
+    """Count trainings as uses. Without events they have no bound."""
     if not events:
         told.unbounded.append(name)
         return
@@ -135,7 +139,7 @@ def _account(told: _Told, made: JobList, run: Run, name: str, kind: str, events:
 
 
 def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
-    """Composed bounds as plain values."""
+    """Return the composed bounds as plain values."""
     channels, dp = 0.0, None
     if told.looks:
         spectrum = next(spectrum for spectrum, _ in told.looks)
@@ -165,7 +169,7 @@ def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
 
 
 def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tuple[GaussianChannel, int]]:
-    """Channels with the looks through each; those of one spectrum share its axes."""
+    """Yield the channels with the number of uses of each. Channels of one spectrum share its axes."""
 
     @cache
     def basis(spectrum: str) -> Any:

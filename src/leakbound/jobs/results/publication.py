@@ -1,4 +1,4 @@
-"""Files of one replica that may leave: its weights, its channel, its event, and what they tell, and nothing else."""
+"""Publication of one replica: its weights, channel, event and stated bounds, and nothing else."""
 
 import json
 import math
@@ -21,35 +21,38 @@ from leakbound.storage.tables import read_record
 _README = """\
 # One trained replica
 
-`weights.safetensors` holds the weights of one replica of {run}, `event.json` what its training did to the private
-records{channel}. `statement.json` has the numbers of this page.
+`weights.safetensors` contains the weights of one replica of {run}. `event.json` states how its training used the
+private records{channel}. `statement.json` has the numbers of this page.
 
-* What these weights tell of one record, given all others, is at most **{one}**.{labels}
+* Bound on what these weights reveal about one record, to an attacker who knows all others: **{one}**.{labels}
 * {count} replicas were trained on records of one pool, and a record may be in all of them. Each one that is published
   adds to this: {all} for all of them.
-  So do other runs on the same records. Whether others have been published, these files cannot know.
-* The bound holds for a replica that was not chosen by its results, and as long as only these files leave.
+  So do other runs on the same records. These files cannot show whether others have been published.
+* The bound holds if this replica was not chosen by its results, and if only these files are released.
 
 leakbound {version}: `leakbound.accounting` recomputes the numbers from the event{ratios}.
 """
 
 
 class NotCoveredError(ValueError):
-    """A run that may not be published; the message has every reason."""
+    """Raised for a run that may not be published. The message has every reason."""
 
 
 def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str, bytes]:
-    """Name to content of the files that may leave of one replica.
+    """Collect the files that may be published of one replica.
 
     Args:
         root: Folder of the configuration's results.
         made: Its jobs.
         slug: Name of the run.
-        replica: Which of its networks.
+        replica: Number of the replica, counted from 0.
+
+    Returns:
+        Name of each file to its content.
 
     Raises:
-        NotCoveredError: If something that they tell is not covered by the stated bound, or the files do not
-            belong together.
+        NotCoveredError: If the stated bound does not cover something that the files reveal, or the files do
+            not belong together.
         DamagedFileError: If a file does not match its seal.
     """
     from safetensors.numpy import save
@@ -81,23 +84,25 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
 def _mismatches(
     record: Mapping[str, Any], job: Job, digest: str, weights: Mapping[str, np.ndarray], replica: int
 ) -> Iterator[str]:
-    """Facts that show that files are not of one job, or not of the configuration's."""
+    """Yield the facts that show that files are not of one job, or not of this configuration."""
     kept = [one for one in record.get("rates", ()) if one["kept"]]
     count = len({one["replica"] for one in kept})
     if not {"released", "outputs", "rates"} <= record.keys():
-        yield "provenance: it does not say what of the run is covered; train again"
+        yield "provenance: it does not say which releases of the run are covered; train again"
     elif record["outputs"]["weights"] != digest:
-        yield "weights: they are not those that the provenance is about; train again"
+        yield "weights: they are not those of the provenance; train again"
     if record.get("settings") != json.loads(job.settings_text()):
-        yield "provenance: it is of other settings than the configuration has; name the one that was run"
+        yield "provenance: its settings differ from the configuration; name the configuration that was run"
     if any(len(array) != len(kept) for array in weights.values()):
-        yield f"weights: they are not of {len(kept)} networks, which the provenance is about; train again"
+        yield f"weights: they are not of {len(kept)} networks, as the provenance says; train again"
     if not 0 <= replica < count:
-        yield f"replica = {replica}: there are {count}, counted from 0"
+        yield f"replica = {replica}: there are {count} replicas, counted from 0"
 
 
 def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Arrays of a run's channel that may leave, and its variance ratios of one use; nothing without a channel.
+    """Return the arrays of a run's channel that may be published, and its variance ratios of one use.
+
+    Both are None without a channel.
 
     Raises:
         NotCoveredError: If the weights were trained with another channel.
@@ -118,16 +123,16 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
 def _statement(
     record: Mapping[str, Any], defense: Defense, ratios: Any, replica: int
 ) -> tuple[dict[str, Any], PrivacyEvent]:
-    """Bounds of 1, 2, … replicas, recomputed from the event that is published, and this event.
+    """Return the bounds of 1, 2, … replicas, recomputed from the published event, and this event.
 
     Raises:
-        NotCoveredError: If the provenance states others.
+        NotCoveredError: If the provenance states other bounds.
     """
     events = [PrivacyEvent(**event) for event in record["events"]]
     options = {**defense.budget, "classes": round(math.exp(record["leakage"]["labels"]))}
     if stated_bounds(events, ratios, **options) != record["leakage"]:
         raise NotCoveredError(
-            "provenance: its events and channel do not give the bounds that it states; train again"
+            "provenance: the bounds of its events and channel differ from those that it states; train again"
         )
     event = events[replica]
     if event.sampling == "poisson":
@@ -142,13 +147,13 @@ def _statement(
 
 
 def _readme(slug: str, statement: Mapping[str, Any], has_channel: bool) -> str:
-    """Page for whoever receives the files."""
+    """Write the page for whoever receives the files."""
     labels = statement["labels"]
     return _README.format(
         run=slug,
-        channel=", `channel.safetensors` the noise that it added to them" if has_channel else "",
+        channel=", and `channel.safetensors` the noise that it added to them" if has_channel else "",
         one=statement["replica"]["stated"],
-        labels=f" Labels, which get no noise, may tell {labels:.3g} nats more." if labels else "",
+        labels=f" Labels get no noise and may reveal {labels:.3g} nats more." if labels else "",
         count=len(statement["replicas"]),
         all=statement["replicas"][-1]["stated"],
         version=__version__,
@@ -157,5 +162,5 @@ def _readme(slug: str, statement: Mapping[str, Any], has_channel: bool) -> str:
 
 
 def _json(value: Any) -> str:
-    """Plain values as JSON."""
+    """Write plain values as JSON."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

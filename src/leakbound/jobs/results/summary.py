@@ -12,7 +12,15 @@ from leakbound.storage.provenance import settings_hash, versions
 
 
 def summary(root: Path, made: JobList) -> dict[str, Any]:
-    """Origin of a configuration's results as its jobs state it, and the time that each step took."""
+    """Collect the origin of a configuration's results, and the time of each step.
+
+    Args:
+        root: Folder of the configuration's results.
+        made: Its jobs, all finished.
+
+    Returns:
+        Plain values, as the report shows them.
+    """
     from leakbound.jobs.results.composition import composed
 
     config = made.table.config
@@ -40,7 +48,7 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
 
 
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
-    """Jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as its jobs have measured them."""
+    """Return the jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as its jobs measured them."""
     costs = {}
     for step in made.steps:
         files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]

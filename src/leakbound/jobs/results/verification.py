@@ -1,4 +1,4 @@
-"""Files of a configuration's results that are not as they were written."""
+"""Verification of results: files that differ from their seals."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,12 +15,12 @@ _OWN_DIGEST = "checkpoint-*.pt"
 
 @dataclass(frozen=True)
 class Finding:
-    """A file that is not as it was written.
+    """A file that differs from its seal, or lacks one.
 
     Attributes:
-        path: The file; of a stale seal, the seal.
-        kind: ``damaged``; ``unsealed`` if it has no seal; ``stale`` for a seal without a file.
-        reason: What is wrong.
+        path: The file. For a stale seal, the seal.
+        kind: ``damaged``, ``unsealed`` for a file without a seal, or ``stale`` for a seal without a file.
+        reason: Description of the fault.
     """
 
     path: Path
@@ -29,12 +29,21 @@ class Finding:
 
 
 def findings(root: Path, files: Iterable[Path]) -> list[Finding]:
-    """Files below ``root`` that are damaged or unsealed, and seals without a file."""
+    """List the files below ``root`` that are damaged or unsealed, and seals without a file.
+
+    Args:
+        root: Folder of the configuration's results.
+        files: Files to check.
+    """
     return [*(found for path in files if (found := _examined(path, root))), *_stale(root)]
 
 
 def sealed_files(root: Path) -> Iterator[Path]:
-    """Files that are sealed when they are written, in order."""
+    """Yield the files that are sealed when they are written, in order.
+
+    Args:
+        root: Folder of the configuration's results.
+    """
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
         ours = inside.parts[0] not in _UNSEALED and not path.match(_OWN_DIGEST)
@@ -43,7 +52,7 @@ def sealed_files(root: Path) -> Iterator[Path]:
 
 
 def _examined(path: Path, root: Path) -> Finding | None:
-    """The fault of a file. None if it has none."""
+    """Return the fault of a file, None if it has none."""
     if not storage.seal_of(path).is_file():
         return Finding(
             path,
@@ -59,7 +68,7 @@ def _examined(path: Path, root: Path) -> Finding | None:
 
 
 def _owner(path: Path, root: Path) -> str | None:
-    """The run whose provenance lies where that of another one belongs: a folder moved with its seals is whole."""
+    """Return the run of a provenance in the folder of another run, as after a folder was moved with its seals."""
     for step, name in (("train", "(.+)"), ("references", "(.+)"), ("attack", "(.+)/[^/]+")):
         form = re.escape(OUTPUTS[step]["provenance"]).replace(r"\{name\}", name)
         if place := re.fullmatch(form, path.relative_to(root).as_posix()):
@@ -69,7 +78,7 @@ def _owner(path: Path, root: Path) -> str | None:
 
 
 def _stale(root: Path) -> Iterator[Finding]:
-    """Seals of files that are gone."""
+    """Yield the seals of files that no longer exist."""
     for seal in sorted(root.rglob(".*")):
         path = storage.sealed_by(seal)
         if path is not None and not path.exists():
