@@ -82,8 +82,9 @@ class ChannelEngine(Saved):
         adds = not isinstance(
             target, Reconstruction
         )  # of several channels, nats have a sum; errors have none
+        facts = {**self._law(), "planned uses": most}
         self._counter = Counter(
-            Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger
+            Plan(most, calibration.information, adds, frozen, seed is not None, facts), identity, ledger
         )
         if ledger is not None:
             law = calibration.channel.shape + (
