@@ -256,6 +256,8 @@ class ChannelEngine(Saved):
         """
 
         def contents() -> list[bytes]:
+            if not len(records):
+                return []
             self._labels.check(rests, uncounted)
             if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
                 raise GuaranteeError(
@@ -267,7 +269,7 @@ class ChannelEngine(Saved):
 
         with self._counter.turn():
             counted = self._counter.count(ledgers, which, records, contents)
-            clean = inputs.reshape(len(inputs), 1, 1, -1).double()
+            clean = inputs.reshape(len(inputs), 1, 1, self.calibration.channel.dimension).double()
             released = self._batch_noise.apply(clean, counted, self._counter.book)
             self.steps += 1
         return released.reshape(inputs.shape)
