@@ -198,3 +198,22 @@ def test_different_records_of_ranks_under_one_name_are_refused_with_the_remedy(s
         return said(lambda: next(iter(loader)))
 
     assert all("name them apart" in text for text in on_ranks(work, tmp_path))
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_ranks_that_load_states_of_different_batches_are_refused(noise, tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "record.key"))
+
+    def work(rank):
+        options = {"target": Leakage(3.0, uses=3 if noise == "fresh" else None), "noise": noise}
+        engine = engine_of(**options)
+        loader = iter(engine.protect(sharded()))
+        states = []
+        for _ in range(2):
+            next(loader)
+            states.append(engine.state_dict())
+        resumed = engine_of(**options)
+        resumed.load_state_dict(states[rank])
+        return said(lambda: list(resumed.protect(sharded())))
+
+    assert all("load one state on all ranks" in text for text in on_ranks(work, tmp_path))

@@ -22,6 +22,10 @@ from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 
 _ROUNDING = 1e-9  # relative, of nats that are compared
+_COUNTED_APART = (
+    "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
+    "all ranks"
+)
 _APART = "where ranks hold different records, name them apart, protect(..., name=f'train{rank}')"
 
 
@@ -68,13 +72,14 @@ class Plan:
 class Offer:
     """Records that one rank is about to release; ``done`` once it has no more batches.
 
-    ``facts`` are those of its plan, ``filed`` is the identity of its ledger on disk, and ``sizes`` are the
-    numbers of records of its collections.
+    ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
+    ledger on disk, and ``sizes`` are the numbers of records of its collections.
     """
 
     facts: Mapping[str, Any]
     identity: Identity
     pristine: bool
+    uses: int
     filed: Identity | None
     sizes: dict[str, int]
     names: list[str]
@@ -187,6 +192,7 @@ class Counter:
                     self.plan.facts,
                     self.identity,
                     self.pristine,
+                    int(self.book.uses.sum()),
                     self.file and self.file.identity,
                     {ledger.name: len(ledger.rows) for ledger in ledgers},
                     [ledgers[number].name for number in which],
@@ -404,10 +410,7 @@ class Counter:
         self._check_alike(offers)
         if any(offer.identity != self.identity for offer in offers):
             if not all(offer.pristine for offer in offers):
-                raise GuaranteeError(
-                    "ranks have counted apart from each other: start torch.distributed before the first batch, and "
-                    "load one state on all ranks"
-                )
+                raise GuaranteeError(_COUNTED_APART)
             self.identity = offers[0].identity
             self.book = self._books.setdefault(self.identity, Book())
         rows, _, kinds, _, counts = self._charged(offers)
@@ -441,14 +444,16 @@ class Counter:
         for rank, offer in enumerate(offers):
             if not alike(offer.facts, self.plan.facts):
                 raise GuaranteeError(
-                    f"rank {rank} has another channel or plan than this one: give for_data the same public records, target "
-                    "and options on all ranks, or load one saved engine on all of them"
+                    f"rank {rank} has another channel or plan than this one: give for_data the same public records, "
+                    "target and options on all ranks, or load one saved engine on all of them"
                 )
             if offer.filed not in (None, offers[0].filed):
                 raise GuaranteeError(
                     f"rank {rank} has another ledger than rank 0, which counts for all: name one file on all ranks, or "
                     "on rank 0 alone"
                 )
+            if offer.uses != offers[0].uses and (self.plan.frozen or offers[0].filed is None):
+                raise GuaranteeError(_COUNTED_APART)
             for name, size in offer.sizes.items():
                 if size != len(self.ledgers.setdefault(name, Ledger(name, size)).rows):
                     raise GuaranteeError(
