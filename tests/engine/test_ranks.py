@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -217,3 +219,20 @@ def test_ranks_that_load_states_of_different_batches_are_refused(noise, tmp_path
         return said(lambda: list(resumed.protect(sharded())))
 
     assert all("load one state on all ranks" in text for text in on_ranks(work, tmp_path))
+
+
+def test_the_loop_of_several_processes_runs_as_its_page_shows_it(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/your_loop.md").read_text(encoding="utf-8")
+    block = re.search(r"## Several processes.*?```python\n(.*?)```", page, re.S)[1]
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "record.key"))
+    monkeypatch.chdir(tmp_path)
+
+    def work(rank):
+        names = {"dist": dist, "torch": torch, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader}
+        names |= {"ChannelEngine": ChannelEngine, "Leakage": Leakage, "public": gaussian(400), "epochs": 2}
+        names |= {"records": private(21), "train_step": lambda images, labels: None}
+        exec(block.replace('dist.init_process_group("gloo")', ""), names)
+        return names["engine"].leakage().uses
+
+    assert on_ranks(work, tmp_path) == [2, 2]
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["engine"]["steps"] == 2
