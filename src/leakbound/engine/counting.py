@@ -436,7 +436,7 @@ class Counter:
         return looked, others
 
     def _check_alike(self, offers: list[Offer]) -> None:
-        """Refuse ranks that do not share channel, plan and ledger; take note of each other's collections.
+        """Refuse ranks that do not share channel, plan and ledger, and take note of each other's collections.
 
         Raises:
             GuaranteeError: If they count something else than this one.
