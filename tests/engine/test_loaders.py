@@ -168,3 +168,11 @@ def test_a_protected_dataset_can_be_given_to_other_loaders():
     torch.testing.assert_close(inputs, next(iter(loader))[0])
     assert labels.tolist() == list(range(20))
     assert engine.uses["train"].tolist() == [1] * 20
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_an_empty_batch_of_a_poisson_sample_stays_empty(noise):
+    engine = ChannelEngine.for_data(gaussian(400), Capacity(3.0), noise=noise, value_range=RANGE)
+    loader = DataLoader(private(), batch_sampler=[[0, 1], [], [2]], collate_fn=list)
+    assert [len(batch) for batch in engine.protect(loader)] == [2, 0, 1]
+    assert engine.uses["train"].sum() == 3

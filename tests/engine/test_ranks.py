@@ -2,7 +2,9 @@
 
 import os
 import pickle
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -103,9 +105,7 @@ def test_a_refusal_on_one_rank_is_one_on_all_and_uneven_ranks_end(tmp_path):
 @pytest.mark.parametrize("noise", ["fresh", "frozen"])
 def test_ranks_share_frozen_copies_and_one_ledger(noise, tmp_path):
     def work(rank):
-        engine = engine_of(
-            Leakage(3.0, uses=2 if noise == "fresh" else None), noise=noise, ledger=tmp_path / f"{rank}.db"
-        )
+        engine = engine_of(Leakage(3.0, uses=2 if noise == "fresh" else None), noise=noise, ledger=tmp_path / "uses.db")
         loader, seen = engine.protect(sharded()), []
         for epoch in range(2):
             loader.sampler.set_epoch(epoch)
@@ -141,3 +141,98 @@ def test_ranks_that_counted_apart_are_refused(tmp_path):
         return said(lambda: data[1])
 
     assert all("have counted apart" in text for text in on_ranks(work, tmp_path))
+
+
+@pytest.mark.parametrize("differs", ["target", "uses", "public records"])
+def test_ranks_with_different_channels_are_refused_before_a_record_is_released(differs, tmp_path):
+    targets = {"target": (3.0, 3), "uses": (30.0, 4), "public records": (30.0, 3)}
+
+    def work(rank):
+        nats, uses = targets[differs] if rank else (30.0, 3)
+        public = gaussian(400, seed=5 * rank if differs == "public records" else 0)
+        engine = ChannelEngine.for_data(public, Leakage(nats, uses=uses), value_range=(-50, 50))
+        loader = engine.protect(sharded())
+        return said(lambda: next(iter(loader))), engine.uses["train"].sum()
+
+    for text, uses in on_ranks(work, tmp_path):
+        assert "another channel or plan" in text
+        assert uses == 0
+
+
+@pytest.mark.parametrize("ledgers", [("0.db", "1.db"), (None, "1.db")], ids=["two", "on rank 1 alone"])
+def test_ranks_with_different_ledgers_are_refused(ledgers, tmp_path):
+    def work(rank):
+        path = ledgers[rank] and tmp_path / ledgers[rank]
+        return said(lambda: next(iter(engine_of(ledger=path).protect(sharded()))))
+
+    assert all("name one file on all ranks" in text for text in on_ranks(work, tmp_path))
+
+
+@pytest.mark.parametrize("loaded", ["before protect", "after protect"])
+def test_a_state_of_one_rank_counts_the_records_of_all(loaded, tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "record.key"))
+    rows = DATA.tensors[0]
+    parts = [DataLoader(list(rows[:12]), batch_size=6), DataLoader(list(rows[12:]), batch_size=4)]
+
+    def work(rank):
+        engine = engine_of(Leakage(3.0, uses=1))
+        _ = list(engine.protect(parts[rank], name=f"train{rank}"))
+        return pickle.dumps(engine.state_dict()), engine.leakage().dataset
+
+    (state, total), (other, same) = on_ranks(work, tmp_path)
+    assert total == same == pytest.approx(20 * 3.0)
+    for saved, rank in ((state, 1), (other, 0)):
+        engine = engine_of(Leakage(3.0, uses=1))
+        if loaded == "before protect":
+            engine.load_state_dict(pickle.loads(saved))
+        loader = engine.protect(parts[rank], name=f"train{rank}")
+        if loaded == "after protect":
+            engine.load_state_dict(pickle.loads(saved))
+        assert "1 planned uses" in said(lambda loader=loader: next(iter(loader)))
+
+
+@pytest.mark.parametrize("sizes", [(10, 10), (12, 8)])
+def test_different_records_of_ranks_under_one_name_are_refused_with_the_remedy(sizes, tmp_path):
+    def work(rank):
+        begin = rank * sizes[0]
+        rows = DATA.tensors[0][begin : begin + sizes[rank]]
+        loader = engine_of().protect(DataLoader(list(rows), batch_size=4))
+        return said(lambda: next(iter(loader)))
+
+    assert all("name them apart" in text for text in on_ranks(work, tmp_path))
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_ranks_that_load_states_of_different_batches_are_refused(noise, tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "record.key"))
+
+    def work(rank):
+        options = {"target": Leakage(3.0, uses=3 if noise == "fresh" else None), "noise": noise}
+        engine = engine_of(**options)
+        loader = iter(engine.protect(sharded()))
+        states = []
+        for _ in range(2):
+            next(loader)
+            states.append(engine.state_dict())
+        resumed = engine_of(**options)
+        resumed.load_state_dict(states[rank])
+        return said(lambda: list(resumed.protect(sharded())))
+
+    assert all("load one state on all ranks" in text for text in on_ranks(work, tmp_path))
+
+
+def test_the_loop_of_several_processes_runs_as_its_page_shows_it(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs/your_loop.md").read_text(encoding="utf-8")
+    block = re.search(r"## Several processes.*?```python\n(.*?)```", page, re.S)[1]
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "record.key"))
+    monkeypatch.chdir(tmp_path)
+
+    def work(rank):
+        names = {"dist": dist, "torch": torch, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader}
+        names |= {"ChannelEngine": ChannelEngine, "Leakage": Leakage, "public": gaussian(400), "epochs": 2}
+        names |= {"records": private(21), "train_step": lambda images, labels: None}
+        exec(block.replace('dist.init_process_group("gloo")', ""), names)
+        return names["engine"].leakage().uses
+
+    assert on_ranks(work, tmp_path) == [2, 2]
+    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["engine"]["steps"] == 2

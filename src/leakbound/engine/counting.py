@@ -15,13 +15,18 @@ from jaxtyping import Float, Int
 
 from leakbound.engine.book import Book, order_of_use
 from leakbound.engine.identity import Identity
-from leakbound.engine.ledger import Kept, Ledger
+from leakbound.engine.ledger import Kept, Ledger, alike
 from leakbound.engine.ledger_file import LedgerFile, Looks
 from leakbound.engine.ranks import together
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 
 _ROUNDING = 1e-9  # relative, of nats that are compared
+_COUNTED_APART = (
+    "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
+    "all ranks"
+)
+_APART = "where ranks hold different records, name them apart, protect(..., name=f'train{rank}')"
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Plan:
             looks.
         frozen: Whether noise is frozen.
         seeded: Whether a seed repeats it.
+        facts: Of the channel and the plan, which all ranks must share.
     """
 
     most: int | None
@@ -42,6 +48,7 @@ class Plan:
     adds: bool
     frozen: bool
     seeded: bool
+    facts: Mapping[str, Any]
 
     @property
     def once(self) -> bool:
@@ -63,11 +70,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Offer:
-    """Records that one rank is about to release; ``done`` once it has no more batches."""
+    """Records that one rank is about to release; ``done`` once it has no more batches.
 
+    ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
+    ledger on disk, and ``sizes`` are the numbers of records of its collections.
+    """
+
+    facts: Mapping[str, Any]
     identity: Identity
     pristine: bool
-    filed: bool
+    uses: int
+    filed: Identity | None
+    sizes: dict[str, int]
     names: list[str]
     records: Int[np.ndarray, " batch"]
     contents: list[bytes]
@@ -175,9 +189,12 @@ class Counter:
         offers, rank = together(
             lambda: Offer(
                 *(
+                    self.plan.facts,
                     self.identity,
                     self.pristine,
-                    self.file is not None,
+                    int(self.book.uses.sum()),
+                    self.file and self.file.identity,
+                    {ledger.name: len(ledger.rows) for ledger in ledgers},
                     [ledgers[number].name for number in which],
                 ),
                 *(records, contents(), done),
@@ -386,23 +403,22 @@ class Counter:
         """Looks before these, and nats of other channels, of each record that is charged; refused, or counted on disk.
 
         Raises:
-            GuaranteeError: If an index holds another record than before, or ranks count under different keys.
+            GuaranteeError: If an index holds another record than before, or ranks have different channels,
+                ledgers or keys.
             BudgetError: If a record has no uses left.
         """
+        self._check_alike(offers)
         if any(offer.identity != self.identity for offer in offers):
             if not all(offer.pristine for offer in offers):
-                raise GuaranteeError(
-                    "ranks have counted apart from each other: start torch.distributed before the first batch, and "
-                    "load one state on all ranks"
-                )
+                raise GuaranteeError(_COUNTED_APART)
             self.identity = offers[0].identity
             self.book = self._books.setdefault(self.identity, Book())
         rows, _, kinds, _, counts = self._charged(offers)
         names = np.array([name for offer in offers for name in offer.names])
         records = np.concatenate([offer.records for offer in offers])
+        apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
-            if name in self.ledgers:
-                self.ledgers[name].check_same(records[names == name], rows[names == name])
+            self.ledgers[name].check_same(records[names == name], rows[names == name], apart)
         looked, others = self.book.looks[kinds], self.book.others[kinds]
 
         def check(looks: Int[np.ndarray, " records"], others: Float[np.ndarray, " records"]) -> None:
@@ -418,6 +434,32 @@ class Counter:
         if not offers[0].filed:
             check(looked + counts, others)
         return looked, others
+
+    def _check_alike(self, offers: list[Offer]) -> None:
+        """Refuse ranks that do not share channel, plan and ledger, and take note of each other's collections.
+
+        Raises:
+            GuaranteeError: If they count something else than this one.
+        """
+        for rank, offer in enumerate(offers):
+            if not alike(offer.facts, self.plan.facts):
+                raise GuaranteeError(
+                    f"rank {rank} has another channel or plan than this one: give for_data the same public records, "
+                    "target and options on all ranks, or load one saved engine on all of them"
+                )
+            if offer.filed not in (None, offers[0].filed):
+                raise GuaranteeError(
+                    f"rank {rank} has another ledger than rank 0, which counts for all: name one file on all ranks, or "
+                    "on rank 0 alone"
+                )
+            if offer.uses != offers[0].uses and (self.plan.frozen or offers[0].filed is None):
+                raise GuaranteeError(_COUNTED_APART)
+            for name, size in offer.sizes.items():
+                if size != len(self.ledgers.setdefault(name, Ledger(name, size)).rows):
+                    raise GuaranteeError(
+                        f"rank {rank} has {size} records under the name {name!r}, this one has "
+                        f"{len(self.ledgers[name].rows)}: {_APART}"
+                    )
 
     def _spent(self, name: str, record: int, row: int) -> str:
         """Sentence for a record that has no uses left."""

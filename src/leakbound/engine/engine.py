@@ -82,8 +82,9 @@ class ChannelEngine(Saved):
         adds = not isinstance(
             target, Reconstruction
         )  # of several channels, nats have a sum; errors have none
+        facts = {**self._law(), "planned uses": most}
         self._counter = Counter(
-            Plan(most, calibration.information, adds, frozen, seed is not None), identity, ledger
+            Plan(most, calibration.information, adds, frozen, seed is not None, facts), identity, ledger
         )
         if ledger is not None:
             law = calibration.channel.shape + (
@@ -255,6 +256,8 @@ class ChannelEngine(Saved):
         """
 
         def contents() -> list[bytes]:
+            if not len(records):
+                return []
             self._labels.check(rests, uncounted)
             if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
                 raise GuaranteeError(
@@ -266,7 +269,7 @@ class ChannelEngine(Saved):
 
         with self._counter.turn():
             counted = self._counter.count(ledgers, which, records, contents)
-            clean = inputs.reshape(len(inputs), 1, 1, -1).double()
+            clean = inputs.reshape(len(inputs), 1, 1, self.calibration.channel.dimension).double()
             released = self._batch_noise.apply(clean, counted, self._counter.book)
             self.steps += 1
         return released.reshape(inputs.shape)

@@ -42,8 +42,15 @@ class Ledger:
         self.rows = np.full(size, -1, dtype=np.int64)
         self.shown = np.zeros(size, dtype=bool)
 
-    def check_same(self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"]) -> None:
+    def check_same(
+        self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"], apart: str = ""
+    ) -> None:
         """Refuse indices that hold another record than at their first use, and take note of the others.
+
+        Args:
+            records: Indices.
+            rows: Row of the book of each record.
+            apart: Advice to be added for several ranks.
 
         Raises:
             GuaranteeError: If one does.
@@ -55,6 +62,7 @@ class Ledger:
             raise GuaranteeError(
                 f"record {int(records[changed.argmax()])} of {self.name!r} has other values than at its first use, so "
                 "something random acts before the channel: move it behind the channel, protect(..., after=transform)"
+                f"{apart}"
             )
 
     def check_size(self, size: int) -> None:
@@ -181,6 +189,19 @@ class Kept:
         return cls(int(size), used, uses.numpy().copy(), known, copies)
 
 
+def alike(facts: Any, others: Mapping[str, Any]) -> bool:
+    """True if two engines have the same facts, up to the rounding of calibrations."""
+    if not isinstance(facts, Mapping) or facts.keys() != others.keys():
+        return False
+    pairs = [(facts[name], other) for name, other in others.items()]
+    return all(
+        math.isclose(fact, other, rel_tol=_ALIKE)
+        if isinstance(fact, float) and isinstance(other, float)
+        else fact == other
+        for fact, other in pairs
+    )
+
+
 def checked_state(
     state: Mapping[str, Any], law: Mapping[str, Any], width: int, needs_copies: bool
 ) -> tuple[Mapping[str, Any], int, dict[str, Kept]]:
@@ -196,15 +217,7 @@ def checked_state(
         GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or
             noise.
     """
-    found = state.get("law")
-    alike = isinstance(found, Mapping) and found.keys() == law.keys()
-    for name in law if alike else ():
-        value, own = found[name], law[name]  # type: ignore[index]
-        close = (
-            isinstance(own, float) and isinstance(value, float) and math.isclose(value, own, rel_tol=_ALIKE)
-        )
-        alike = alike and (close or value == own)
-    if not alike:
+    if not alike(found := state.get("law"), law):
         raise GuaranteeError(
             f"the state is of an engine with {found}, this one has {law}: calibrate as that one was, on the same data"
         )

@@ -51,6 +51,8 @@ class Gate:
 
     def released(self, positions: list[int], inputs: Tensor | list[Tensor], rests: list[Any]) -> list[Any]:
         """Records with noisy inputs, in order; all of them, or none if one is refused."""
+        if not positions:  # a Poisson sample may be empty
+            inputs = torch.zeros(0, *self._layout.shape)
         if not isinstance(inputs, Tensor):  # they are not of one form
             for one in inputs:
                 self._layout.check(one[None])
@@ -192,6 +194,8 @@ class _Positions(Dataset[Any]):
 
 def _apart(fetched: list[tuple[int, Tensor, Any]]) -> tuple[list[int], Tensor | list[Tensor], list[Any]]:
     """Positions, inputs (one tensor if they are of one form, which workers pass on at once) and the rest."""
+    if not fetched:
+        return [], [], []
     positions, inputs, rests = (list(column) for column in zip(*fetched, strict=True))
     alike = len({(one.shape, one.dtype) for one in inputs}) == 1
     return positions, torch.stack(inputs) if alike else inputs, rests
