@@ -193,7 +193,7 @@ class Counter:
                     self.identity,
                     self.pristine,
                     int(self.book.uses.sum()),
-                    self.file and self.file.identity,
+                    None if self.file is None else self.file.identity,
                     {ledger.name: len(ledger.rows) for ledger in ledgers},
                     [ledgers[number].name for number in which],
                 ),
