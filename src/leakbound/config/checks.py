@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, ClaimConfig, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, ClaimConfig, FigureConfig, admitted
 from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
@@ -228,13 +228,85 @@ def _option_mistakes(
             yield from str(error).splitlines()
 
 
-def _delta_mistakes(where: str, claim: ClaimConfig) -> Iterator[str]:
-    """A smallest effect of interest that is missing, or that a statement without chance cannot have."""
+def _claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Mistakes of a claim whose options its test understands."""
     known = registry.CLAIM_TESTS
     check = getattr(known.get(claim.test), "check", None) if claim.test in known.names() else None
     if check is None:  # one from outside says when it runs
         return
-    exact = getattr(check(claim.options), "exact", False)
+    options = check(claim.options)
+    yield from _delta_mistakes(where, claim, getattr(options, "exact", False))
+    yield from _match_mistakes(f"{where}.options.match", options, figure, config)
+
+
+def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Series that must agree in their levels, of which one has levels and another has none."""
+    match = getattr(options, "match", ())
+    study, known = config.studies.get(figure.study or ""), config.known_defenses()
+    if study is None or not {"level", "strength"} & {*match}:
+        return
+    with_levels: dict[bool, str] = {}
+    for side in getattr(options, "series", None) or (options.a, options.b):
+        wanted = {**figure.select, **options.where, **(side or {})}.get("defense")
+        names = admitted(wanted, known.keys() & study.defenses.keys()) if side is not None else ()
+        kinds = {known[name].has_level for name in names}
+        if len(kinds) == 1:
+            with_levels |= {kinds.pop(): ", ".join(sorted(names))}
+    if len(with_levels) == 2:
+        rest = [column for column in match if column not in ("level", "strength")]
+        yield (
+            f"{where} = {shown(match)}: {with_levels[False]}, without a level, and {with_levels[True]} share no level, "
+            f"so nothing matches and the claim stays undecided; write match: {shown(rest)}"
+        )
+
+
+def _level_mistakes(key: str, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Levels that a figure selects and that its study has of none of the defenses that are meant."""
+    if (study := config.studies.get(figure.study or "")) is None:
+        return
+    parts = {"options": figure.options} | {
+        f"claims.{claim.id}.options": claim.options for claim in figure.claims
+    }
+    conditions = [
+        ("select", figure.select),
+        *(one for name, part in parts.items() for one in _mappings(name, part)),
+    ]
+    for where, wanted in conditions:
+        level = wanted.get("level", {})
+        listed = level if isinstance(level, list | tuple) else [level]
+        if not all(one is None or isinstance(one, int | float) for one in listed):
+            continue
+        names = admitted({**figure.select, **wanted}.get("defense"), study.defenses)
+        there = [one for name in names for one in study.defenses[name] or (None,)]
+        if names and not any(_equal(one, other) for one in listed for other in there):
+            levels = sorted({one for one in there if one is not None})
+            found = (
+                f"at the levels {shown(levels)}; select some of these" if levels else "alone, without a level"
+            )
+            yield (
+                f"{key}.{where}.level = {shown(level)}: studies.{figure.study} has {', '.join(names)} {found}, or add "
+                "the level there"
+            )
+
+
+def _mappings(where: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All mappings inside of a part of a catalogue, each with its place."""
+    if isinstance(part, dict):
+        yield where, part
+        for name, inner in part.items():
+            yield from _mappings(f"{where}.{name}", inner)
+    elif isinstance(part, list | tuple):
+        for index, inner in enumerate(part):
+            yield from _mappings(f"{where}[{index}]", inner)
+
+
+def _equal(level: float | None, other: float | None) -> bool:
+    """True of levels that a selection takes for the same."""
+    return level is other if level is None or other is None else math.isclose(level, other, rel_tol=1e-9)
+
+
+def _delta_mistakes(where: str, claim: ClaimConfig, exact: bool) -> Iterator[str]:
+    """A smallest effect of interest that is missing, or that a statement without chance cannot have."""
     if exact and claim.delta is not None:
         yield f"{where}.delta = {claim.delta:g}: closed forms hold or fail without chance; leave out delta and unit"
     elif not exact:
@@ -253,7 +325,8 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
         where = f"{key}.claims.{claim.id}"
         yield from _unknown(config, "claim test", {f"{where}.test": claim.test})
         mistakes = list(_option_mistakes(f"{where}.options", registry.CLAIM_TESTS, claim.test, claim.options))
-        yield from mistakes or _delta_mistakes(where, claim)
+        yield from mistakes or _claim_mistakes(where, claim, figure, config)
+    yield from _level_mistakes(key, figure, config)
     if figure.table is not None:
         section, _, table = figure.table.partition("/")
         if not (table and section in SECTIONS):
