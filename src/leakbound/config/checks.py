@@ -241,15 +241,16 @@ def _claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config
 
 def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Config) -> Iterator[str]:
     """Series that must agree in their levels, of which one has levels and another has none."""
+    study = config.studies.get(figure.study or "")
     match = getattr(options, "match", ())
-    study, known = config.studies.get(figure.study or ""), config.known_defenses()
     if study is None or not {"level", "strength"} & {*match}:
         return
+    declared = config.known_defenses()
     with_levels: dict[bool, str] = {}
     for side in getattr(options, "series", None) or (options.a, options.b):
         wanted = {**figure.select, **options.where, **(side or {})}.get("defense")
-        names = admitted(wanted, known.keys() & study.defenses.keys()) if side is not None else ()
-        kinds = {known[name].has_level for name in names}
+        names = admitted(wanted, declared.keys() & study.defenses.keys()) if side is not None else ()
+        kinds = {declared[name].has_level for name in names}
         if len(kinds) == 1:
             with_levels |= {kinds.pop(): ", ".join(sorted(names))}
     if len(with_levels) == 2:
@@ -264,29 +265,27 @@ def _level_mistakes(key: str, figure: FigureConfig, config: Config) -> Iterator[
     """Levels that a figure selects and that its study has of none of the defenses that are meant."""
     if (study := config.studies.get(figure.study or "")) is None:
         return
-    parts = {"options": figure.options} | {
-        f"claims.{claim.id}.options": claim.options for claim in figure.claims
-    }
-    conditions = [
-        ("select", figure.select),
-        *(one for name, part in parts.items() for one in _mappings(name, part)),
-    ]
-    for where, wanted in conditions:
+    parts = {"select": figure.select, "options": figure.options}
+    parts |= {f"claims.{claim.id}.options": claim.options for claim in figure.claims}
+    for where, wanted in (mapping for name, part in parts.items() for mapping in _mappings(name, part)):
         level = wanted.get("level", {})
         listed = level if isinstance(level, list | tuple) else [level]
-        if not all(one is None or isinstance(one, int | float) for one in listed):
-            continue
         names = admitted({**figure.select, **wanted}.get("defense"), study.defenses)
-        there = [one for name in names for one in study.defenses[name] or (None,)]
-        if names and not any(_equal(one, other) for one in listed for other in there):
-            levels = sorted({one for one in there if one is not None})
-            found = (
-                f"at the levels {shown(levels)}; select some of these" if levels else "alone, without a level"
-            )
+        there = {other for name in names for other in study.defenses[name] or (None,)}
+        if there and all(_lacks(there, value) for value in listed):
             yield (
-                f"{key}.{where}.level = {shown(level)}: studies.{figure.study} has {', '.join(names)} {found}, or add "
-                "the level there"
+                f"{key}.{where}.level = {shown(level)}: studies.{figure.study} has {', '.join(names)} at the levels "
+                f"{shown(sorted(there - {None}))}; select some of these, or add the level there"
             )
+
+
+def _lacks(levels: Iterable[float | None], wanted: Any) -> bool:
+    """True of a level, or None for that of undefended runs, which a selection would not find among these."""
+    if wanted is None:
+        return None not in levels
+    if not isinstance(wanted, int | float):
+        return False
+    return not any(level is not None and math.isclose(wanted, level, rel_tol=1e-9) for level in levels)
 
 
 def _mappings(where: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -298,11 +297,6 @@ def _mappings(where: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     elif isinstance(part, list | tuple):
         for index, inner in enumerate(part):
             yield from _mappings(f"{where}[{index}]", inner)
-
-
-def _equal(level: float | None, other: float | None) -> bool:
-    """True of levels that a selection takes for the same."""
-    return level is other if level is None or other is None else math.isclose(level, other, rel_tol=1e-9)
 
 
 def _delta_mistakes(where: str, claim: ClaimConfig, exact: bool) -> Iterator[str]:

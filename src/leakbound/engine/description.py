@@ -139,7 +139,7 @@ def _assumptions(facts: Guarantee) -> Iterator[str]:
 
 
 def _label_assumption(labels: LabelCount) -> str:
-    """What is revealed of labels, and on which condition."""
+    """Condition on which labels reveal no more than is counted."""
     if labels.classes is None:
         return "labels are not counted: give classes, and ln(classes) nats are added for a label"
     if (response := labels.response) is None:

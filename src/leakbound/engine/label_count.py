@@ -157,9 +157,9 @@ def _labels_of(rest: Any, uncounted: Collection[str | int]) -> list[int]:
 
 def _relabelled(rest: Any, uncounted: Collection[str | int], respond: Callable[[int], int]) -> Any:
     """A checked record with the response to each of its labels in place of it, as the same type of number."""
-    allowed, parts = _allowed(rest, uncounted), _parts(rest)
-    if parts is None:
+    if (parts := _parts(rest)) is None:
         return rest
+    allowed = _allowed(rest, uncounted)
     return _rebuilt(
         rest, [part if place in allowed else _response_to(part, respond) for place, part in parts]
     )
