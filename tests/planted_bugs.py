@@ -60,6 +60,27 @@ BUGS = (
         "tests/channels/test_sampling.py::test_noise_has_the_covariance_of_its_channel",
     ),
     Bug(
+        "labels kept more often than stated",
+        "channels/randomized_response.py",
+        "uniform[0] < self.keep",
+        "uniform[0] < 1.05 * self.keep",
+        "tests/channels/test_randomized_response.py::test_flips_are_as_frequent_as_stated",
+    ),
+    Bug(
+        "responses of different strength share their draws",
+        "engine/label_count.py",
+        'f"{name} {number} {label}"',
+        'f"{number} {label}"',
+        "tests/engine/test_label_response.py::test_another_run_draws_the_same_under_the_same_key",
+    ),
+    Bug(
+        "nats of labels that pass a response left out",
+        "engine/label_count.py",
+        "else self.response.capacity",
+        "else 0.0",
+        "tests/engine/test_label_response.py::test_its_nats_are_added_to_those_of_the_records",
+    ),
+    Bug(
         "noise of private training halved",
         "training/dp/per_sample.py",
         "noise_multiplier=self._client.level",

@@ -15,15 +15,17 @@ __all__ = [
     "Leakage",
     "LeakageAccountant",
     "Naming",
+    "RandomizedResponse",
     "Reconstruction",
     "__version__",
 ]
 _HOMES = {
-    **dict.fromkeys(("Account", "LeakageAccountant"), "accountant"),
-    **dict.fromkeys(("BudgetError", "GuaranteeError"), "refusals"),
-    **dict.fromkeys(("Capacity", "Identification", "Leakage", "Naming", "Reconstruction"), "targets"),
-    "Channel": "transformer",
-    "ChannelEngine": "engine",
+    **dict.fromkeys(("Account", "LeakageAccountant"), "engine.accountant"),
+    **dict.fromkeys(("BudgetError", "GuaranteeError"), "engine.refusals"),
+    **dict.fromkeys(("Capacity", "Identification", "Leakage", "Naming", "Reconstruction"), "engine.targets"),
+    "Channel": "engine.transformer",
+    "ChannelEngine": "engine.engine",
+    "RandomizedResponse": "channels.randomized_response",
 }
 
 
@@ -34,7 +36,7 @@ def __getattr__(name: str) -> object:
     elif name in _HOMES:
         from importlib import import_module
 
-        found = getattr(import_module(f"leakbound.engine.{_HOMES[name]}"), name)
+        found = getattr(import_module(f"leakbound.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module 'leakbound' has no attribute {name!r}")
     globals()[name] = found

@@ -1,3 +1,4 @@
+from leakbound.channels.randomized_response import RandomizedResponse as RandomizedResponse
 from leakbound.engine.accountant import Account as Account
 from leakbound.engine.accountant import LeakageAccountant as LeakageAccountant
 from leakbound.engine.engine import ChannelEngine as ChannelEngine

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
@@ -202,6 +203,70 @@ def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
     path.write_text(yaml.safe_dump({"figures": [figure]}))
     with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/TABLE"):
         reading.load_catalogue(path, reading.quick())
+
+
+def catalogue_of(tmp_path, **changes):
+    """Read a catalogue of one figure of the quick preset's study of capacities, with changes."""
+    figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levels", "caption": "x"}
+    path = tmp_path / "figures.yaml"
+    path.write_text(yaml.safe_dump({"figures": [figure | changes]}))
+    return reading.load_catalogue(path, reading.quick())
+
+
+def claim_of(test="greater", **options) -> dict:
+    return {"id": "c", "text": "x", "test": test, "delta": 0.01, "unit": "accuracy", "options": options}
+
+
+NONE, NATURAL = {"defense": "none"}, {"defense": "natural"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "select", "match"),
+    [
+        (claim_of(a=NONE, b=NATURAL), {}, "['level']"),
+        (claim_of(a=NATURAL, b=NONE, match=["strength", "rounds"]), {}, "['strength', 'rounds']"),
+        (claim_of(a={"metric": "x"}, b=NONE), {"defense": {"not": "none"}}, "['level']"),
+        (claim_of("ordered", series=[NATURAL, NONE]), {}, "['level']"),
+    ],
+)
+def test_a_claim_that_matches_levels_with_a_defense_that_has_none_is_refused(tmp_path, claim, select, match):
+    said = re.escape(f"figures.beyond/x.claims.c.options.match = {match}: none, without a level, and natural")
+    with pytest.raises(ConfigError, match=rf"{said}.* share no level, so nothing .* write match: \["):
+        catalogue_of(tmp_path, claims=[claim], select=select)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        claim_of(a=NONE, b=NATURAL, match=[]),
+        claim_of(a=NATURAL, value=0.5),
+        claim_of(a=NATURAL, b={"defense": "white"}),
+        claim_of(a={"metric": "x"}, b=NONE),
+    ],
+)
+def test_claims_that_can_match_are_read(tmp_path, claim):
+    assert catalogue_of(tmp_path, claims=[claim]).figures[0].claims
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"select": {"level": [5.5, 6.5]}}, "select.level = [5.5, 6.5]: studies.capacity has "),
+        ({"select": {"defense": "natural", "level": 5.5}}, "select.level = 5.5: studies.capacity has natural at the"),
+        ({"select": {"defense": "natural", "level": None}}, "select.level = None"),
+        ({"options": {"rows": {"κ": {"level": 5.5}}}}, "options.rows.κ.level = 5.5"),
+        ({"claims": [claim_of(a={"defense": "none", "level": 4.0}, value=1.0)]}, "claims.c.options.a.level = 4"),
+    ],
+)
+def test_a_figure_that_selects_levels_which_its_study_lacks_is_refused(tmp_path, changes, said):
+    with pytest.raises(ConfigError, match=re.escape(f"figures.beyond/x.{said}")):
+        catalogue_of(tmp_path, **changes)
+
+
+def test_levels_that_a_study_has_in_part_are_read(tmp_path):
+    level = reading.quick().studies["capacity"].defenses["natural"][0]
+    for wanted in ([level, 5.5], [None, 5.5], level * (1 + 1e-12), {"not": 5.5}):
+        assert catalogue_of(tmp_path, select={"level": wanted}).figures
 
 
 def test_outside_things_become_known_by_one_line():

@@ -84,7 +84,7 @@ def test_nothing_secret_is_saved_and_nobody_else_may_read_it(path, tmp_path):
     assert str(tmp_path).encode() not in content
     with safe_open(path, "numpy") as file:
         facts = json.loads(json.loads(file.metadata()["strings"])["facts"])
-    assert sorted(facts) == ["classes", "double", "key", "layout", "ledger", "noise", "seed", "target"]
+    assert sorted(facts) == ["classes", "double", "key", "labels", "layout", "ledger", "noise", "seed", "target"]
     assert list(tmp_path.glob(".engine*")) == []
 
 

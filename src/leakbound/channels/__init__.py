@@ -8,6 +8,7 @@ from leakbound.channels.channel import GaussianChannel, Spectrum, channel_capaci
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import Moments, estimate_moments, population_moments
+from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import (
     LeastPower,
     Natural,
@@ -27,6 +28,7 @@ __all__ = [
     "Personalized",
     "PersonalizedPrinted",
     "PrincipalDirection",
+    "RandomizedResponse",
     "RateDistortion",
     "Shape",
     "Spectrum",

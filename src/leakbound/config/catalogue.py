@@ -36,6 +36,16 @@ Conditions = dict[str, Annotated[Any, AfterValidator(_condition)]]
 """Column to the value, or list of values, that rows have, or to ``{not: ...}`` for those that they have not."""
 
 
+def admitted(wanted: Any, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of ``names`` that a condition leaves of a column, all of them without one."""
+    if wanted is None:
+        return tuple(names)
+    refused = isinstance(wanted, dict)
+    listed = wanted["not"] if refused else wanted
+    listed = set(listed) if isinstance(listed, list | tuple) else {listed}
+    return tuple(name for name in names if (name in listed) != refused)
+
+
 class ClaimConfig(Settings):
     """A paper's statement about a figure, as a test on the figure's own rows."""
 
@@ -117,13 +127,7 @@ class FigureConfig(Settings):
 
     def admitted(self, column: str, names: Iterable[str]) -> tuple[str, ...]:
         """Those of ``names`` that the figure's own conditions leave of a column."""
-        wanted = self.select.get(column)
-        if wanted is None:
-            return tuple(names)
-        refused = isinstance(wanted, dict)
-        listed = wanted["not"] if refused else wanted
-        listed = set(listed) if isinstance(listed, list | tuple) else {listed}
-        return tuple(name for name in names if (name in listed) != refused)
+        return admitted(self.select.get(column), names)
 
     def compares(self, column: str) -> bool:
         """True if several values of a column have their place in the figure: along an axis, or as series."""

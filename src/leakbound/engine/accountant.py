@@ -30,7 +30,8 @@ class Account:
             the number of steps is not known.
         linear: Σ k·κ, valid for one record, and loose.
         joint: ½ ln det(I + Σ_i k_i Σ_D Σ_ξi⁻¹), by added precisions: valid, and never above ``linear``.
-        labels: Nats that labels tell on top, released without noise; None where they are not counted.
+        labels: Nats that labels reveal in addition, as they are or by randomized response; None where they are
+            not counted.
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
         dataset: Their sum, which bounds what is told of all records together.
@@ -186,7 +187,12 @@ class LeakageAccountant:
         return self
 
     def add_labels(self, classes: int | None = None, *, nats: float | int | None = None) -> LeakageAccountant:
-        """Count labels, which leave without noise: ln(classes) of each record, or their entropy; once, as it is one.
+        """Count labels once: ln(classes) of each record if they are released as they are, or another amount.
+
+        Args:
+            classes: Number of labels.
+            nats: Their entropy, or what randomized responses to a label reveal together, e.g.
+                ``response.capacity`` if it is drawn once and ``response.information(epochs)`` if in each epoch.
 
         Raises:
             GuaranteeError: Unless one of the two is given, in range.

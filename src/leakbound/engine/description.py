@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy as np
 
 from leakbound.accounting.naming import naming_bound
 from leakbound.channels.observed import OwnCapacity
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.engine.label_count import LabelCount
 from leakbound.engine.records import Layout
 from leakbound.engine.targets import Calibration, Target
 
@@ -29,7 +31,7 @@ class Guarantee:
         noise: ``fresh`` or ``frozen``.
         secure: Whether no seed repeats the noise.
         layout: Form of an input.
-        classes: Number of labels; None if they are not counted.
+        labels: Labels, as they are counted and released.
         own_capacity: Capacity by the moments of the private records; None before some were read.
         calibrated_to_own: Whether the channel may be a statistic of the records that it protects.
         ledger: File that counts for all runs; None without one.
@@ -41,7 +43,7 @@ class Guarantee:
     noise: str
     secure: bool
     layout: Layout
-    classes: int | None
+    labels: LabelCount
     own_capacity: OwnCapacity | None
     calibrated_to_own: bool
     ledger: Path | None
@@ -52,9 +54,15 @@ class Guarantee:
         return "\n".join([*_guaranteed(self), "", "Assumed, and not checked in full:", *assumed])
 
 
-def law(calibration: Calibration, layout: Layout, noise: str, seed: int | None) -> dict[str, Any]:
+def law(
+    calibration: Calibration,
+    layout: Layout,
+    noise: str,
+    seed: int | None,
+    response: RandomizedResponse | None = None,
+) -> dict[str, Any]:
     """Facts that a state and an engine must share."""
-    return {
+    facts = {
         "version": _VERSION,
         "shape": calibration.channel.shape,
         "nats": float(calibration.information(1)),
@@ -63,6 +71,7 @@ def law(calibration: Calibration, layout: Layout, noise: str, seed: int | None) 
         "seed": seed,
         "inputs": list(layout.shape),
     }
+    return facts if response is None else facts | {"labels": asdict(response)}
 
 
 def _guaranteed(facts: Guarantee) -> Iterator[str]:
@@ -122,11 +131,22 @@ def _assumptions(facts: Guarantee) -> Iterator[str]:
         )
     else:
         yield f"{facts.ledger} counts all uses of these records; nobody removes it or brings back an older one"
-    if facts.classes is None:
-        yield "labels are not counted: give classes, and ln(classes) nats are added for a label"
-    else:
-        yield f"labels are released as they are: {math.log(facts.classes):.4g} nats on top for a label"
+    yield _label_assumption(facts.labels)
     if facts.uncounted:
         yield f"released without noise and not counted, as allowed: {', '.join(map(repr, facts.uncounted))}"
     if not facts.secure:
         yield "NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave seed out to protect real records"
+
+
+def _label_assumption(labels: LabelCount) -> str:
+    """Condition on which labels reveal no more than is counted."""
+    if labels.classes is None:
+        return "labels are not counted: give classes, and ln(classes) nats are added for a label"
+    if (response := labels.response) is None:
+        return f"labels are released as they are: {math.log(labels.classes):.4g} nats on top for a label"
+    return (
+        f"a label passes randomized response, which keeps it with a probability of {response.keep:.4g} "
+        f"(ε = {response.epsilon:.4g}): {response.capacity:.4g} nats on top for a label. It is drawn once for each "
+        "record under the key of a ledger or state; another key or response draws again and adds its nats. The order "
+        "of batches does not depend on labels"
+    )

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from leakbound.channels.observed import OwnCapacity
+from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
@@ -105,6 +106,7 @@ class ChannelEngine(Saved):
         noise: str = "fresh",
         seed: int | None = None,
         classes: int | None = None,
+        labels: RandomizedResponse | None = None,
         value_range: tuple[float | int, float | int] | None = None,
         accept_capacity: float | int | None = None,
         ledger: str | Path | None = None,
@@ -124,6 +126,7 @@ class ChannelEngine(Saved):
             noise: ``fresh`` at each use; or ``frozen``, the same noisy copy of a record each time.
             seed: Seed for reproducible noise, which gives no protection. Default: secure noise.
             classes: Number of labels, which are released without noise; without it they are not counted.
+            labels: Randomized response that labels pass, once for each record, instead of ``classes``.
             value_range: Least and largest value that an input may have; by default half the width of the data
                 more than they show on both sides.
             accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
@@ -142,7 +145,7 @@ class ChannelEngine(Saved):
         """
         asked, folder = as_target(target), cache_folder(cache, calibrate_to_own)
         check_noise(noise)
-        looks, labels = asked.looks(noise == "frozen"), LabelCount(classes)
+        looks, counted = asked.looks(noise == "frozen"), LabelCount(classes, labels)
         form = shape_named(shape)
         held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
         if held is not None and len(held):
@@ -161,7 +164,7 @@ class ChannelEngine(Saved):
         calibration = calibrated(asked, inputs.numpy(), form, weights, looks, **keeping)
         public = None if calibrate_to_own else identity.contents(inputs)
         given: dict[str, Any] = {
-            "labels": labels,
+            "labels": counted,
             "key": key,
             "accept_capacity": accept_capacity,
             "public": public,
@@ -232,8 +235,8 @@ class ChannelEngine(Saved):
         records: Int[np.ndarray, " batch"],
         inputs: Tensor,
         rests: Sequence[Any],
-    ) -> Tensor:
-        """Noisy inputs of one batch; loaders call it. Everything is checked before anything is drawn or counted.
+    ) -> tuple[Tensor, list[Any]]:
+        """Noisy inputs and rests of a batch; loaders call it. All is checked before anything is drawn or counted.
 
         Where torch.distributed runs, all ranks call it together, and all refuse if one does.
 
@@ -246,13 +249,13 @@ class ChannelEngine(Saved):
             rests: The records without their inputs.
 
         Returns:
-            (batch, ...), float32.
+            (batch, ...), float32, and the rests with their labels as they are released.
 
         Raises:
             BudgetError: If a record has no uses left.
             GuaranteeError: If an input has another form than calibrated for, or other values than before; if
-                those so far reveal over 25 % more than promised by their moments; or in a process forked from
-                the engine's.
+                equal records have different labels, and these pass a response; if the inputs so far reveal
+                over 25 % more than promised by their moments; or in a process forked from the engine's.
         """
 
         def contents() -> list[bytes]:
@@ -264,6 +267,7 @@ class ChannelEngine(Saved):
                     "the loader was protected before take_up, for another client: protect it again"
                 )
             found = self._checked(inputs)
+            self._labels.check_same(found, rests, uncounted)
             self._own.show(inputs.reshape(len(inputs), -1).double().numpy(), found)
             return found
 
@@ -271,8 +275,10 @@ class ChannelEngine(Saved):
             counted = self._counter.count(ledgers, which, records, contents)
             clean = inputs.reshape(len(inputs), 1, 1, self.calibration.channel.dimension).double()
             released = self._batch_noise.apply(clean, counted, self._counter.book)
+            digests = [self._counter.book.digests[row] for row in counted.rows[counted.own]]
+            answered = self._labels.responses(rests, digests, self._counter.identity, uncounted)
             self.steps += 1
-        return released.reshape(inputs.shape)
+        return released.reshape(inputs.shape), answered
 
     def end_epoch(self) -> None:
         """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
@@ -396,7 +402,7 @@ class ChannelEngine(Saved):
                 noise=self.noise,
                 secure=self.secure,
                 layout=self.layout,
-                classes=self.classes,
+                labels=self._labels,
                 own_capacity=self.own_capacity,
                 calibrated_to_own=self.calibrate_to_own,
                 ledger=self.ledger,
@@ -435,7 +441,7 @@ class ChannelEngine(Saved):
 
     def _law(self) -> dict[str, Any]:
         """Facts that a state and this engine must share."""
-        return law(self.calibration, self.layout, self.noise, self._seed)
+        return law(self.calibration, self.layout, self.noise, self._seed, self._labels.response)
 
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Go on from a state; ``adds`` as in :meth:`Counter.load`."""

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from leakbound.engine.refusals import GuaranteeError
@@ -72,6 +74,12 @@ class Identity:
         return [
             blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).contiguous().numpy()
         ]  # -0 is 0
+
+    def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
+        """Two uniform numbers in [0, 1) for each text, multiples of 2⁻⁵³, which nobody without the key repeats."""
+        drawn = (blake2b(text, digest_size=WORD, key=self.key, person=b"uniform").digest() for text in texts)
+        words = np.frombuffer(b"".join(drawn), np.uint64).reshape(-1, 2)
+        return (words.T >> 11) * 2.0**-53
 
     def sealed(self) -> str:
         """The key for a state: whoever lacks the owner's key learns nothing from it."""

@@ -1,14 +1,17 @@
-"""Labels of records, which are released as they are and counted; whatever else a record holds is refused."""
+"""Labels of records, counted and released as they are or by randomized response; what else records hold is refused."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.engine.identity import Identity
 from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
 
@@ -18,19 +21,31 @@ class LabelCount:
 
     Args:
         classes: Number of labels; None if they are not counted.
+        response: Randomized response that labels pass, once for each record; None if they are released as
+            they are.
 
     Attributes:
-        classes: As given.
+        classes: As given, or those of the response.
+        response: As given.
         uncounted: Places of records that are released too, whatever they hold, as their owner allowed.
+
+    Raises:
+        GuaranteeError: If there is no class, or the response is for another number of them.
     """
 
-    def __init__(self, classes: int | None) -> None:
+    def __init__(self, classes: int | None, response: RandomizedResponse | None = None) -> None:
         if classes is not None and classes < 1:
             raise GuaranteeError(
                 f"classes = {classes}: give the number of labels, at least 1, or leave it out"
             )
-        self.classes, self.uncounted = classes, set[str | int]()
+        if response is not None and classes not in (None, response.classes):
+            raise GuaranteeError(
+                f"classes = {classes}, and labels is a response over {response.classes} classes: leave classes out"
+            )
+        self.classes, self.uncounted = response.classes if response else classes, set[str | int]()
+        self.response = response
         self._most = 1
+        self._labels: dict[bytes, list[int]] = {}
 
     def check(self, rests: Sequence[Any], uncounted: Collection[str | int]) -> None:
         """Refuse records with more in them than input and labels.
@@ -45,10 +60,63 @@ class LabelCount:
         self._most = max([self._most, *(count_labels(rest, self.classes, uncounted) for rest in rests)])
         self.uncounted.update(uncounted)
 
+    def check_same(
+        self, contents: Sequence[bytes], rests: Sequence[Any], uncounted: Collection[str | int]
+    ) -> None:
+        """Refuse equal records with different labels, of which one response would reveal more than counted.
+
+        Args:
+            contents: What recognises each record.
+            rests: The records without their inputs.
+            uncounted: Places that hold no labels.
+
+        Raises:
+            GuaranteeError: If there are some, in this batch or since the engine was made.
+        """
+        for content, rest in zip(contents, rests, strict=True) if self.response else ():
+            labels = _labels_of(rest, uncounted)
+            if self._labels.setdefault(content, labels) != labels:
+                raise GuaranteeError(
+                    f"a record has the labels {labels} here and {self._labels[content]} elsewhere, and a response "
+                    "covers one label of a record: keep one of these records, or leave labels=RandomizedResponse out"
+                )
+
+    def responses(
+        self,
+        rests: Sequence[Any],
+        digests: Sequence[bytes],
+        identity: Identity,
+        uncounted: Collection[str | int],
+    ) -> list[Any]:
+        """Records with the response in place of each label, which is the same at every use and wherever the key is.
+
+        Draws are a function of the key, the record, the label, its number in the record and the response, so that
+        those of different responses are independent and their nats add up.
+
+        Args:
+            rests: Checked records without their inputs.
+            digests: Of the records.
+            identity: Key.
+            uncounted: Places that stay as they are.
+        """
+        if self.response is None:
+            return list(rests)
+        labels = [_labels_of(rest, uncounted) for rest in rests]
+        name = f"{self.response.classes} {self.response.keep:.17g}"
+        texts = [
+            digest + f"{name} {number} {label}".encode()
+            for digest, held in zip(digests, labels, strict=True)
+            for number, label in enumerate(held)
+        ]
+        clean = np.array([label for held in labels for label in held], dtype=np.int64)
+        drawn = iter(self.response.randomize(clean, identity.uniforms(texts)).tolist())
+        return [_relabelled(rest, uncounted, lambda _: next(drawn)) for rest in rests]
+
     @property
     def nats(self) -> float | None:
-        """Entropy of all labels of a record, at most; None if they are not counted."""
-        return None if self.classes is None else self._most * math.log(self.classes)
+        """Most that all labels of a record reveal; None if they are not counted."""
+        each = math.log(self.classes or 1) if self.response is None else self.response.capacity
+        return None if self.classes is None else self._most * each
 
 
 def count_labels(rest: Any, classes: int | None, uncounted: Collection[str | int] = ()) -> int:
@@ -63,11 +131,57 @@ def count_labels(rest: Any, classes: int | None, uncounted: Collection[str | int
     Raises:
         GuaranteeError: If something else than single whole numbers is in it.
     """
-    fields = getattr(rest, "_fields", ())
-    allowed = {fields.index(place) if place in fields else place for place in uncounted}
+    allowed = _allowed(rest, uncounted)
     return sum(
         _labels(part, place, "", classes) for place, part in _parts(rest) or () if place not in allowed
     )
+
+
+def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
+    """Keys or numbers of the places of a record that hold no labels."""
+    fields = getattr(rest, "_fields", ())
+    return {fields.index(place) if place in fields else place for place in uncounted}
+
+
+def _labels_of(rest: Any, uncounted: Collection[str | int]) -> list[int]:
+    """All labels of a checked record, in order."""
+    labels: list[int] = []
+
+    def noted(label: int) -> int:
+        labels.append(label)
+        return label
+
+    _relabelled(rest, uncounted, noted)
+    return labels
+
+
+def _relabelled(rest: Any, uncounted: Collection[str | int], respond: Callable[[int], int]) -> Any:
+    """A checked record with the response to each of its labels in place of it, as the same type of number."""
+    if (parts := _parts(rest)) is None:
+        return rest
+    allowed = _allowed(rest, uncounted)
+    return _rebuilt(
+        rest, [part if place in allowed else _response_to(part, respond) for place, part in parts]
+    )
+
+
+def _response_to(part: Any, respond: Callable[[int], int]) -> Any:
+    """A part of a record with responses in place of labels."""
+    if part is None:
+        return None
+    if (parts := _parts(part)) is not None:
+        return _rebuilt(part, [_response_to(inner, respond) for _, inner in parts])
+    label = respond(int(np.asarray(part).item()))
+    if isinstance(part, Tensor):
+        return torch.full_like(part, label)
+    return type(part)(label) if isinstance(part, int) else np.full_like(part, label)[()]
+
+
+def _rebuilt(whole: Any, parts: list[Any]) -> Any:
+    """A mapping, tuple or list like this one of other parts. Mappings become dictionaries."""
+    if isinstance(whole, Mapping):
+        return dict(zip(whole, parts, strict=True))
+    return type(whole)(*parts) if hasattr(whole, "_fields") else type(whole)(parts)
 
 
 def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:

@@ -27,15 +27,18 @@ _KEPT = (
     *("persistent_workers", "in_order"),
 )
 After = Callable[[Tensor], Any] | None
-Release = Callable[[Int[np.ndarray, " batch"], Int[np.ndarray, " batch"], Tensor, list[Any]], Tensor]
+Release = Callable[
+    [Int[np.ndarray, " batch"], Int[np.ndarray, " batch"], Tensor, list[Any]], tuple[Tensor, list[Any]]
+]
 
 
 class Gate:
     """The one way of records from a dataset through a channel.
 
     Args:
-        release: Counts the uses of a batch and returns its noisy inputs, or refuses it. It takes the
-            collection of each record, its index inside it, the clean inputs, and the records without these.
+        release: Counts the uses of a batch and returns its noisy inputs and what else is released of the
+            records, or refuses it. It takes the collection of each record, its index inside it, the clean
+            inputs, and the records without these.
         layout: Form that the channel was calibrated for.
         places: Origins of the dataset's records.
         key: Place of the input in a record.
@@ -58,7 +61,7 @@ class Gate:
                 self._layout.check(one[None])
             inputs = torch.stack(inputs)
         at = np.asarray(positions, dtype=np.int64)
-        noisy = self._release(self._places.which[at], self._places.records[at], inputs, rests)
+        noisy, rests = self._release(self._places.which[at], self._places.records[at], inputs, rests)
         after = self._after or (lambda one: one)
         return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
 

@@ -11,7 +11,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import numpy as np
 from leakbound import storage
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments
+from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
@@ -92,6 +93,7 @@ class Saved:
             "noise": self.noise,
             "seed": self._seed,
             "classes": self._labels.classes,
+            "labels": None if self._labels.response is None else asdict(self._labels.response),
             "key": self._key,
             "layout": {name: getattr(self.layout, name) for name in ("shape", "integers", "low", "high")},
             "double": identity.double,
@@ -139,7 +141,8 @@ class Saved:
             identity = Identity.made(facts["double"], seed)
             uses = target.looks(facts["noise"] == "frozen")
             kept = {name: facts[name] for name in ("noise", "seed", "key")}
-            labels = LabelCount(facts["classes"])
+            response = facts.get("labels")  # files of earlier versions lack it
+            labels = LabelCount(facts["classes"], response and RandomizedResponse(**response))
             counted_in = facts["ledger"]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise GuaranteeError(
