@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from gaussians import by_record, gaussian, private
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
-from leakbound import ChannelEngine, GuaranteeError, Leakage
+from leakbound import ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
 
 RANKS = 2
 DATA = private()
@@ -121,6 +121,24 @@ def test_ranks_share_frozen_copies_and_one_ledger(noise, tmp_path):
     else:
         assert "BudgetError" in told[1]
         assert "rank 0" in others[1]
+
+
+def test_a_record_has_one_response_of_its_label_on_whichever_rank(tmp_path):
+    inputs = torch.from_numpy(gaussian(12, 1))
+    data = TensorDataset(inputs, torch.arange(12) % 4, torch.arange(12))
+
+    def work(rank):
+        engine = engine_of(labels=RandomizedResponse(4, keep=0.4))
+        loader, seen = engine.protect(sharded(data), uncounted=[2]), []
+        for epoch in range(3):
+            loader.sampler.set_epoch(epoch)
+            seen += [pair for _, labels, rows in loader for pair in zip(rows.tolist(), labels.tolist(), strict=True)]
+        return seen
+
+    first, second = on_ranks(work, tmp_path)
+    assert {row for row, _ in first} & {row for row, _ in second}  # the shuffled sampler moves records
+    assert len(first + second) == 36
+    assert len(set(first + second)) == 12
 
 
 def test_a_rank_that_takes_no_batch_is_no_endless_wait(tmp_path):
