@@ -325,12 +325,9 @@ def calibrated_to(public: Collection | None) -> str:
 
 def deviations(channel: GaussianChannel) -> dict[str, float]:
     """Standard deviations of the noise of single values: root mean square, least and largest."""
-    variances = channel.variances
-    if channel.basis is not None:
-        variances = np.square(channel.basis) @ variances
-    found = np.sqrt(variances)
+    found = np.sqrt(channel.pixel_variances())
     return {
-        "root_mean_square": float(np.sqrt(variances.mean())),
+        "root_mean_square": float(np.sqrt(np.square(found).mean())),
         "least": float(found.min()),
         "largest": float(found.max()),
     }
