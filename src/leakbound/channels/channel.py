@@ -227,7 +227,9 @@ def _scaled(
     _check_dimension(channel, moments)
     basis, noise = channel.basis, channel.variances
     if isinstance(basis, Directions):
-        raise ValueError("the axes of this channel are never formed: pass the spectrum that it was calibrated from")
+        raise ValueError(
+            "the axes of this channel are never formed: pass the spectrum that it was calibrated from"
+        )
     signal = moments.covariance if basis is None else basis.T @ moments.covariance @ basis
     if channel.gain is not None:
         signal = channel.gain[:, None] * signal * channel.gain

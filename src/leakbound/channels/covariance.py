@@ -26,7 +26,8 @@ DENSE = 20_000
 """Values of a record at most whose covariance is formed: it takes 3.2 GB in float64."""
 FEW = 5_000
 """Records at most whose Gram matrix stands for the covariance of larger ones."""
-_LARGE = 4_096  # values from which a Gram matrix is taken if it is smaller
+LARGE = 4_096
+"""Values of a record at most whose covariance is formed however few records there are."""
 _AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
 _CHUNK = 2000  # records held as float64 at once
 _FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
@@ -142,7 +143,7 @@ class LowRankMoments(Moments):
             object.__setattr__(self, name, value)
 
     @cached_property
-    def covariance(self) -> Float[np.ndarray, "d d"]:  # type: ignore[override]
+    def covariance(self) -> Float[np.ndarray, "d d"]:
         """The covariance in full, for records that are not too large.
 
         Raises:
@@ -273,7 +274,7 @@ def population_moments(
         )
     flat = records.reshape(len(records), -1)
     width = flat.shape[1]
-    if _LARGE < width and len(flat) < width and len(flat) <= FEW:
+    if width > LARGE and len(flat) < width and len(flat) <= FEW:
         return _low_rank_moments(flat, progress)
     if width > DENSE:
         raise ValueError(
@@ -317,7 +318,7 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, flo
 
 
 def _ledoit_wolf(gram: Float[np.ndarray, "n n"], width: int) -> float:
-    """Weight of Ledoit and Wolf from the Gram matrix of n centred records: their sums over pairs of values are its own."""
+    """Weight of Ledoit and Wolf from the Gram matrix of n centred records, whose squares have the same sums."""
     count = len(gram)
     mean = float(np.trace(gram)) / count / width
     spread = float((gram**2).sum()) / count**2

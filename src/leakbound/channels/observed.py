@@ -193,7 +193,9 @@ def _by_gram(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen
         return None if np.any(variances[~noisy]) else (gram, np.diag(gram), variances * precision)
     along = channel.basis.coordinates(records) - channel.basis.coordinates(mean[None])
     rank, rest, gram = along.shape[1], precision[-1], gram_matrix(records, mean)
-    variances = np.full(len(mean), max(np.trace(gram) - (along**2).sum(), 0.0) / len(records) / (len(mean) - rank))
+    variances = np.full(
+        len(mean), max(np.trace(gram) - (along**2).sum(), 0.0) / len(records) / (len(mean) - rank)
+    )
     variances[:rank] = (along**2).mean(axis=0)
     gram = rest * gram + (along * (precision[:rank] - rest)) @ along.T
     return gram, np.diag(gram), variances * precision

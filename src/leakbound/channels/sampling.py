@@ -44,7 +44,8 @@ class ChannelSampler:
     """Adds the noise of one channel to images.
 
     Along the pixels a draw costs one multiplication per value; along principal directions one product with a
-    (r, d) factor for the r directions with noise, or with the records that :class:`Directions` are sums of. If all d have noise, any R with RᵀR = Σ_ξ gives the same
+    (r, d) factor for the r directions with noise, or two with the records that make up
+    :class:`~leakbound.channels.directions.Directions`. If all d have noise, any R with RᵀR = Σ_ξ gives the same
     law: with ``many_draws`` it is the upper triangular one, in which a product has half of the operations.
 
     Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or
@@ -175,7 +176,7 @@ class ChannelSampler:
                 f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}"
             )
         channel = self.channel
-        if isinstance(channel.basis, Directions) and channel.gain is not None:
+        if isinstance(channel.basis, Directions) and channel.gain is not None and channel.mean is not None:
             flat = images.reshape(-1, channel.dimension).to(self._dtype)
             centre = self._upload(channel.mean)
             return (centre + self._along(flat - centre, channel.gain)).reshape(images.shape)
@@ -233,7 +234,9 @@ class ChannelSampler:
         """
         return torch.cat([self.apply(some, source) for some in images.split(chunk)])
 
-    def _along(self, rows: Float[Tensor, "*lead d"], values: Float[np.ndarray, " d"]) -> Float[Tensor, "*lead d"]:
+    def _along(
+        self, rows: Float[Tensor, "*lead d"], values: Float[np.ndarray, " d"]
+    ) -> Float[Tensor, "*lead d"]:
         """Rows multiplied by a value along each of the channel's axes, which are never formed."""
         flat = rows.reshape(-1, rows.shape[-1]).double().cpu().numpy()
         product = self.channel.basis.scaled(flat, values)

@@ -72,7 +72,11 @@ class OwnMoments:
 
     def chosen(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
         """As many of some records, by chance, as are compared."""
-        return rows if len(rows) <= self._size else rows[self._random.choice(len(rows), self._size, replace=False)]
+        return (
+            rows
+            if len(rows) <= self._size
+            else rows[self._random.choice(len(rows), self._size, replace=False)]
+        )
 
     def show(self, rows: Num[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
         """Take up records whose names were not shown before, and compare when their number has quadrupled.
@@ -132,6 +136,4 @@ class OwnMoments:
     def _found(self, rows: Num[np.ndarray, "n d"]) -> OwnCapacity:
         """Capacity by the moments of some records."""
         own = self._calibration
-        return own_capacity(
-            rows, own.channel, own.ratios, self._uses, calibrated=own.moments.count
-        )
+        return own_capacity(rows, own.channel, own.ratios, self._uses, calibrated=own.moments.count)

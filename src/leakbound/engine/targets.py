@@ -50,8 +50,8 @@ class Calibration:
         """Variance ratios of signal and noise of one use, along axes that decouple both."""
         return signal_to_noise(self.channel, self.spectrum)
 
-    def check_directions(self, records: Float[np.ndarray, "n d"]) -> None:
-        """Refuse records (float64) that vary where the data do not, by more than the noise hides there.
+    def check_directions(self, records: Num[np.ndarray, "n d"]) -> None:
+        """Refuse records that vary where the data do not, by more than the noise hides there.
 
         Raises:
             GuaranteeError: If one does (:func:`leakbound.channels.observed.unspanned`).

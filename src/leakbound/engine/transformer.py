@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from leakbound.channels.directions import Directions
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.noise import CentredSampler, RecordNoise
 from leakbound.engine.own_moments import OwnMoments
@@ -189,7 +190,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 def _name_of(seed: int, channel: Any) -> bytes:
     """Name of a seed and a channel: noise of one draw on two scales would be solved for the record."""
-    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, channel.basis)
+    axes = channel.basis.weights if isinstance(channel.basis, Directions) else channel.basis
+    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, axes)
     digest = blake2b(digest_size=16)
     for part in parts:
         digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())
