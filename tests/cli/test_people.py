@@ -231,7 +231,7 @@ BAD = [
     ),
     (
         ("protect", "full/text.txt", "--out", "out", "--kappa", "1", "--calibrate-to-own"),
-        "give a folder with a subfolder of images",
+        "give a folder of images, or with a subfolder of images",
     ),
     (("protect", "full", "--out", "out", "--kappa", "1", "--calibrate-to-own"), "full: has no subfolders"),
     (
