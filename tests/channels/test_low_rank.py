@@ -138,7 +138,7 @@ def test_equal_records_have_no_variance(monkeypatch):
 def test_a_full_covariance_of_large_records_is_refused_in_words(monkeypatch):
     wide = np.random.default_rng(0).integers(0, 256, (3, 20_001), dtype=np.uint8)
     moments = population_moments(wide)
-    with pytest.raises(ValueError, match="records of 20001 values: .* takes 3 GB; allowed are 20000 values"):
+    with pytest.raises(ValueError, match=r"records of 20001 values: .* takes 3 GB; allowed are 20000 values"):
         shapes.Personalized.decompose(moments, weights=np.ones(20_001))
     monkeypatch.setattr(covariance, "FEW", 2)
     with pytest.raises(ValueError, match="of more than 20000 values allowed are 2 records"):

@@ -68,7 +68,7 @@ def test_a_flat_folder_of_mixed_photos_becomes_noisy_pictures_of_one_form(place)
 
 
 def test_noise_that_is_released_has_the_capacity_that_is_stated(place):
-    """57,600 values give its variance to .6 %; the capacity is counted again from eigenvalues of pictures read apart."""
+    """57,600 values give its variance to .6 %; the capacity is counted again from pictures that are read apart."""
     kappa = 200.0
     found = stated("mine", "--public", "others", *FORM, "--kappa", kappa, "--values", "npy", "--accept-capacity", 1e6)
     form = {"form": _form()}

@@ -89,7 +89,7 @@ def test_pictures_for_printing_are_converted():
 
 def test_large_photos_are_taken_if_they_are_made_smaller_at_once():
     large = encoded(Image.new("L", (2500, 2000), 9), "JPEG")
-    with pytest.raises(DatasetError, match="a.jpg: the image has 2500×2000 pixels, allowed are 4194304"):
+    with pytest.raises(DatasetError, match=r"a.jpg: the image has 2500×2000 pixels, allowed are 4194304"):
         AS_STORED.decode(large, "a.jpg")
     assert np.array_equal(PictureForm(side=2).decode(large, "a.jpg"), np.full((2, 2, 1), 9))
 
