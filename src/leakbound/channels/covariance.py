@@ -142,6 +142,11 @@ class LowRankMoments(Moments):
         for name, value in {**facts, "directions": directions, "_eigenvalues": everywhere}.items():
             object.__setattr__(self, name, value)
 
+    def __repr__(self) -> str:
+        return (
+            f"LowRankMoments({self.count} records of {self.dimension} values, shrinkage={self.shrinkage:.3g})"
+        )
+
     @cached_property
     def covariance(self) -> Float[np.ndarray, "d d"]:
         """The covariance in full, for records that are not too large.
@@ -167,7 +172,12 @@ class LowRankMoments(Moments):
 
     def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
         """Variances along the principal directions, descending, and these as :class:`Directions`."""
-        return self._eigenvalues, self.directions
+        return self._eigenvalues, self._kept
+
+    @cached_property
+    def _kept(self) -> Directions:
+        """Directions over a copy of the records: if their owner changed these, the noise would be another one."""
+        return replace(self.directions, records=self.directions.records.copy())
 
 
 def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -252,7 +262,7 @@ def population_moments(
     capacity on fresh records of the law.
 
     Up to 5,000 records of more than 4,096 values each, and more values than records, give the same by their Gram matrix
-    (:class:`LowRankMoments`), which refers to the records: they must not change.
+    (:class:`LowRankMoments`), which holds the records.
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates, d at most 786,432.

@@ -41,7 +41,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         auxiliary: (n, n_features), public or auxiliary records of the same law to calibrate to. Without them
             ``fit`` takes the records that it is given, and the channel is then a statistic of these, which
             nobody should publish, neither noise nor attributes; a pickle of it holds their exact mean and
-            covariance.
+            covariance, and of fewer than features, with more than 4,096 of these, the records themselves.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the
             seed and of the record: equal records get equal noise, which makes experiments reproducible and
             gives no protection.

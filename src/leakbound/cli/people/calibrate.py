@@ -149,7 +149,9 @@ def _calibrated(
     from leakbound.engine.progress import Progress
     from leakbound.registry import SHAPES
 
-    moments = population_moments(law.values, Progress(len(law), law.values[0].size))
+    progress = Progress(len(law), law.values[0].size)
+    moments = population_moments(law.values, progress)
+    progress("covariance done", 1.0)
     target = own_records.in_units(target, law)
     calibrations = []
     with counted("calibrating", len(shapes)) as each:

@@ -79,7 +79,9 @@ def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
     from leakbound.registry import SHAPES
 
     own, _ = own_records.read_both(path, None, label)
-    moments = population_moments(own.values, Progress(len(own), own.values[0].size))
+    progress = Progress(len(own), own.values[0].size)
+    moments = population_moments(own.values, progress)
+    progress("covariance done", 1.0)
     shape = SHAPES.get("natural")
     try:
         solved = Leakage(nats, 1).solve(shape, shape.decompose(moments), moments, 1)
