@@ -165,6 +165,9 @@ class Target(ABC):
             ValueError: If float64 cannot hold the noise that it needs.
         """
 
+        if looks == 1 and isinstance(self, Leakage | Naming):
+            return Capacity(self.nats).solve(shape, spectrum, moments, looks)
+
         def calibrated(log_capacity: float) -> Calibration:
             return Calibration(shape.calibrate(spectrum, math.exp(log_capacity)), spectrum, moments)
 
