@@ -164,7 +164,6 @@ class Target(ABC):
         Raises:
             ValueError: If float64 cannot hold the noise that it needs.
         """
-
         if looks == 1 and isinstance(self, Leakage | Naming):
             return Capacity(self.nats).solve(shape, spectrum, moments, looks)
 
