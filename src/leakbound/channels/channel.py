@@ -98,7 +98,7 @@ class GaussianChannel:
         gain: (d,), factor along each axis in [0, 1], or None for 1 everywhere.
         mean: (d,), m, pixel units; present with a gain.
         basis: (d, d), axes as orthonormal columns, or :class:`~leakbound.channels.directions.Directions`, with equal
-            values along all axes beyond their columns; None if the axes are the pixels.
+            values along all axes beyond their columns. None if the axes are the pixels.
 
     Raises:
         ValueError: If a variance is negative or NaN, or a gain comes without a mean.

@@ -53,11 +53,11 @@ class Directions:
         """Diagonal, along the pixels, of the matrix with a value along each axis."""
         rest = float(values[-1])
         mixed = (self.weights * (values[: self.weights.shape[1]] - rest)) @ self.weights.T
-        found = np.full(len(self.mean), rest)
+        diagonal = np.full(len(self.mean), rest)
         for part in blocks(len(self.records), len(self.mean)):
             centred = self._centred(part)
-            found[part] += np.einsum("kj,kj->j", centred, mixed @ centred)
-        return found
+            diagonal[part] += np.einsum("kj,kj->j", centred, mixed @ centred)
+        return diagonal
 
     def _centred(self, part: slice) -> Float[np.ndarray, "n part"]:
         """Some values of all records, without their mean."""

@@ -24,7 +24,7 @@ Decoder = Callable[[bytes | None, str], np.ndarray]
 
 @dataclass(frozen=True)
 class PictureForm:
-    """Form that pictures are brought to when they are read; they are turned upright as their EXIF tag says.
+    """Form that pictures are brought to when they are read, turned upright as their EXIF tag says.
 
     Attributes:
         side: Pixels of a side: the largest centred square is cut out and resized to it. None keeps the size.
@@ -48,7 +48,7 @@ class PictureForm:
             place: File, or file and row, for messages.
 
         Raises:
-            DatasetError: As :func:`decode`; without ``color``, if the picture is neither 8-bit grey nor RGB.
+            DatasetError: As :func:`decode`, and without ``color`` if the picture is neither 8-bit grey nor RGB.
         """
         return decode(encoded, place, self)
 
@@ -75,7 +75,7 @@ def decode(
     Args:
         encoded: Bytes of the file.
         place: File, or file and row, for messages.
-        form: Form to bring it to; None takes it as it is stored.
+        form: Form to bring it to. None takes it as it is stored.
 
     Raises:
         DatasetError: If the bytes are missing or no image, or the image is too large or neither grey nor RGB.

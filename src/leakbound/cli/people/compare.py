@@ -127,7 +127,7 @@ def _preset(name: str | None, records: str) -> str:
 def _configured(
     records: str,
     preset: str,
-    own: tuple[OwnImages, Path | None],
+    copied: tuple[OwnImages, Path | None],
     members: int | None,
     minutes: float,
     jobs: int,
@@ -141,7 +141,7 @@ def _configured(
     """
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
-    images, folder = own
+    images, folder = copied
     if images.count < LEAST_RECORDS:
         raise typer.BadParameter(
             f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"

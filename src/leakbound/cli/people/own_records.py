@@ -202,7 +202,7 @@ def read_both(
         path: The records.
         public: The public ones, if there are any.
         label: Column of the labels, of Parquet.
-        form: Form that pictures are brought to; by default their own.
+        form: Form that pictures are brought to, by default their own.
         labelled: Whether a folder needs a subfolder for each class.
 
     Raises:
@@ -212,17 +212,17 @@ def read_both(
     from leakbound.datasets.collection import read_collection
     from leakbound.datasets.pixels import AS_STORED
 
-    given: dict[str, Any] = {"label": label, "form": form or AS_STORED, "labelled": labelled}
+    reading: dict[str, Any] = {"label": label, "form": form or AS_STORED, "labelled": labelled}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
-        own = read_collection(path, **given, each=each, fits=partial(_check_size, path, 1))
+        own = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
     _check_law(own)
     if public is None:
         _check_size(path, len(own), own.values.shape[1:])
         return own, None
     with counted(f"reading {public}", None) as each:
-        known = read_collection(public, **given, each=each, fits=partial(_check_size, public, 1))
+        known = read_collection(public, **reading, each=each, fits=partial(_check_size, public, 1))
     _check_size(public, len(known), known.values.shape[1:])
     if known.pictures != own.pictures or known.values.shape[1:] != own.values.shape[1:]:
         raise typer.BadParameter(
@@ -262,16 +262,16 @@ def check_reachable(target: Target, law: Collection) -> None:
             )
 
 
-def in_units(target: Target, law: Collection) -> Target:
+def in_units(target: Target, records: Collection) -> Target:
     """A target in the units of the values of some records, of which an error alone depends.
 
     Args:
         target: As people give it, for images with pixels from 0 to 1.
-        law: The records.
+        records: The records.
     """
     from leakbound.engine.targets import Reconstruction
 
-    return replace(target, mse=target.mse / law.unit**2) if isinstance(target, Reconstruction) else target
+    return replace(target, mse=target.mse / records.unit**2) if isinstance(target, Reconstruction) else target
 
 
 def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
