@@ -28,6 +28,7 @@ from leakbound.engine.progress import Stage, silent
 from leakbound.engine.refusals import GuaranteeError
 
 _STEPS = 200  # doublings or halvings of κ until the root lies between two
+_TIGHT = 2e-9  # relative, of a capacity that shapes meet from below
 _SAFE = 1e-12  # by which κ is lowered, and then twice that, …, until the target is met
 
 
@@ -164,8 +165,10 @@ class Target(ABC):
         Raises:
             ValueError: If float64 cannot hold the noise that it needs.
         """
-        if looks == 1 and isinstance(self, Leakage | Naming):
-            return Capacity(self.nats).solve(shape, spectrum, moments, looks)
+        if looks == 1 and isinstance(self, Leakage | Naming):  # most shapes solve it for themselves
+            made = Capacity(self.nats).solve(shape, spectrum, moments, looks)
+            if -_TIGHT * self.nats <= self.excess(made, looks) <= 0:
+                return made
 
         def calibrated(log_capacity: float) -> Calibration:
             return Calibration(shape.calibrate(spectrum, math.exp(log_capacity)), spectrum, moments)
