@@ -75,7 +75,7 @@ WRONG = {
     "equal public records": (lambda: engine_of(np.ones((5, 4), np.float32)), "give other data"),
     "public nan": (lambda: engine_of(np.full((5, 4), np.nan, np.float32)), "clean the calibration data"),
     "public outside of the range": (lambda: engine_of(value_range=(0.0, 1.0)), "widen it"),
-    "too many values": (lambda: engine_of(np.zeros((2, 30_000), np.float32)), "make it smaller"),
+    "too many values": (lambda: engine_of(np.zeros((2, 786_433), np.float32)), "make it smaller"),
     "public of two shapes": (lambda: engine_of([np.zeros(4), np.zeros(5)]), "bring all to one before the channel"),
     "text": (lambda: engine_of(["a", "b"]), "give `key`, the place of the input"),
     "stream": (lambda: engine_of().protect(DataLoader(Stream())), "use a map-style dataset"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +13,7 @@ from scipy import linalg
 from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.accounting.leakage import joint_information
 from leakbound.channels.covariance import Moments, stored_array
+from leakbound.channels.directions import Directions
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Spectrum:
         mean: (d,), mean record, in pixel units.
         data_eigenvalues: (d,), λ, variances of the data along ``basis`` or, without one, eigenvalues of the
             data covariance; descending. None where the shape does not need them.
-        basis: (d, d), orthonormal columns, principal directions of the data. None: noise lies along the
-            pixels.
+        basis: (d, d), orthonormal columns, principal directions of the data, or
+            :class:`~leakbound.channels.directions.Directions`. None: noise lies along the pixels.
         weights: (d,), β > 0, relative noise variance per pixel, of the personalized shapes.
         bound: Arrays of the published bound (Tan et al. 2024, Theorem 3), of ``personalized_printed`` only.
     """
@@ -36,7 +38,7 @@ class Spectrum:
     total_variance: float
     mean: Float[np.ndarray, " d"]
     data_eigenvalues: Float[np.ndarray, " d"] | None = None
-    basis: Float[np.ndarray, "d d"] | None = None
+    basis: Any = None
     weights: Float[np.ndarray, " d"] | None = None
     bound: Mapping[str, Float[np.ndarray, " d"]] = field(default_factory=dict)
 
@@ -95,7 +97,8 @@ class GaussianChannel:
         variances: (d,), noise variance along each axis, squared pixel units.
         gain: (d,), factor along each axis in [0, 1], or None for 1 everywhere.
         mean: (d,), m, pixel units; present with a gain.
-        basis: (d, d), axes as orthonormal columns, or None if the axes are the pixels.
+        basis: (d, d), axes as orthonormal columns, or :class:`~leakbound.channels.directions.Directions`, with equal
+            values along all axes beyond their columns. None if the axes are the pixels.
 
     Raises:
         ValueError: If a variance is negative or NaN, or a gain comes without a mean.
@@ -106,7 +109,7 @@ class GaussianChannel:
     variances: Float[np.ndarray, " d"]
     gain: Float[np.ndarray, " d"] | None = None
     mean: Float[np.ndarray, " d"] | None = None
-    basis: Float[np.ndarray, "d d"] | None = None
+    basis: Any = None
 
     def __post_init__(self) -> None:
         """Refuse noise that cannot be sampled."""
@@ -124,6 +127,12 @@ class GaussianChannel:
     def noise_power(self) -> float:
         """E‖ξ‖², total noise variance."""
         return float(self.variances.sum())
+
+    def pixel_variances(self) -> Float[np.ndarray, " d"]:
+        """Noise variance of each pixel."""
+        if isinstance(self.basis, Directions):
+            return self.basis.diagonal(self.variances)
+        return self.variances if self.basis is None else np.square(self.basis) @ self.variances
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Named arrays for storage, without the basis, which the spectrum's file holds."""
@@ -217,6 +226,10 @@ def _scaled(
     """Ratios on axes without noise, 0 or ∞, or with infinite noise, 0; and A Σ Aᵀ over the noise on all other axes."""
     _check_dimension(channel, moments)
     basis, noise = channel.basis, channel.variances
+    if isinstance(basis, Directions):
+        raise ValueError(
+            "the axes of this channel are never formed: pass the spectrum that it was calibrated from"
+        )
     signal = moments.covariance if basis is None else basis.T @ moments.covariance @ basis
     if channel.gain is not None:
         signal = channel.gain[:, None] * signal * channel.gain

@@ -1,9 +1,15 @@
-"""Mean and covariance of records in one pass and float64: exact for these, or shrunk for others of their law."""
+"""Mean and covariance of records in one pass and float64: exact for these, or shrunk for others of their law.
+
+The covariance of few large records is never formed: it has low rank plus a constant diagonal, and all that is asked of
+it follows from the Gram matrix of the records.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -11,12 +17,22 @@ from scipy import linalg
 from scipy.linalg.blas import dsyrk
 from scipy.optimize import brentq
 
-from leakbound.accounting.gaussian import check_covariance
+from leakbound.accounting.gaussian import check_covariance, clip_eigenvalues
+from leakbound.channels.directions import Directions, gram_matrix
 
+LARGEST = 786_432
+"""Values of a record at most, e.g. 512 × 512 × 3."""
+DENSE = 20_000
+"""Values of a record at most whose covariance is formed: it takes 3.2 GB in float64."""
+FEW = 5_000
+"""Records at most whose Gram matrix stands for the covariance of larger ones."""
+LARGE = 4_096
+"""Values of a record at most whose covariance is formed however few records there are."""
 _AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
 _CHUNK = 2000  # records held as float64 at once
 _FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
 _LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
+_ROUNDING = 1e-12  # eigenvalues of a Gram matrix below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,15 @@ class Moments:
         """Trace of the covariance, E‖D − E D‖²."""
         return float(np.trace(self.covariance))
 
+    def eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Variances along the principal directions, descending."""
+        return clip_eigenvalues(linalg.eigvalsh(self.covariance))[::-1].copy()
+
+    def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
+        """Variances along the principal directions, descending, and these, as columns or as :class:`Directions`."""
+        variances, basis = linalg.eigh(self.covariance, driver="evd")
+        return clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Named arrays for storage."""
         return {
@@ -86,6 +111,73 @@ class Moments:
             raise ValueError("count: must be one whole number of at least 1")
         shrinkage = float(stored_array(arrays, "shrinkage", (1,))[0])
         return cls(mean, covariance, int(arrays["count"][0]), shrinkage)
+
+
+class LowRankMoments(Moments):
+    """Moments whose covariance is V diag(v) Vᵀ + c (I − V Vᵀ), with r columns V and the variance c > 0 in all others.
+
+    Args:
+        directions: V.
+        variances: (r,), v, descending, each >= c.
+        rest: c, squared units of the records.
+        count: N, number of records.
+        shrinkage: As in :class:`Moments`.
+    """
+
+    directions: Directions
+    _eigenvalues: Float[np.ndarray, " d"]
+
+    def __init__(
+        self,
+        directions: Directions,
+        variances: Float[np.ndarray, " r"],
+        rest: float,
+        *,
+        count: int,
+        shrinkage: float,
+    ) -> None:
+        everywhere = np.full(len(directions.mean), rest)
+        everywhere[: len(variances)] = variances
+        facts = {"mean": directions.mean, "count": count, "shrinkage": shrinkage}
+        for name, value in {**facts, "directions": directions, "_eigenvalues": everywhere}.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return (
+            f"LowRankMoments({self.count} records of {self.dimension} values, shrinkage={self.shrinkage:.3g})"
+        )
+
+    @cached_property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """The covariance in full, for records that are not too large.
+
+        Raises:
+            ValueError: If they have more than 20,000 values.
+        """
+        if self.dimension > DENSE:
+            raise ValueError(
+                f"records of {self.dimension} values: this needs their whole covariance, which takes "
+                f"{8e-9 * self.dimension**2:.0f} GB; allowed are {DENSE} values, or a shape without weights"
+            )
+        return self.directions.scaled(np.eye(self.dimension), self._eigenvalues)
+
+    @property
+    def total_variance(self) -> float:
+        """Trace of the covariance."""
+        return float(self._eigenvalues.sum())
+
+    def eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Variances along the principal directions, descending."""
+        return self._eigenvalues
+
+    def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
+        """Variances along the principal directions, descending, and these as :class:`Directions`."""
+        return self._eigenvalues, self._kept
+
+    @cached_property
+    def _kept(self) -> Directions:
+        """Directions over a copy of the records: if their owner changed these, the noise would be another one."""
+        return replace(self.directions, records=self.directions.records.copy())
 
 
 def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -169,15 +261,19 @@ def population_moments(
     out have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ then keeps its
     capacity on fresh records of the law.
 
+    Up to 5,000 records of more than 4,096 values each, and more values than records, give the same by their Gram matrix
+    (:class:`LowRankMoments`), which holds the records.
+
     Args:
-        records: (n, ...), all but the first axis flattened to d coordinates.
+        records: (n, ...), all but the first axis flattened to d coordinates, d at most 786,432.
         progress: Called when a stage begins, with its name and the share of the work before it.
 
     Returns:
         Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
 
     Raises:
-        ValueError: As :func:`estimate_moments`, and for fewer than 2 records.
+        ValueError: As :func:`estimate_moments`, for fewer than 2 records, and for more than 5,000 of more than
+            20,000 values.
 
     Source:
         Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
@@ -187,26 +283,72 @@ def population_moments(
             f"records = {len(records)}: the law that they come from takes at least 2 to estimate"
         )
     flat = records.reshape(len(records), -1)
+    width = flat.shape[1]
+    if width > LARGE and len(flat) < width and len(flat) <= FEW:
+        return _low_rank_moments(flat, progress)
+    if width > DENSE:
+        raise ValueError(
+            f"records = {len(flat)} of {width} values: of more than {DENSE} values allowed are {FEW} records"
+        )
     found = estimate_moments(_chunks(flat))
-    width = found.dimension
     if len(flat) >= _AMPLE * width:
         return found
     from sklearn.covariance import ledoit_wolf_shrinkage
 
-    weight = _weight_for_fresh(flat, float(ledoit_wolf_shrinkage(flat.astype(np.float64))), progress)
+    least = float(ledoit_wolf_shrinkage(flat.astype(np.float64)))
+    if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
+        centred = flat - flat.mean(axis=0, dtype=np.float64)
+        flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
+    weight = _weight_for_fresh(flat, width, least, progress)
     covariance = (1.0 - weight) * found.covariance
     covariance[np.diag_indices(width)] += weight * found.total_variance / width
     return replace(found, covariance=covariance, shrinkage=weight)
 
 
+def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, float], None]) -> LowRankMoments:
+    """Moments of :func:`population_moments` from the Gram matrix of fewer records than values."""
+    count, width = flat.shape
+    mean = flat.mean(axis=0, dtype=np.float64)
+    progress("Gram matrix", 0.05)
+    gram = gram_matrix(flat, mean)
+    if not np.isfinite(gram).all():
+        raise ValueError("a value is NaN or infinite")
+    squares, vectors = linalg.eigh(gram)
+    kept = squares > _ROUNDING * squares[-1]
+    roots, vectors = np.sqrt(squares[kept][::-1]), vectors[:, kept][:, ::-1]
+    if not len(roots):  # all records are equal
+        return LowRankMoments(Directions(flat, mean, vectors), roots, 0.0, count=count, shrinkage=0.0)
+    least = max(_LEAST_WEIGHT, _ledoit_wolf(gram, width))  # no direction may be without noise
+    weight = _weight_for_fresh(vectors * roots, width, least, progress)
+    total = float(np.trace(gram)) / count
+    rest = weight * total / width
+    variances = (1.0 - weight) * roots**2 / count + rest
+    directions = Directions(flat, mean, vectors / roots)
+    return LowRankMoments(directions, variances, rest, count=count, shrinkage=weight)
+
+
+def _ledoit_wolf(gram: Float[np.ndarray, "n n"], width: int) -> float:
+    """Weight of Ledoit and Wolf from the Gram matrix of n centred records, whose squares have the same sums."""
+    count = len(gram)
+    mean = float(np.trace(gram)) / count / width
+    spread = float((gram**2).sum()) / count**2
+    error = float((np.diag(gram) ** 2).sum()) / count - spread
+    distance = spread - width * mean**2
+    return min(error / count, distance) / distance if error > 0 and distance > 0 else 0.0
+
+
 def _weight_for_fresh(
-    flat: Num[np.ndarray, "n d"], least: float, progress: Callable[[str, float], None]
+    flat: Num[np.ndarray, "n r"], width: int, least: float, progress: Callable[[str, float], None]
 ) -> float:
-    """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d."""
-    folds, parts, width = [], min(_FOLDS, len(flat)), flat.shape[1]
-    if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
-        centred = flat - flat.mean(axis=0, dtype=np.float64)
-        flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
+    """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d.
+
+    Args:
+        flat: Coordinates of the records in all directions that they take.
+        width: d, number of values.
+        least: Weight that is tried first.
+        progress: As above.
+    """
+    folds, parts = [], min(_FOLDS, len(flat))
     for fold in range(parts):
         progress(f"shrinkage, part {fold + 1} of {parts}", 0.2 + 0.6 * fold / parts)
         left_out = np.arange(len(flat)) % parts == fold

@@ -19,13 +19,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from scipy import linalg, stats
 
 from leakbound.channels.channel import GaussianChannel, Spectrum
+from leakbound.channels.directions import Directions, blocks, gram_matrix
 
 WARNED, REFUSED = 1.05, 1.25  # times the promised capacity
-SAMPLE = 512  # records that are enough for the comparison
+_SAMPLE = 512  # records that are enough for the comparison
+_FEWEST = 16  # of them, however large they are
+_VALUES = 2**26  # of all of them, if those are more
 _FALSE_ALARM = 1e-4  # of one comparison, about
 _BARE = 1e-12  # share of the largest variance, below which noise does not follow that of the data (channels.shapes)
 _HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden, 5e-7 nats
@@ -66,11 +69,16 @@ class OwnCapacity:
         return rounded_up(self.nats)
 
 
-def unspanned(records: Float[np.ndarray, "n d"], channel: GaussianChannel, spectrum: Spectrum) -> bool:
+def sample_size(width: int) -> int:
+    """Number of records of so many values that are compared: 512, of large ones fewer."""
+    return max(_FEWEST, min(_SAMPLE, _VALUES // width))
+
+
+def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectrum: Spectrum) -> bool:
     """True if a record varies where the calibration data do not, by more than noise that follows these hides there.
 
     Args:
-        records: Float64.
+        records: In the units of the channel.
         channel: Calibrated from the spectrum.
         spectrum: Of the calibration data.
 
@@ -102,7 +110,7 @@ def rounded_up(value: float) -> float:
 
 
 def own_capacity(
-    records: Float[np.ndarray, "n d"],
+    records: Num[np.ndarray, "n d"],
     channel: GaussianChannel,
     ratios: Float[np.ndarray, " d"],
     uses: int = 1,
@@ -112,7 +120,7 @@ def own_capacity(
     """Capacity of all uses of a channel together under the moments of the records that pass it.
 
     Args:
-        records: Some of them, float64, each once, in the units of the channel.
+        records: Some of them, each once, in the units of the channel.
         channel: A calibrated channel.
         ratios: Variance ratios of one use under the calibration (:func:`leakbound.channels.signal_to_noise`).
         uses: k >= 1, uses with independent noise.
@@ -122,11 +130,11 @@ def own_capacity(
     count, promised = len(records), _capacity(uses * ratios)
     if count < 2:
         return OwnCapacity(count, 0.0, 0.0, promised)
-    seen = _in_noise(records - records.mean(axis=0), channel)
+    large = isinstance(channel.basis, Directions) or (channel.basis is None and count < len(ratios))
+    seen = (_by_gram if large else _in_noise)(records, channel)
     if seen is None:
         return OwnCapacity(count, math.inf, math.inf, promised)
-    power = np.einsum("ij,ij->i", seen, seen)
-    gram = seen @ seen.T if count < seen.shape[1] else seen.T @ seen
+    gram, power, axes = seen
     own = np.zeros(max(len(ratios), len(gram)))
     own[: len(gram)] = np.maximum(linalg.eigvalsh(gram)[::-1], 0.0) / count
     law = np.zeros_like(own)
@@ -138,7 +146,6 @@ def own_capacity(
     spread = max(float(power.std() / power.mean()), gaussian) if power.any() else 0.0
     quantile = float(stats.t.isf(_FALSE_ALARM, min(count, calibrated) - 1))
     kept = math.exp(-quantile * spread * math.sqrt(1.0 / count + 1.0 / calibrated))
-    axes = np.einsum("ij,ij->j", seen, seen) / count
     nats, certain = (
         min(max(_capacity(uses * share * one) for one in (mixed, own)), _capacity(uses * share * axes))
         for share in (1.0, kept)
@@ -151,14 +158,44 @@ def _capacity(ratios: Float[np.ndarray, " d"]) -> float:
     return 0.5 * float(np.log1p(ratios).sum())
 
 
-def _in_noise(
-    centred: Float[np.ndarray, "n d"], channel: GaussianChannel
-) -> Float[np.ndarray, "n axes"] | None:
+_Seen = tuple[Float[np.ndarray, "k k"], Float[np.ndarray, " n"], Float[np.ndarray, " axes"]]
+"""Matrix with the eigenvalues of the scatter, squared length of each record, and variance along each axis."""
+
+
+def _in_noise(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen | None:
     """Records along the axes of the noise, in units of its deviation; None if they vary where there is none."""
+    centred = records - records.mean(axis=0, dtype=np.float64)
     along = centred if channel.basis is None else centred @ channel.basis
     if channel.gain is not None:
         along = along * channel.gain
     noisy = (channel.variances > 0) & np.isfinite(channel.variances)
     if np.any(along[:, channel.variances == 0]):
         return None
-    return along[:, noisy] / np.sqrt(channel.variances[noisy])
+    seen = along[:, noisy] / np.sqrt(channel.variances[noisy])
+    squares = seen**2
+    gram = seen @ seen.T if len(seen) < seen.shape[1] else seen.T @ seen
+    return gram, squares.sum(axis=1), squares.mean(axis=0)
+
+
+def _by_gram(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen | None:
+    """The same for fewer records than values, of which no copy is made, along pixels or :class:`Directions`.
+
+    The variance along the axes that Directions leave open is spread evenly over them, which bounds it for all choices.
+    """
+    mean, gain = records.mean(axis=0, dtype=np.float64), 1.0 if channel.gain is None else channel.gain
+    noisy = channel.variances > 0
+    precision = np.divide(gain**2, channel.variances, out=np.zeros_like(channel.variances), where=noisy)
+    if channel.basis is None:
+        variances = np.concatenate(
+            [records[:, part].var(axis=0, dtype=np.float64) for part in blocks(*records.shape)]
+        )
+        gram = gram_matrix(records, mean, precision)
+        return None if np.any(variances[~noisy]) else (gram, np.diag(gram), variances * precision)
+    along = channel.basis.coordinates(records) - channel.basis.coordinates(mean[None])
+    rank, rest, gram = along.shape[1], precision[-1], gram_matrix(records, mean)
+    variances = np.full(
+        len(mean), max(np.trace(gram) - (along**2).sum(), 0.0) / len(records) / (len(mean) - rank)
+    )
+    variances[:rank] = (along**2).mean(axis=0)
+    gram = rest * gram + (along * (precision[:rank] - rest)) @ along.T
+    return gram, np.diag(gram), variances * precision

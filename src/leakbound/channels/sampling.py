@@ -32,6 +32,7 @@ from scipy import linalg
 from torch import Tensor
 
 from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.directions import Directions
 from leakbound.randomness.grid import grid_spacing, to_grid
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 
@@ -43,7 +44,8 @@ class ChannelSampler:
     """Adds the noise of one channel to images.
 
     Along the pixels a draw costs one multiplication per value; along principal directions one product with a
-    (r, d) factor for the r directions with noise. If all d have noise, any R with RᵀR = Σ_ξ gives the same
+    (r, d) factor for the r directions with noise, or two with the records that make up
+    :class:`~leakbound.channels.directions.Directions`. If all d have noise, any R with RᵀR = Σ_ξ gives the same
     law: with ``many_draws`` it is the upper triangular one, in which a product has half of the operations.
 
     Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or
@@ -94,7 +96,8 @@ class ChannelSampler:
         self._dither = 0.0
         deviations = np.sqrt(channel.variances)
         self._deviations = self._upload(deviations if on_grid else _round_up(deviations))
-        if channel.basis is not None:
+        thin = isinstance(channel.basis, Directions)
+        if channel.basis is not None and not thin:
             noisy = deviations > 0
             factor = deviations[noisy, None] * channel.basis[:, noisy].T
             if many_draws and noisy.all() and self.device.type == "cpu":
@@ -103,6 +106,7 @@ class ChannelSampler:
                 self._factor = self._upload(factor)
         if channel.gain is not None and channel.mean is not None:
             self._dither = _DITHER * float(deviations.max())
+        if channel.gain is not None and channel.mean is not None and not thin:
             passing = channel.gain > 0
             axes = (
                 np.eye(channel.dimension)[:, passing] if channel.basis is None else channel.basis[:, passing]
@@ -112,11 +116,10 @@ class ChannelSampler:
                 self._upload(axes * channel.gain[passing]),
                 self._upload(np.ascontiguousarray(axes.T)),
             )
-        along_pixels = (
-            channel.variances if channel.basis is None else np.square(channel.basis) @ channel.variances
-        )
         self.spacing = (
-            self._upload(grid_spacing(np.sqrt(along_pixels + self._dither**2))) if on_grid else None
+            self._upload(grid_spacing(np.sqrt(channel.pixel_variances() + self._dither**2)))
+            if on_grid
+            else None
         )
         self._rounded = None if self.spacing is None or bool((self.spacing > 0).all()) else self.spacing > 0
 
@@ -156,6 +159,8 @@ class ChannelSampler:
             noise = _times_triangular(normal(self.channel.dimension), self._triangle)
         elif self._factor is not None:
             noise = normal(len(self._factor)) @ self._factor
+        elif isinstance(self.channel.basis, Directions):
+            noise = self._along(normal(self.channel.dimension), np.sqrt(self.channel.variances))
         else:
             noise = normal(self.channel.dimension).mul_(self._deviations)
         if self._dither:
@@ -170,6 +175,11 @@ class ChannelSampler:
             raise ValueError(
                 f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}"
             )
+        channel = self.channel
+        if isinstance(channel.basis, Directions) and channel.gain is not None and channel.mean is not None:
+            flat = images.reshape(-1, channel.dimension).to(self._dtype)
+            centre = self._upload(channel.mean)
+            return (centre + self._along(flat - centre, channel.gain)).reshape(images.shape)
         if self._shrink is None:
             return images
         mean, weighted, axes = self._shrink
@@ -223,6 +233,14 @@ class ChannelSampler:
         ``chunk`` records at a time bound the memory beyond the result.
         """
         return torch.cat([self.apply(some, source) for some in images.split(chunk)])
+
+    def _along(
+        self, rows: Float[Tensor, "*lead d"], values: Float[np.ndarray, " d"]
+    ) -> Float[Tensor, "*lead d"]:
+        """Rows multiplied by a value along each of the channel's axes, which are never formed."""
+        flat = rows.reshape(-1, rows.shape[-1]).double().cpu().numpy()
+        product = self.channel.basis.scaled(flat, values)
+        return torch.from_numpy(product).to(self.device, self._dtype).reshape(rows.shape)
 
     def _upload(self, array: np.ndarray) -> Tensor:
         """Tensor on the sampler's device, of the type that it computes in."""

@@ -74,7 +74,7 @@ class Natural:
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Eigenvalues of the data covariance."""
         _refuse_weights("natural", weights)
-        eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance))[::-1].copy()
+        eigenvalues = moments.eigenvalues()
         return Spectrum(
             "natural", eigenvalues, moments.total_variance, moments.mean, data_eigenvalues=eigenvalues
         )
@@ -96,8 +96,7 @@ class _Principal:
     def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
         """Principal directions of the data."""
         _refuse_weights(cls.name, weights)
-        variances, basis = linalg.eigh(moments.covariance, driver="evd")
-        variances, basis = clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+        variances, basis = moments.principal()
         return Spectrum(cls.name, variances, moments.total_variance, moments.mean, variances, basis)
 
 

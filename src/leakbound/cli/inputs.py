@@ -212,11 +212,11 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     import numpy as np
 
     from leakbound.channels.channel import signal_to_noise
-    from leakbound.channels.observed import REFUSED, SAMPLE, own_capacity, unspanned
+    from leakbound.channels.observed import REFUSED, own_capacity, sample_size, unspanned
 
     found, source = read_channel(channel, spectrum)
     pool = images.pool.images
-    chosen = np.random.default_rng(0).permutation(len(pool))[:SAMPLE]
+    chosen = np.random.default_rng(0).permutation(len(pool))[: sample_size(pool[0].size)]
     rows = pool[np.sort(chosen)].reshape(len(chosen), -1).astype(np.float64)
     if found is None or source is None or found.dimension != rows.shape[1]:
         return  # the user of the channel refuses this

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Int
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.images import FOLDER_VARIABLE
-from leakbound.datasets.pixels import decode
+from leakbound.datasets.pixels import Decoder, decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.storage import limits
 
@@ -35,8 +36,12 @@ class ClassFolders:
     labels: Int[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, folder: Path) -> ClassFolders:
+    def of(cls, folder: Path, *, flat: bool = False) -> ClassFolders:
         """Image files of a folder; hidden files and folders do not count.
+
+        Args:
+            folder: With a subfolder for each class.
+            flat: Whether it may hold images without subfolders instead, which then have no classes.
 
         Raises:
             DatasetError: If there are no subfolders, one of them holds no image or something else than image
@@ -48,27 +53,38 @@ class ClassFolders:
             )
         inside = list(_visible(folder, folder))
         homes = [path for path in inside if path.is_dir()]
-        if loose := [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]:
+        loose = [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+        if loose and not homes:
+            if flat:
+                return cls((), tuple(_files(folder, folder)), np.zeros(len(inside), np.int64))
+            raise DatasetError(
+                f"{folder}: has no subfolders, so its images have no labels, which are needed here. Put them into one "
+                f"subfolder for each class, e.g. {folder / 'cats'} and {folder / 'dogs'}."
+            )
+        if loose:
             raise DatasetError(
                 f"{loose[0]}: lies next to the class folders. Move it into the folder of its class."
             )
         if not homes:
-            raise DatasetError(f"{folder}: has no subfolders. Put images into one subfolder for each class.")
+            raise DatasetError(
+                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class."
+            )
         held = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
         return cls(
             tuple(home.name for home in homes), tuple(path for files in held for path in files), labels
         )
 
-    def records(self, folder: Path) -> Records:
+    def records(self, folder: Path, decoder: Decoder = decode) -> Records:
         """The images, decoded when they are asked for."""
-        return Records(str(folder), self.labels, self._decoded, [str(path) for path in self.files])
+        names = [str(path) for path in self.files]
+        return Records(str(folder), self.labels, partial(self._decoded, decoder), names)
 
-    def _decoded(self, rows: np.ndarray) -> np.ndarray:
+    def _decoded(self, decoder: Decoder, rows: np.ndarray) -> np.ndarray:
         """Pixels of some files, which must be alike."""
         pixels: list[np.ndarray] = []
         for row in rows.tolist():
-            pixels.append(decode(_content(self.files[row]), str(self.files[row])))
+            pixels.append(decoder(_content(self.files[row]), str(self.files[row])))
             check_alike(
                 pixels[-1].shape, str(self.files[row]), pixels[0].shape, str(self.files[int(rows[0])])
             )
@@ -144,8 +160,8 @@ def _files(home: Path, top: Path) -> list[Path]:
     for path in files:
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
             raise DatasetError(
-                f"{path}: is no image file. A class folder holds files with the suffix {', '.join(SUFFIXES)} alone; "
-                "move it elsewhere."
+                f"{path}: is no image file. A folder of images holds files with the suffix {', '.join(SUFFIXES)} "
+                "alone; move it elsewhere."
             )
     if not files:
         raise DatasetError(f"{home}: is a class without images. Put some into it, or remove it.")

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from leakbound.config.data import ORIGINALS, DatasetConfig
 from leakbound.config.messages import printable
-from leakbound.datasets.pixels import decode
+from leakbound.datasets.pixels import Decoder, decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
 from leakbound.storage import TooLargeError, limits
@@ -114,14 +114,19 @@ class ImageReader:
         return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in _SPLITS)
 
 
-def read_file(path: Path, label: str) -> tuple[tuple[str, ...], Records]:
+def read_file(path: Path, label: str, decoder: Decoder = decode) -> tuple[tuple[str, ...], Records]:
     """Names of the classes, and records, of one Parquet file. Its images are decoded when they are asked for.
+
+    Args:
+        path: The file.
+        label: Column of the labels.
+        decoder: What decodes an image.
 
     Raises:
         DatasetError: If it is damaged or not of the expected layout.
         TooLargeError: If it would take more memory than is allowed.
     """
-    classes, (records,) = _splits({str(path): _table_of_file(path, label)}, "image", label)
+    classes, (records,) = _splits({str(path): _table_of_file(path, label)}, "image", label, decoder)
     return classes, records
 
 
@@ -183,7 +188,9 @@ def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: in
     return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
 
 
-def _splits(tables: Mapping[str, pa.Table], image: str, label: str) -> tuple[tuple[str, ...], list[Records]]:
+def _splits(
+    tables: Mapping[str, pa.Table], image: str, label: str, decoder: Decoder = decode
+) -> tuple[tuple[str, ...], list[Records]]:
     """Splits by their origins, with one list of classes, which the first one, for training, decides."""
     classes: tuple[str, ...] = ()
     splits = []
@@ -194,7 +201,9 @@ def _splits(tables: Mapping[str, pa.Table], image: str, label: str) -> tuple[tup
             _column(table, label), classes=len(classes) or None, column=label, origin=origin
         )
         classes = classes or _made_up_names(label, int(labels.max()) + 1)
-        splits.append(Records(origin, labels, partial(_decoded, table[image], origin=origin)))
+        splits.append(
+            Records(origin, labels, partial(_decoded, table[image], origin=origin, decoder=decoder))
+        )
     return classes, splits
 
 
@@ -251,12 +260,12 @@ def _made_up_names(label: str, count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(count))
 
 
-def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str) -> np.ndarray:
+def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str, decoder: Decoder) -> np.ndarray:
     """Pixels of some rows, which must be alike."""
     starts = np.cumsum([0, *map(len, encoded.chunks)])
     pixels: list[np.ndarray] = []
     for row, chunk in zip(rows.tolist(), (np.searchsorted(starts, rows, "right") - 1).tolist(), strict=True):
         value = encoded.chunk(chunk)[row - int(starts[chunk])].as_py()
-        pixels.append(decode((value or {}).get("bytes"), f"{origin}: row {row}"))
+        pixels.append(decoder((value or {}).get("bytes"), f"{origin}: row {row}"))
         check_alike(pixels[-1].shape, f"{origin}: row {row}", pixels[0].shape, f"row {rows[0]}")
     return np.stack(pixels)

@@ -33,7 +33,8 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
     """
     if images.labels is None:
         raise DatasetError(
-            f"{images.origin}: holds no labels, and a network needs some to learn; give labelled images"
+            f"{images.origin}: holds no labels, and a network needs some to learn; give images in one subfolder for "
+            "each class, or Parquet with a column of labels"
         )
     counts = np.bincount(images.labels, minlength=len(images.classes))
     if len(counts) < 2:
@@ -61,5 +62,5 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
             labels=images.labels[rows],
             column="label",
         )
-        write_pictures(folder, part, part.values)
+        write_pictures(folder, part, [part.values])
     return int((~test).sum()), int(test.sum())

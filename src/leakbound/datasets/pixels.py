@@ -1,38 +1,97 @@
 """Pixels: decode image files, resize them, bring to the scale on which networks, covariance and noise work."""
 
+from __future__ import annotations
+
 import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from PIL import Image
+from PIL import Image, ImageOps
 
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.datasets.records import DatasetError
 from leakbound.storage import limits
 
 _FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
+_REDUCED = 16  # times as many pixels may a picture have that is made smaller at once
+_DEEP = 257  # levels of 16 bits in one of 8
+Decoder = Callable[[bytes | None, str], np.ndarray]
+"""Bytes of a file, and its place for messages, to uint8 pixels (height, width, colors)."""
 
 
-def decode(encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height width colors"]:
+@dataclass(frozen=True)
+class PictureForm:
+    """Form that pictures are brought to when they are read, turned upright as their EXIF tag says.
+
+    Attributes:
+        side: Pixels of a side: the largest centred square is cut out and resized to it. None keeps the size.
+        color: ``rgb``, ``gray``, or None to take 8-bit grey and RGB alone, as they are.
+
+    Example:
+        >>> PictureForm(side=64, color="rgb")
+        PictureForm(side=64, color='rgb')
+    """
+
+    side: int | None = None
+    color: Literal["rgb", "gray"] | None = None
+
+    def decode(self, encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height width colors"]:
+        """Decode one PNG, WebP or JPEG file as :func:`decode`, and bring it to this form.
+
+        Transparency is laid on white, 16-bit grey divided by 257, CMYK converted without its colour profile.
+
+        Args:
+            encoded: Bytes of the file.
+            place: File, or file and row, for messages.
+
+        Raises:
+            DatasetError: As :func:`decode`, and without ``color`` if the picture is neither 8-bit grey nor RGB.
+        """
+        return decode(encoded, place, self)
+
+    def formed(self, image: Image.Image, place: str) -> Image.Image:
+        """An opened picture in this form."""
+        if self.side:
+            image.draft(None, (self.side, self.side))  # a JPEG is decoded at a fraction of its size
+        image = ImageOps.exif_transpose(image)
+        if self.color:
+            image = _colored(image, self.color)
+        check_mode(image.mode, place, " Or give --color rgb or --color gray, which convert it.")
+        return ImageOps.fit(image, (self.side, self.side)) if self.side else image
+
+
+AS_STORED = PictureForm()
+"""Pictures of one size, 8-bit grey or RGB, as they are but for their orientation."""
+
+
+def decode(
+    encoded: bytes | None, place: str, form: PictureForm | None = None
+) -> Shaped[np.ndarray, "height width colors"]:
     """Decode one PNG, WebP or JPEG file to uint8 pixels.
 
     Args:
         encoded: Bytes of the file.
         place: File, or file and row, for messages.
+        form: Form to bring it to. None takes it as it is stored.
 
     Raises:
         DatasetError: If the bytes are missing or no image, or the image is too large or neither grey nor RGB.
     """
     if not encoded:
         raise DatasetError(f"{place}: there is no image. Replace it or leave it out.")
-    largest = limits.PIXELS * limits.factor()
+    largest = limits.PIXELS * limits.factor() * (_REDUCED if form and form.side else 1)
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
-            mode, size = image.mode, image.size
-            pixels = None
+            size, pixels = image.size, None
             if size[0] * size[1] <= largest:  # known before anything is decoded
-                image.load()
-                pixels = np.asarray(image)
+                picture = image if form is None else form.formed(image, place)
+                picture.load()
+                mode, pixels = picture.mode, np.asarray(picture)
+    except DatasetError:
+        raise
     except Exception as error:  # decoders of damaged images raise anything
         raise DatasetError(
             f"{place}: the image cannot be decoded ({error}). Replace it or leave it out."
@@ -42,11 +101,30 @@ def decode(encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height widt
             f"{place}: the image has {size[0]}×{size[1]} pixels, allowed are {largest} in all. Make it smaller, leave "
             f"it out, or set {limits.VARIABLE}."
         )
+    check_mode(mode, place)
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def check_mode(mode: str, place: str, remedy: str = "") -> None:
+    """Refuse an image that is neither 8-bit grey nor RGB.
+
+    Raises:
+        DatasetError: If it is not.
+    """
     if mode not in ("L", "RGB"):
         raise DatasetError(
-            f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it."
+            f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it.{remedy}"
         )
-    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def _colored(image: Image.Image, color: str) -> Image.Image:
+    """A picture of any mode in RGB or 8-bit grey."""
+    if image.mode.startswith("I"):
+        image = Image.fromarray(np.clip(np.rint(np.asarray(image) / _DEEP), 0, 255).astype(np.uint8))
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB" if color == "rgb" else "L")
 
 
 def resized(

@@ -144,5 +144,5 @@ def check_alike(shape: tuple[int, ...], place: str, first: tuple[int, ...], firs
         )
         raise DatasetError(
             f"{place}: image is {found}, but that of {first_place} is {wanted}. "
-            "All images of a dataset must be alike; convert them."
+            "All images of a dataset must be alike: convert them, or read your own with --resize and --color."
         )

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from leakbound.accounting.leakage import joint_information, times
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import composed_capacity
-from leakbound.channels.covariance import Moments
+from leakbound.channels.covariance import LowRankMoments, Moments
 from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
@@ -259,6 +259,8 @@ class LeakageAccountant:
         if len(seen) < 2:
             return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)
         linear = sum(times(count, part.capacity) for part, count in seen)
+        if isinstance(self.moments, LowRankMoments):  # their sum is valid, too
+            return linear
         return min(linear, composed_capacity([(part.channel, count) for part, count in seen], self.moments))
 
 

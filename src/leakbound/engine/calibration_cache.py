@@ -104,6 +104,6 @@ def calibrated(
     made = target.calibrate(records, shape, weights, looks, progress)
     try:
         write_calibration(path, made, _KIND, {"digest": digest}, np.zeros((0, 32), np.uint8))
-    except (OSError, FullDiskError):
+    except (GuaranteeError, OSError, FullDiskError):
         progress("the cache cannot be written", 1.0)
     return made

@@ -268,7 +268,7 @@ class ChannelEngine(Saved):
                 )
             found = self._checked(inputs)
             self._labels.check_same(found, rests, uncounted)
-            self._own.show(inputs.reshape(len(inputs), -1).double().numpy(), found)
+            self._own.show(inputs.reshape(len(inputs), -1).numpy(), found)
             return found
 
         with self._counter.turn():
@@ -420,7 +420,7 @@ class ChannelEngine(Saved):
     def _checked(self, inputs: Tensor) -> list[bytes]:
         """Refuse inputs that the channel is not for; what recognises the others."""
         self.layout.check(inputs)
-        self.calibration.check_directions(inputs.reshape(len(inputs), -1).double().numpy())
+        self.calibration.check_directions(inputs.reshape(len(inputs), -1).numpy())
         contents = self._counter.identity.contents(inputs)
         if not self._public.isdisjoint(contents):
             raise GuaranteeError(

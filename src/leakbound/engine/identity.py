@@ -25,6 +25,7 @@ from leakbound.engine.refusals import GuaranteeError
 WORD = 16  # bytes of a digest
 _KEY = 32  # bytes of a key
 SEALED = WORD + _KEY
+_VALUES = 2**22  # values of records that are copied at a time
 _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
 
 
@@ -43,10 +44,8 @@ class Identity:
     @classmethod
     def new(cls, inputs: Tensor, seed: int | None = None) -> Identity:
         """Random key, or that of a seed, and the digits that inputs (n, ...) like these need."""
-        rows = inputs.reshape(len(inputs), -1).double()
-        deviations = rows.std(dim=0, correction=0)
-        double = bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
-        return cls.made(double, seed)
+        flat = inputs.reshape(len(inputs), -1)
+        return cls.made(any(map(_needs_double, flat.split(max(1, _VALUES // len(flat)), dim=1))), seed)
 
     @classmethod
     def made(cls, double: bool, seed: int | None = None) -> Identity:
@@ -70,10 +69,13 @@ class Identity:
 
     def contents(self, inputs: Tensor) -> list[bytes]:
         """Digests without the key of inputs (n, ...), which are kept in memory alone."""
-        rows = inputs.reshape(len(inputs), -1).to(torch.float64 if self.double else torch.float32)
+        kind = torch.float64 if self.double else torch.float32
+        rows = inputs.reshape(len(inputs), -1).split(max(1, _VALUES // max(1, inputs[:1].numel())))
         return [
-            blake2b(row, digest_size=_KEY).digest() for row in (rows + 0.0).contiguous().numpy()
-        ]  # -0 is 0
+            blake2b(row, digest_size=_KEY).digest()
+            for part in rows
+            for row in (part.to(kind) + 0.0).contiguous().numpy()  # -0 is 0
+        ]
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
         """Two uniform numbers in [0, 1) for each text, multiples of 2⁻⁵³, which nobody without the key repeats."""
@@ -100,6 +102,13 @@ class Identity:
                 "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
             )
         return found
+
+
+def _needs_double(rows: Tensor) -> bool:
+    """True if a value of these records (n, d) varies by less than float32 holds next to its mean."""
+    rows = rows.double()
+    deviations = rows.std(dim=0, correction=0)
+    return bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
 
 
 def _mixed(key: bytes, salt: bytes) -> bytes:

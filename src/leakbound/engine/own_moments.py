@@ -8,9 +8,9 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Num
 
-from leakbound.channels.observed import REFUSED, SAMPLE, WARNED, OwnCapacity, own_capacity
+from leakbound.channels.observed import REFUSED, WARNED, OwnCapacity, own_capacity, sample_size
 from leakbound.engine.records import Key, Layout, as_tensor, taken
 from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
@@ -44,11 +44,12 @@ class OwnMoments:
                 f"accept_capacity = {accepted!r}: give a finite number of nats above 0, or leave it out"
             )
         self._calibration, self._uses, self._accepted = calibration, uses, accepted
+        self._size = sample_size(calibration.channel.dimension)
         self.forget()
 
     def forget(self) -> None:
         """Begin without any records, also of another client."""
-        self._rows: list[Float[np.ndarray, " d"]] = []
+        self._rows: list[Num[np.ndarray, " d"]] = []
         self._shown, self._compared, self._warned = 0, 0, False
         self._next = _FIRST
         self._names: set[int] = set()
@@ -62,18 +63,22 @@ class OwnMoments:
             GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of
                 another form are left to whoever releases them.
         """
-        some = self._random.permutation(len(dataset))[:_READ]
+        some = self._random.permutation(len(dataset))[: min(_READ, self._size)]
         inputs = [as_tensor(taken(dataset[int(index)], key)) for index in some]
-        fitting = [one.double().flatten().numpy() for one in inputs if layout.fits(one[None])]
+        fitting = [one.flatten().numpy() for one in inputs if layout.fits(one[None])]
         if fitting:
             self._calibration.check_directions(np.stack(fitting))
             self.check(np.stack(fitting))
 
-    def chosen(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "sample d"]:
+    def chosen(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
         """As many of some records, by chance, as are compared."""
-        return rows if len(rows) <= SAMPLE else rows[self._random.choice(len(rows), SAMPLE, replace=False)]
+        return (
+            rows
+            if len(rows) <= self._size
+            else rows[self._random.choice(len(rows), self._size, replace=False)]
+        )
 
-    def show(self, rows: Float[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
+    def show(self, rows: Num[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
         """Take up records whose names were not shown before, and compare when their number has quadrupled.
 
         Raises:
@@ -83,9 +88,9 @@ class OwnMoments:
         rows = rows[list(new.values())]
         before = list(self._rows), self._shown
         places = self._random.integers(0, self._shown + 1 + np.arange(len(rows)))  # Vitter's algorithm R
-        room = SAMPLE - len(self._rows)
+        room = self._size - len(self._rows)
         self._rows += list(rows[:room].copy())
-        for row in room + np.flatnonzero(places[room:] < SAMPLE):
+        for row in room + np.flatnonzero(places[room:] < self._size):
             self._rows[places[row]] = rows[row].copy()
         self._shown += len(rows)
         if self._shown >= self._next:
@@ -107,7 +112,7 @@ class OwnMoments:
             self._compared = self._shown
             self.check(np.stack(self._rows))
 
-    def check(self, rows: Float[np.ndarray, "n d"]) -> None:
+    def check(self, rows: Num[np.ndarray, "n d"]) -> None:
         """Compare records, each there once, with the calibration; warn from 5 % more capacity, refuse from 25 % more.
 
         Raises:
@@ -128,9 +133,7 @@ class OwnMoments:
             self._checked = self._found(np.stack(self._rows)) if self._rows else None
         return self._checked
 
-    def _found(self, rows: Float[np.ndarray, "n d"]) -> OwnCapacity:
+    def _found(self, rows: Num[np.ndarray, "n d"]) -> OwnCapacity:
         """Capacity by the moments of some records."""
         own = self._calibration
-        return own_capacity(
-            np.asarray(rows, np.float64), own.channel, own.ratios, self._uses, calibrated=own.moments.count
-        )
+        return own_capacity(rows, own.channel, own.ratios, self._uses, calibrated=own.moments.count)

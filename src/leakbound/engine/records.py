@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
+from leakbound.channels.covariance import DENSE, FEW, LARGEST
 from leakbound.engine.refusals import GuaranteeError
 
 Key = str | int | None
-_MOST_VALUES = 20_000  # of a record, whose covariance takes 3.2 GB in float64
 _EXACT = {torch.bool: torch.uint8, torch.float16: torch.float32, torch.bfloat16: torch.float32}
 _SLACK = 0.5  # of the calibrated width, that values may lie outside of it where no range was given
 
@@ -49,12 +49,8 @@ class Layout:
             raise GuaranteeError(
                 f"inputs of shape {tuple(inputs.shape)} hold nothing: give at least two records"
             )
-        if (width := math.prod(shape)) > _MOST_VALUES:
-            raise GuaranteeError(
-                f"a record of {width} values needs a covariance of {8e-9 * width**2:.0f} GB: make it smaller before "
-                f"the channel, to at most {_MOST_VALUES} values"
-            )
-        if not bool(inputs.isfinite().all()):
+        check_size(len(inputs), math.prod(shape))
+        if not (is_whole(inputs) or bool(inputs.isfinite().all())):
             raise GuaranteeError("a value is NaN or infinite: clean the calibration data")
         low, high = float(inputs.min()), float(inputs.max())
         if value_range is None:
@@ -93,7 +89,7 @@ class Layout:
             )
         if not inputs.numel():
             return
-        if not bool(inputs.isfinite().all()):
+        if not (is_whole(inputs) or bool(inputs.isfinite().all())):
             raise GuaranteeError("an input holds NaN or infinity: clean the data before protecting it")
         low, high = float(inputs.min()), float(inputs.max())
         if low < self.low or high > self.high:
@@ -101,6 +97,28 @@ class Layout:
                 f"values from {low:g} to {high:g} leave the range from {self.low:g} to {self.high:g} that the channel "
                 "was calibrated for: scale the data as the calibration data were; only if they are, widen value_range"
             )
+
+
+def check_size(count: int, width: int) -> None:
+    """Refuse calibration data that are too large.
+
+    Args:
+        count: Number of records.
+        width: Values of each.
+
+    Raises:
+        GuaranteeError: If a record has more than 786,432 values (512×512×3), or more than 20,000 and there are more
+            than 5,000 records.
+    """
+    if width > LARGEST:
+        raise GuaranteeError(
+            f"a record has {width} values: make it smaller before the channel, to at most {LARGEST} values, 512×512×3"
+        )
+    if width > DENSE and count > FEW:
+        raise GuaranteeError(
+            f"{count} records of {width} values: of more than {DENSE} values a channel is calibrated to at most {FEW} "
+            "records: give fewer, or make them smaller"
+        )
 
 
 def is_whole(inputs: Tensor) -> bool:

@@ -20,7 +20,8 @@ import numpy as np
 
 from leakbound import storage
 from leakbound.channels.channel import GaussianChannel, Spectrum
-from leakbound.channels.covariance import Moments
+from leakbound.channels.covariance import DENSE, Moments
+from leakbound.channels.directions import Directions
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity
@@ -195,8 +196,17 @@ def write_calibration(
         kind: What the file is, e.g. an engine.
         facts: Plain values.
         digests: (n, 32), uint8.
+
+    Raises:
+        GuaranteeError: If the covariance or its axes are never formed, and so cannot be written.
     """
     channel, spectrum, moments = calibration.channel, calibration.spectrum, calibration.moments
+    if isinstance(channel.basis, Directions) or moments.dimension > DENSE:
+        raise GuaranteeError(
+            f"{channel.shape} noise for {moments.count} records of {moments.dimension} values is computed from these "
+            f"records, and a file would hold them: keep the public records, or take shape='natural' and at most "
+            f"{DENSE} values"
+        )
     parts = {"moments": moments.arrays(), "spectrum": spectrum.arrays(), "channel": channel.arrays()}
     arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
     arrays["digests"] = digests

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, 
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from leakbound.channels.directions import Directions
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.noise import CentredSampler, RecordNoise
 from leakbound.engine.own_moments import OwnMoments
@@ -40,7 +41,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         auxiliary: (n, n_features), public or auxiliary records of the same law to calibrate to. Without them
             ``fit`` takes the records that it is given, and the channel is then a statistic of these, which
             nobody should publish, neither noise nor attributes; a pickle of it holds their exact mean and
-            covariance.
+            covariance, and of fewer than features, with more than 4,096 of these, the records themselves.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the
             seed and of the record: equal records get equal noise, which makes experiments reproducible and
             gives no protection.
@@ -189,7 +190,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
 def _name_of(seed: int, channel: Any) -> bytes:
     """Name of a seed and a channel: noise of one draw on two scales would be solved for the record."""
-    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, channel.basis)
+    axes = channel.basis.weights if isinstance(channel.basis, Directions) else channel.basis
+    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, axes)
     digest = blake2b(digest_size=16)
     for part in parts:
         digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())

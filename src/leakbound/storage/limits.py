@@ -22,7 +22,7 @@ TABLE = 2**30
 """Bytes that the columns of a Parquet file may take in any case; it may take 8 times its own size too."""
 EXPANSION = 8
 PICTURES = 64
-"""Bytes of pixels, in float32, for each byte of the files that hold them, beyond what a table may take."""
+"""Bytes of pixels for each byte of the files that hold them, beyond what a table may take."""
 ROW = 64
 """Bytes that a row of a table counts at least: indices and orders are made of rows."""
 ARRAYS = 2**34

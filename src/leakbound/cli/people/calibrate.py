@@ -6,10 +6,11 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from leakbound.cli.people import own_records
@@ -17,13 +18,10 @@ from leakbound.cli.people.bars import counted
 from leakbound.cli.text_table import text_table
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from leakbound.datasets.collection import Collection
     from leakbound.engine.targets import Calibration, Target
 
 _SHAPES: tuple[own_records.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
-_STRETCH = 2  # the workflow's pixels go from -1 to 1
 _COLUMNS = {
     "shape": "shape",
     "std": "std",
@@ -52,6 +50,8 @@ def calibrate(
     public: own_records.PublicOption = None,
     accept_capacity: own_records.AcceptOption = None,
     label: own_records.LabelOption = "label",
+    resize: own_records.ResizeOption = None,
+    color: own_records.ColorOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -63,12 +63,14 @@ def calibrate(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
     """Show the noise that a target needs on records, and what an attacker gets then. Choose exactly one target."""
+    from leakbound.datasets.pixels import PictureForm
+
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if box is not None and shape is None:
         shape = "personalized"
     if out is not None:
         _check_out(out, shape)
-    own, known = own_records.read_both(path, public, label)
+    own, known = _scaled(out, own_records.read_both(path, public, label, PictureForm(resize, color)))
     weights = own_records.weights_of(box, shape or "natural", own)
     law = known or own
     own_records.check_reachable(target, law)
@@ -90,7 +92,7 @@ def calibrate(
         "records": moments.count,
         "shrinkage": moments.shrinkage,
         "calibrated_to": own_records.calibrated_to(known),
-        "mse_mean": _unit(own) ** 2 * moments.total_variance / moments.dimension,
+        "mse_mean": own.unit**2 * moments.total_variance / moments.dimension,
         "candidates": candidates,
     }
     sys.stdout.write(
@@ -115,14 +117,31 @@ def _spectrum_of(out: Path) -> Path:
     return out.parent / f"{out.stem}.spectrum.safetensors"
 
 
-def _unit(collection: Collection) -> float:
-    """Units of the records in one unit of the values that the channel is calibrated on."""
-    return 1 / _STRETCH if collection.pictures else 1.0
+def _scaled(
+    out: Path | None, records: tuple[Collection, Collection | None]
+) -> tuple[Collection, Collection | None]:
+    """Records and public ones, for the workflow if the channel is kept."""
+    if out is None:
+        return records
+    return _for_workflow(out, records[0]), None if records[1] is None else _for_workflow(out, records[1])
 
 
-def _stretched(collection: Collection) -> np.ndarray:
-    """Records as the channel is calibrated on them: images on the workflow's scale, arrays as they are."""
-    return _STRETCH * collection.values - 1 if collection.pictures else collection.values
+def _for_workflow(out: Path, collection: Collection) -> Collection:
+    """Records as a channel for the workflow is calibrated on them: images from -1 to 1, arrays as they are.
+
+    Raises:
+        BadParameter: If they are larger than what the workflow takes.
+    """
+    from leakbound.channels.covariance import LARGE
+
+    if (width := collection.values[0].size) > LARGE:
+        raise typer.BadParameter(
+            f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: leave --out "
+            "away, or give --resize 32"
+        )
+    if not collection.pictures:
+        return collection
+    return replace(collection, values=2 * (collection.values * np.float32(collection.unit)) - 1, unit=0.5)
 
 
 def _calibrated(
@@ -134,13 +153,13 @@ def _calibrated(
         BadParameter: If a shape has none.
     """
     from leakbound.channels.covariance import population_moments
-    from leakbound.engine.targets import Reconstruction
+    from leakbound.engine.progress import Progress
     from leakbound.registry import SHAPES
 
-    with counted(f"covariance of {law.values[0].size} values", None):
-        moments = population_moments(_stretched(law))
-    if isinstance(target, Reconstruction):
-        target = Reconstruction(target.mse / _unit(law) ** 2, target.uses)
+    progress = Progress(len(law), law.values[0].size)
+    moments = population_moments(law.values, progress)
+    progress("covariance done", 1.0)
+    target = own_records.in_units(target, law)
     calibrations = []
     with counted("calibrating", len(shapes)) as each:
         for name in shapes:
@@ -168,7 +187,7 @@ def _compared(
     from leakbound.engine.own_moments import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
 
-    values = _stretched(own).reshape(len(own), -1).astype("float64")
+    values = own.values.reshape(len(own), -1)
     refused = ""
     try:
         compared = OwnMoments(calibration, uses, accepted)
@@ -197,7 +216,7 @@ def _row(calibration: Calibration, own: Collection, uses: int, candidates: int) 
         accountant.add_labels(len(own.classes))
     leakage = accountant.account()
     std = own_records.deviations(calibration.channel)
-    unit = _unit(own)
+    unit = own.unit
     return {
         "shape": calibration.channel.shape,
         "std": unit * std["root_mean_square"],

@@ -20,6 +20,7 @@ from leakbound.cli.people import own_records
 if TYPE_CHECKING:
     from leakbound.config.comparing import OwnImages
     from leakbound.config.whole import Config
+    from leakbound.datasets.pixels import PictureForm
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
@@ -57,6 +58,8 @@ def compare(
         ),
     ] = None,
     label: own_records.LabelOption = "label",
+    resize: own_records.ResizeOption = None,
+    color: own_records.ColorOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
@@ -72,6 +75,8 @@ def compare(
     attack each. The same command resumes an interrupted comparison. The configuration that it writes can be
     changed and run by snakemake.
     """
+    from leakbound.datasets.pixels import PictureForm
+
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
             "compare runs the workflow, which the installed package does not hold: clone the repository, and call "
@@ -81,7 +86,9 @@ def compare(
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
     if not target.is_file():
-        values, folder = _written(records, preset, home, label, members, minutes, jobs, seed)
+        form = PictureForm(resize, color)
+        images, folder = _own_images(records, home, label, form, seed)
+        values = _configured(records, preset, (images, folder), members, minutes, jobs, seed)
         _store(target, values, folder)
     own = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
@@ -117,17 +124,16 @@ def _preset(name: str | None, records: str) -> str:
     return chosen
 
 
-def _written(
+def _configured(
     records: str,
     preset: str,
-    home: Path,
-    label: str,
+    copied: tuple[OwnImages, Path | None],
     members: int | None,
     minutes: float,
     jobs: int,
     seed: int,
-) -> tuple[dict[str, Any], Path | None]:
-    """Values of a new configuration, and the folder of its records if they are not the package's own.
+) -> dict[str, Any]:
+    """Values of a new configuration for images, whose copy lies in a folder.
 
     Raises:
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
@@ -135,7 +141,7 @@ def _written(
     """
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
-    images, folder = _own_images(records, home, label, seed)
+    images, folder = copied
     if images.count < LEAST_RECORDS:
         raise typer.BadParameter(
             f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"
@@ -153,10 +159,12 @@ def _written(
             f"anything, take about {shortest:.0f} minutes with -j {jobs}; interrupt it whenever you like, the same "
             "command resumes it\n"
         )
-    return values, folder
+    return values
 
 
-def _own_images(records: str, home: Path, label: str, seed: int) -> tuple[OwnImages, Path | None]:
+def _own_images(
+    records: str, home: Path, label: str, form: PictureForm, seed: int
+) -> tuple[OwnImages, Path | None]:
     """Facts of the images, which are written as a dataset of the workflow unless the package carries them."""
     from leakbound.config.comparing import OwnImages
     from leakbound.config.data import ORIGINALS
@@ -166,7 +174,7 @@ def _own_images(records: str, home: Path, label: str, seed: int) -> tuple[OwnIma
         return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
     from leakbound.datasets.own import write_dataset
 
-    collection, _ = own_records.read_both(own_records.path_of(records), None, label)
+    collection, _ = own_records.read_both(own_records.path_of(records), None, label, form, labelled=True)
     if not collection.pictures:
         raise typer.BadParameter(
             f"{records}: is an array; a comparison takes labelled images: class folders or Parquet"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -19,6 +21,7 @@ from leakbound.cli.people.bars import counted
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
     from leakbound.datasets.collection import Collection
+    from leakbound.datasets.pixels import PictureForm
     from leakbound.engine.targets import Target
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
@@ -38,7 +41,7 @@ def path_of(text: str | Path) -> Path:
     return Path(text)
 
 
-DATA = "Folder with a subfolder of images for each class, Parquet file of images, or array .npy."
+DATA = "Folder of images or with a subfolder of images for each class, Parquet file of images, or array .npy."
 DataArgument = Annotated[Path, typer.Argument(parser=path_of, help=DATA)]
 PublicOption = Annotated[
     Path | None,
@@ -59,6 +62,22 @@ AcceptOption = Annotated[
     ),
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
+ResizeOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        max=512,
+        metavar="PIXELS",
+        help="Side of a square that images of any size become: the largest centred square is cut out, then resized.",
+    ),
+]
+ColorOption = Annotated[
+    Literal["rgb", "gray"] | None,
+    typer.Option(
+        help="Convert images of all modes: transparency is laid on white, 16 bits become 8. Default: 8-bit grey or RGB "
+        "alone, as they are."
+    ),
+]
 KappaOption = Annotated[
     float | None,
     typer.Option(metavar="NATS", help="Most nats that one noisy copy reveals about a record (capacity)."),
@@ -174,27 +193,41 @@ def weights_of(
         raise typer.BadParameter(f"--box: {error}") from error
 
 
-def read_both(path: Path, public: Path | None, label: str) -> tuple[Collection, Collection | None]:
+def read_both(
+    path: Path, public: Path | None, label: str, form: PictureForm | None = None, *, labelled: bool = False
+) -> tuple[Collection, Collection | None]:
     """The records and the public ones, alike in form.
+
+    Args:
+        path: The records.
+        public: The public ones, if there are any.
+        label: Column of the labels, of Parquet.
+        form: Form that pictures are brought to, by default their own.
+        labelled: Whether a folder needs a subfolder for each class.
 
     Raises:
         BadParameter: If the public ones are the records themselves, or of another form or unit.
         DatasetError: If one of them cannot be read.
     """
     from leakbound.datasets.collection import read_collection
+    from leakbound.datasets.pixels import AS_STORED
 
+    reading: dict[str, Any] = {"label": label, "form": form or AS_STORED, "labelled": labelled}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
-        own = read_collection(path, label=label, each=each, fits=partial(_check_size, path))
+        own = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
     _check_law(own)
     if public is None:
+        _check_size(path, len(own), own.values.shape[1:])
         return own, None
     with counted(f"reading {public}", None) as each:
-        known = read_collection(public, label=label, each=each, fits=partial(_check_size, public))
+        known = read_collection(public, **reading, each=each, fits=partial(_check_size, public, 1))
+    _check_size(public, len(known), known.values.shape[1:])
     if known.pictures != own.pictures or known.values.shape[1:] != own.values.shape[1:]:
         raise typer.BadParameter(
-            f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one"
+            f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one, or "
+            "give --resize and --color"
         )
     from leakbound.engine.record_uses import refuse_shared
     from leakbound.engine.refusals import GuaranteeError
@@ -215,10 +248,13 @@ def check_reachable(target: Target, law: Collection) -> None:
     Raises:
         BadParameter: If the target asks for it.
     """
+    from leakbound.channels.directions import blocks
     from leakbound.engine.targets import Reconstruction
 
     if isinstance(target, Reconstruction):
-        blind = float(np.var(law.values, axis=0, dtype=np.float64).mean())
+        flat = law.values.reshape(len(law), -1)
+        parts = [flat[:, part].var(axis=0, dtype=np.float64) for part in blocks(*flat.shape)]
+        blind = law.unit**2 * float(np.concatenate(parts).mean())
         if not target.mse < blind * (1 - 1e-6):
             raise typer.BadParameter(
                 f"--target-mse {target.mse:g}: guessing the mean of {law.origin} already errs by {blind:.4g} per "
@@ -226,15 +262,25 @@ def check_reachable(target: Target, law: Collection) -> None:
             )
 
 
-def _check_size(origin: Path, shape: tuple[int, ...]) -> None:
-    """Refuse records that are too large for a covariance."""
-    import torch
+def in_units(target: Target, records: Collection) -> Target:
+    """A target in the units of the values of some records, of which an error alone depends.
 
-    from leakbound.engine.records import Layout
+    Args:
+        target: As people give it, for images with pixels from 0 to 1.
+        records: The records.
+    """
+    from leakbound.engine.targets import Reconstruction
+
+    return replace(target, mse=target.mse / records.unit**2) if isinstance(target, Reconstruction) else target
+
+
+def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
+    """Refuse records that are too large for a covariance."""
+    from leakbound.engine.records import check_size
     from leakbound.engine.refusals import GuaranteeError
 
     try:
-        Layout.of(torch.zeros(()).expand(1, *shape))
+        check_size(count, math.prod(shape))
     except GuaranteeError as error:
         raise typer.BadParameter(f"{origin}: {error}") from error
 
@@ -325,12 +371,9 @@ def calibrated_to(public: Collection | None) -> str:
 
 def deviations(channel: GaussianChannel) -> dict[str, float]:
     """Standard deviations of the noise of single values: root mean square, least and largest."""
-    variances = channel.variances
-    if channel.basis is not None:
-        variances = np.square(channel.basis) @ variances
-    found = np.sqrt(variances)
+    found = np.sqrt(channel.pixel_variances())
     return {
-        "root_mean_square": float(np.sqrt(variances.mean())),
+        "root_mean_square": float(np.sqrt(np.square(found).mean())),
         "least": float(found.min()),
         "largest": float(found.max()),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 STATEMENT = "protection.json"
 _BATCH = 256
+_VALUES = 2**22  # of a batch, if those are fewer records
 _ROUNDED = (
     "images hold 256 levels: noisy values are clipped to black and white and rounded after the release, so no bound "
     "gets worse; but the remaining noise is no longer the channel's: take --values npy for what was released"
@@ -59,6 +60,8 @@ def protect(
     ] = False,
     accept_capacity: own_records.AcceptOption = None,
     label: own_records.LabelOption = "label",
+    resize: own_records.ResizeOption = None,
+    color: own_records.ColorOption = None,
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -78,6 +81,7 @@ def protect(
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound import storage
     from leakbound.cli.inputs import check_outputs
+    from leakbound.datasets.pixels import PictureForm
     from leakbound.storage.replaced_folders import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
@@ -89,17 +93,17 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    own, known = own_records.read_both(path, public, label)
+    own, known = own_records.read_both(path, public, label, PictureForm(resize, color))
     own_records.check_reachable(target, known or own)
     weights = own_records.weights_of(box, shape, own)
     engine = _engine(
         own, known, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
     )
-    noisy = _released(engine, own)
     with created(out) as folder:
-        written = _write(folder, own, noisy, values)
+        written = _write(folder, own, _released(engine, own), values)
         statement = {
             **_statement(engine, own, known, candidates),
+            "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
             "written": written,
             "digest": _digest(folder),
         }
@@ -118,15 +122,16 @@ def _engine(own: Collection, known: Collection | None, target: Any, **given: Any
     """Engine for the records, calibrated to the public ones or to themselves."""
     import torch
 
+    from leakbound.datasets.collection import WHITE
     from leakbound.engine.engine import ChannelEngine
 
     law = own if known is None else known
-    whole = (0.0, 1.0) if own.pictures else None
+    whole = (0, WHITE) if own.pictures else None
     with counted(f"calibrating {given['shape']} noise", None):
         try:
             return ChannelEngine.for_data(
                 torch.from_numpy(law.values),
-                target,
+                own_records.in_units(target, law),
                 classes=len(own.classes) or None,
                 value_range=whole,
                 calibrate_to_own=known is None,
@@ -136,8 +141,8 @@ def _engine(own: Collection, known: Collection | None, target: Any, **given: Any
             raise typer.BadParameter(f"{target}: {error}") from error
 
 
-def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
-    """One use of each record.
+def _released(engine: ChannelEngine, own: Collection) -> Iterator[np.ndarray]:
+    """One use of each record, batch by batch, in the units of the records.
 
     Raises:
         BadParameter: If the noise does not hide one of them.
@@ -147,35 +152,45 @@ def _released(engine: ChannelEngine, own: Collection) -> np.ndarray:
 
     from leakbound.engine.refusals import GuaranteeError
 
-    noisy = np.empty_like(own.values)
+    size = max(1, min(_BATCH, _VALUES // own.values[0].size))
     at = 0
     with counted("releasing", len(own)) as each, own_records.warned():
         try:
             for (batch,) in engine.protect(
-                DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=_BATCH)
+                DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=size)
             ):
-                noisy[at : at + len(batch)] = batch.numpy()
+                yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
-            raise typer.BadParameter(f"{own.origin}: records {at} to {at + _BATCH - 1}: {reason}") from error
-    return noisy
+            raise typer.BadParameter(f"{own.origin}: records {at} to {at + size - 1}: {reason}") from error
 
 
-def _write(folder: Path, own: Collection, noisy: np.ndarray, values: str) -> dict[str, Any]:
-    """Write the copies; return their form, and the share of values that were clipped."""
-    from leakbound.datasets.collection import write_pictures
+def _write(folder: Path, own: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
+    """Write the copies as they are released; return their form, and the share of values that were clipped."""
+    from leakbound.datasets.collection import WHITE, levels, write_pictures
 
     if own.pictures and values == "png":
-        with counted("writing", len(noisy)) as each:
-            write_pictures(folder, own, noisy, each)
+        clipped: list[int] = []
+
+        def rounded() -> Iterator[np.ndarray]:
+            for batch in released:
+                clipped.append(int(np.count_nonzero((batch < 0) | (batch > WHITE))))
+                yield levels(batch)
+
+        write_pictures(folder, own, rounded())
         return {
             "form": f"{own.kind}, PNG of 8 bits",
-            "clipped": float(np.mean(np.abs(noisy - 0.5) > 0.5)),
+            "clipped": sum(clipped) / own.values.size,
             "remark": _ROUNDED,
         }
-    np.save(folder / ("images.npy" if own.pictures else own.origin.name), noisy)
+    name, at = "images.npy" if own.pictures else own.origin.name, 0
+    noisy = np.lib.format.open_memmap(folder / name, "w+", np.dtype(np.float32), own.values.shape)
+    for batch in released:
+        noisy[at : at + len(batch)] = batch * np.float32(own.unit)
+        at += len(batch)
+    noisy.flush()
     if own.labels is not None:
         np.save(folder / "labels.npy", own.labels)
     return {"form": "array, float32", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
@@ -193,19 +208,19 @@ def _statement(
     channel, moments = calibration.channel, calibration.moments
     leakage = engine.leakage()
     # What is calibrated to the records is computed from them, and its digits would single out the true ones.
-    shown = rounded_up if known is None else float
+    shown: Callable[[float], float] = rounded_up if known is None else float
+    deviations = own_records.deviations(channel)
     return {
         "leakbound": __version__,
         "channel": {
             "shape": channel.shape,
             "capacity": shown(calibration.information(1)),
-            "std": {name: shown(float(value)) for name, value in own_records.deviations(channel).items()},
+            "std": {name: shown(own.unit * value) for name, value in deviations.items()},
             "units": own_records.units(own),
             "calibrated_to": own_records.calibrated_to(known),
             "records": moments.count,
             "shrinkage": shown(moments.shrinkage),
         },
-        "target": {"kind": type(engine.target).__name__, **asdict(engine.target)},  # type: ignore[call-overload]
         "noise": "secure" if engine.secure else "seeded",
         "uses": 1,
         "records": len(own),
@@ -216,8 +231,8 @@ def _statement(
             "values": shown(leakage.joint),
             "label": leakage.labels or 0.0,
             "all_records": shown(leakage.dataset),
-            "mse_linear": shown(calibration.linear_error(1)),
-            "mse_mean": shown(calibration.linear_error(0)),
+            "mse_linear": shown(own.unit**2 * calibration.linear_error(1)),
+            "mse_mean": shown(own.unit**2 * calibration.linear_error(0)),
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
         },
@@ -227,8 +242,8 @@ def _statement(
 
 def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -> Iterator[str]:
     """State the conditions that the numbers rest on, one sentence each."""
-    count = engine.calibration.moments.count
-    uses = engine.target.uses or 1
+    moments = engine.calibration.moments
+    count, uses = moments.count, engine.target.uses or 1
     if known is None:
         yield (
             f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
@@ -236,13 +251,18 @@ def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -
         )
     else:
         yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
+    if moments.shrinkage:
+        yield (
+            f"{100 * moments.shrinkage:.2g} % of their variance is spread evenly over all directions, because {count} "
+            f"records show few of {moments.dimension}"
+        )
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 else ""
     yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     yield "each record is there once: what several pictures of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {
-        "folders": f"names of files and class folders, {rest}",
+        "folders": f"names of files and {'class ' if own.classes else ''}folders, {rest}",
         "parquet": f"the column {own.column!r}, {rest}; all other columns are left out",
         "array": rest,
     }[own.kind]

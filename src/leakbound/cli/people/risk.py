@@ -74,13 +74,14 @@ def risk(
 def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
     from leakbound.channels.covariance import population_moments
-    from leakbound.cli.people.bars import counted
+    from leakbound.engine.progress import Progress
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 
     own, _ = own_records.read_both(path, None, label)
-    with counted(f"covariance of {own.values[0].size} values", None):
-        moments = population_moments(own.values)
+    progress = Progress(len(own), own.values[0].size)
+    moments = population_moments(own.values, progress)
+    progress("covariance done", 1.0)
     shape = SHAPES.get("natural")
     try:
         solved = Leakage(nats, 1).solve(shape, shape.decompose(moments), moments, 1)
@@ -88,8 +89,8 @@ def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
         raise typer.BadParameter(f"--nats {nats:g}: {error}") from error
     return {
         "records": str(path),
-        "mse": solved.linear_error(1),
-        "mse_mean": moments.total_variance / moments.dimension,
+        "mse": own.unit**2 * solved.linear_error(1),
+        "mse_mean": own.unit**2 * moments.total_variance / moments.dimension,
         "units": own_records.units(own),
     }
 

@@ -1,0 +1,166 @@
+"""Photos of people's own, in folders as they keep them, through protect, calibrate and compare."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calling import assert_refused, called, files_in
+from leakbound import ChannelEngine
+from leakbound.datasets.collection import read_collection
+from leakbound.engine.refusals import GuaranteeError
+
+SIDE = 40  # 4,800 values in RGB, whose covariance is never formed
+
+
+def photos(folder: Path, count: int, seed: int) -> None:
+    """Smooth pictures of mixed sizes, modes and formats."""
+    generator = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    for number in range(count):
+        tall, wide = generator.integers(SIDE, 3 * SIDE, 2).tolist()
+        coarse = Image.fromarray(generator.integers(0, 256, (2, 2, 3), dtype=np.uint8))
+        mode, suffix = [("RGB", "jpg"), ("RGBA", "png"), ("L", "jpeg"), ("P", "png"), ("RGB", "webp")][number % 5]
+        coarse.resize((wide, tall), Image.Resampling.BICUBIC).convert(mode).save(folder / f"IMG_{number}.{suffix}")
+
+
+@pytest.fixture(scope="module")
+def drawer(tmp_path_factory):
+    place = tmp_path_factory.mktemp("drawer")
+    photos(place / "mine", 12, 0)
+    photos(place / "others", 30, 1)
+    for name in ("cats", "dogs"):
+        photos(place / "classes" / name, 6, len(name))
+    return place
+
+
+@pytest.fixture
+def place(drawer, tmp_path, monkeypatch):
+    for name in ("mine", "others", "classes"):
+        (tmp_path / name).symlink_to(drawer / name, target_is_directory=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    return tmp_path
+
+
+FORM = ("--resize", SIDE, "--color", "rgb")
+
+
+def stated(*words) -> dict:
+    outcome = called("protect", *words, "--out", "out")
+    assert outcome.code == 0, outcome.err
+    return json.loads(Path("out/protection.json").read_text(encoding="utf-8"))
+
+
+def test_a_flat_folder_of_mixed_photos_becomes_noisy_pictures_of_one_form(place):
+    found = stated("mine", "--public", "others", *FORM, "--kappa", 30, "--accept-capacity", 1e6)
+    assert files_in(place / "out") == sorted([*(f"IMG_{number}.png" for number in range(12)), "protection.json"])
+    for path in (place / "out").glob("*.png"):
+        with Image.open(path) as copy:
+            assert (copy.size, copy.mode, copy.getexif()) == ((SIDE, SIDE), "RGB", {})
+    assert (found["classes"], found["leakage"]["label"]) == (0, 0.0)
+    assert found["leakage"]["record"] == pytest.approx(30, rel=1e-6)
+    assert any(
+        "spread evenly over all directions, because 30 records show few of 4800" in one for one in found["assumed"]
+    )
+
+
+def test_noise_that_is_released_has_the_capacity_that_is_stated(place):
+    """57,600 values give its variance to .6 %; the capacity is counted again from pictures that are read apart."""
+    kappa = 200.0
+    found = stated("mine", "--public", "others", *FORM, "--kappa", kappa, "--values", "npy", "--accept-capacity", 1e6)
+    form = {"form": _form()}
+    own, public = (read_collection(place / name, **form).values / 255 for name in ("mine", "others"))
+    noise = np.load("out/images.npy") - own
+    assert noise.std() == pytest.approx(found["channel"]["std"]["root_mean_square"], rel=0.015)
+    centred = (public - public.mean(axis=0)).reshape(len(public), -1)
+    weight, spread = found["channel"]["shrinkage"], np.zeros(4800)
+    spread[: len(public)] = np.linalg.eigvalsh(centred @ centred.T) / len(public)
+    eigenvalues = (1 - weight) * spread + weight * spread.sum() / 4800
+    assert np.log1p(eigenvalues / noise.var()).sum() / 2 == pytest.approx(kappa, rel=0.03)
+    assert found["leakage"]["values"] == pytest.approx(kappa, rel=1e-6)
+    assert found["leakage"]["mse_mean"] == pytest.approx(eigenvalues.mean(), rel=1e-6)
+
+
+def _form():
+    from leakbound.datasets.pixels import PictureForm
+
+    return PictureForm(SIDE, "rgb")
+
+
+@pytest.mark.parametrize("target", [("--target-mse", 0.01), ("--target-leakage", 30, "--uses", 2)])
+def test_every_shape_meets_its_target_on_large_pictures(place, target):
+    outcome = called("calibrate", "others", *FORM, *target, "--json")
+    assert outcome.code == 0, outcome.err
+    rows = json.loads(outcome.out)["shapes"]
+    assert [row["shape"] for row in rows] == ["natural", "white", "least_power", "rate_distortion"]
+    reached = {"--target-mse": "mse", "--target-leakage": "values"}[target[0]]
+    for row in rows:
+        assert row[reached] == pytest.approx(target[1], rel=1e-6)
+    assert "calibrating to 30 records of 4800 values: Gram matrix" in outcome.err  # a line, without a terminal
+
+
+@pytest.mark.parametrize("shape", ["white", "rate_distortion"])
+def test_noise_along_directions_that_are_never_formed_is_released(place, shape):
+    found = stated(
+        "mine",
+        "--public",
+        "others",
+        *FORM,
+        "--kappa",
+        30,
+        "--shape",
+        shape,
+        "--accept-capacity",
+        1e6,
+        "--values",
+        "npy",
+    )
+    values = np.load("out/images.npy")
+    assert values.shape == (12, 3, SIDE, SIDE)
+    assert np.isfinite(values).all()
+    std = found["channel"]["std"]
+    assert 0 < std["least"] < std["root_mean_square"] < std["largest"]
+    assert 0 < found["channel"]["shrinkage"] < 0.5
+    if shape == "white":
+        noise = values - read_collection(place / "mine", form=_form()).values / 255
+        assert np.sqrt(np.square(noise).mean()) == pytest.approx(std["root_mean_square"], rel=0.4)  # few directions
+
+
+BAD = [
+    (("protect", "mine", "--kappa", 1, "--calibrate-to-own", "--resize", 40), "mode 'RGBA', allowed are 8-bit grey"),
+    (
+        ("protect", "mine", "--kappa", 1, "--calibrate-to-own", "--color", "rgb"),
+        "read your own with --resize and --color",
+    ),
+    (("protect", "mine", "--kappa", 1, "--calibrate-to-own", "--resize", 513), "Invalid value for '--resize'"),
+    (("protect", "mine", "--kappa", 1, "--calibrate-to-own", "--color", "cmyk"), "Invalid value for '--color'"),
+    (("protect", "mine", "--kappa", 1, "--public", "classes", "--resize", 0), "Invalid value for '--resize'"),
+]
+
+
+def test_mistakes_are_named_before_anything_is_written(place):
+    before = files_in(place)
+    for words, message in BAD:
+        outcome = called(*words, "--out", "out")
+        assert_refused(outcome, place / "out")
+        assert message in outcome.message, words
+    outcome = called("calibrate", "others", *FORM, "--kappa", 1, "--shape", "white", "--out", "c")
+    assert (outcome.code, "a record has 4800 values, allowed are 4096" in outcome.message) == (2, True)
+    assert files_in(place) == before
+
+
+def test_compare_asks_for_class_folders_by_name(place):
+    outcome = called("compare", "mine", *FORM, "--no-run")
+    assert outcome.code == 2
+    assert f"one subfolder for each class, e.g. {Path('mine/cats')} and {Path('mine/dogs')}" in outcome.message
+
+
+def test_an_engine_whose_noise_is_computed_from_records_is_not_saved(tmp_path):
+    public = np.random.default_rng(0).integers(0, 256, (6, 4_100), dtype=np.uint8)
+    engine = ChannelEngine.for_data(public, 3.0, shape="white", progress=False)
+    with pytest.raises(GuaranteeError, match="a file would hold them: keep the public records"):
+        engine.save(tmp_path / "engine.safetensors")
+    assert not list(tmp_path.iterdir())
