@@ -1,4 +1,4 @@
-"""Command: which protection is worth its cost on one's own images, by the whole workflow."""
+"""Command: which protection is worth its cost on one's own records, by the whole workflow."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def compare(
     records: Annotated[
         str,
         typer.Argument(
-            help="Folder with a subfolder of images for each class, Parquet file of images with labels, or the word "
-            "digits for the images that the package carries."
+            help="Folder with a subfolder of images for each class, Parquet file of images with labels, table .csv "
+            "or .parquet of numbers with labels, arrays .npz (records and labels), or the word digits for the images "
+            "that the package carries."
         ),
     ],
     name: Annotated[
@@ -57,6 +58,13 @@ def compare(
         ),
     ] = None,
     label: own_records.LabelOption = "label",
+    standardize: Annotated[
+        bool,
+        typer.Option(
+            help="Of tables and arrays: standardize each value by mean and standard deviation of the attacker's "
+            "records; otherwise all lie in -1 to 1."
+        ),
+    ] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
@@ -65,13 +73,15 @@ def compare(
         bool, typer.Option("--run/--no-run", help="Whether to run the configuration after writing it.")
     ] = True,
 ) -> None:
-    """Compare protections on your own images: one page says which is worth its cost, and what is undecided.
+    """Compare protections on your own records: one page says which is worth its cost, and what is undecided.
 
     Plain SGD at all its learning rates and stopping times, clipping, three shapes of channel at three targets
     and DP-SGD at two noise levels train the same small network on the same records; the strongest attackers
     attack each. The same command resumes an interrupted comparison. The configuration that it writes can be
     changed and run by snakemake.
     """
+    from leakbound.datasets.tables import is_table
+
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
             "compare runs the workflow, which the installed package does not hold: clone the repository, and call "
@@ -81,9 +91,13 @@ def compare(
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
     if not target.is_file():
-        values, folder = _written(records, preset, home, label, members, minutes, jobs, seed)
-        _store(target, values, folder)
-    own = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
+        if is_table(Path(records)):
+            own = _own_table(records, home, label, standardize)
+        else:
+            own = _own_images(records, home, label, seed)
+        values = _configured(records, preset, own, members, minutes, jobs, seed)
+        _store(target, values, own[1])
+    data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
         return
@@ -97,7 +111,7 @@ def compare(
         str(target.relative_to(_ROOT)),
     ]
     words += ["--profile", profile] if profile else []
-    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **own}, check=False)
+    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **data}, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)
     _write_page(target, home)
@@ -117,17 +131,16 @@ def _preset(name: str | None, records: str) -> str:
     return chosen
 
 
-def _written(
+def _configured(
     records: str,
     preset: str,
-    home: Path,
-    label: str,
+    own: tuple[OwnImages, Path | None],
     members: int | None,
     minutes: float,
     jobs: int,
     seed: int,
-) -> tuple[dict[str, Any], Path | None]:
-    """Values of a new configuration, and the folder of its records if they are not the package's own.
+) -> dict[str, Any]:
+    """Values of a new configuration for images, whose copy lies in a folder.
 
     Raises:
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
@@ -135,7 +148,7 @@ def _written(
     """
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
-    images, folder = _own_images(records, home, label, seed)
+    images, folder = own
     if images.count < LEAST_RECORDS:
         raise typer.BadParameter(
             f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"
@@ -153,7 +166,23 @@ def _written(
             f"anything, take about {shortest:.0f} minutes with -j {jobs}; interrupt it whenever you like, the same "
             "command resumes it\n"
         )
-    return values, folder
+    return values
+
+
+def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple[OwnImages, Path | None]:
+    """Facts of a table or of arrays, of which a copy is a dataset of the workflow, and the folder of the copy."""
+    from leakbound.config.comparing import OwnImages
+    from leakbound.datasets.own import copy_table
+    from leakbound.datasets.tables import load_table
+
+    table = load_table(own_records.path_of(records), label)
+    folder = home / "records"
+    name, train, test = copy_table(folder, table)
+    if advice := table.advice():
+        sys.stderr.write(f"leakbound: {advice}\n")
+    settings = {"path": name, "label": label, "standardize": standardize}
+    rows, columns = table.values.shape[1:]
+    return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
 
 
 def _own_images(records: str, home: Path, label: str, seed: int) -> tuple[OwnImages, Path | None]:
@@ -185,7 +214,7 @@ def _eigenvalues(images: OwnImages, folder: Path | None, seed: int) -> np.ndarra
     from leakbound.config.data import DatasetConfig
     from leakbound.datasets import prepare
 
-    config = DatasetConfig(reader=images.reader, side=images.side)
+    config = DatasetConfig(**images.settings)
     with _data_folder(folder):
         aux = prepare(images.name, config, seed).aux.images
     spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
