@@ -91,7 +91,7 @@ def compare(
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
     if not target.is_file():
-        if is_table(Path(records)):
+        if is_table(own_records.path_of(records)):
             own = _own_table(records, home, label, standardize)
         else:
             own = _own_images(records, home, label, seed)
@@ -259,7 +259,7 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None
 
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
-        "# Protections compared on one's own images, as `leakbound compare` wrote it. Change it and run it by",
+        "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
     ]
     target.parent.mkdir(parents=True, exist_ok=True)

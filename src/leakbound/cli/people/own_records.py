@@ -58,7 +58,7 @@ AcceptOption = Annotated[
         "records; default: 25 % more than by those of the public ones.",
     ),
 ]
-LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
+LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files and tables.")]
 KappaOption = Annotated[
     float | None,
     typer.Option(metavar="NATS", help="Most nats that one noisy copy reveals about a record (capacity)."),
