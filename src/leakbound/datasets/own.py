@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from leakbound.datasets.collection import Collection, write_pictures
 from leakbound.datasets.records import DatasetError
-from leakbound.datasets.tables import Table
+from leakbound.datasets.tabular import Table
 
 _TEST = 0.15
 """Share of the records that measure accuracy alone."""

@@ -264,7 +264,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         (100, 1, 8, 8)
     """
     from leakbound.datasets.pixels import resized
-    from leakbound.datasets.tables import scaling
+    from leakbound.datasets.tabular import scaling
 
     raw = DATASETS.get(config.reader or name)(name, config)
     if not isinstance(raw, RawDataset):

@@ -80,7 +80,7 @@ def compare(
     attack each. The same command resumes an interrupted comparison. The configuration that it writes can be
     changed and run by snakemake.
     """
-    from leakbound.datasets.tables import is_table
+    from leakbound.datasets.tabular import is_table
 
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
@@ -173,7 +173,7 @@ def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple
     """Facts of a table or of arrays, of which a copy is a dataset of the workflow, and the folder of the copy."""
     from leakbound.config.comparing import OwnImages
     from leakbound.datasets.own import copy_table
-    from leakbound.datasets.tables import load_table
+    from leakbound.datasets.tabular import load_table
 
     table = load_table(own_records.path_of(records), label)
     folder = home / "records"

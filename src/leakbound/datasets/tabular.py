@@ -253,7 +253,8 @@ def scaling(
         DatasetError: When called, if values are not standardized and one lies outside of [-1, 1].
     """
     own = raw.train.decode(known)
-    mean, deviation = own.mean(axis=0), own.std(axis=0)
+    mean = own.mean(axis=0)
+    deviation = own.std(axis=0)
     varies = deviation > 1e-9 * np.abs(own).max(axis=0)  # rounding leaves less of constant values
     factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
 
