@@ -397,7 +397,7 @@ def test_records_with_few_rows_are_lines_of_their_values_on_the_networks_scale()
     parts += [picture_rows(name, level, values * level / 9) for name in ("released", "attack") for level in (4.0, 8.0)]
     picture = PLOTS.get("image_grid")(pd.concat(parts), options={"similarity": None})
     assert len(picture.axes) == 4  # two records at two levels
-    record, released, attack = picture.axes[3].get_lines()
+    record, attack, released = picture.axes[3].get_lines()
     np.testing.assert_allclose(record.get_ydata(), values[1].ravel())
     np.testing.assert_allclose(released.get_ydata(), values[1].ravel() * 8 / 9)
     assert attack.get_color() == style.look("attack").color
