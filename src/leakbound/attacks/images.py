@@ -35,8 +35,9 @@ def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Ten
     """
     horizontal = images[..., :, 1:] - images[..., :, :-1]
     vertical = images[..., 1:, :] - images[..., :-1, :]
-    found = [one.abs().flatten(1).mean(1) for one in (horizontal, vertical) if all(one.shape[1:])]
-    return sum(found[1:], found[0])
+    steps = (horizontal, vertical)
+    means = [step.abs().flatten(1).mean(1) for step in steps if all(step.shape[1:])]
+    return sum(means[1:], means[0])
 
 
 def jittered(

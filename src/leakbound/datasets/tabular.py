@@ -236,7 +236,7 @@ def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray,
 
 
 def scaling(
-    raw: RawDataset, known: Int[np.ndarray, " k"], standardize: bool
+    raw: RawDataset, attackers: Int[np.ndarray, " k"], standardize: bool
 ) -> Callable[[Records, Int[np.ndarray, " n"]], Float[np.ndarray, "n 1 rows columns"]]:
     """Make the function that brings records to the networks' scale [-1, 1].
 
@@ -246,16 +246,16 @@ def scaling(
 
     Args:
         raw: Records as a reader found them.
-        known: Rows of the training split that become the attacker's.
+        attackers: Rows of the training split that become the attacker's.
         standardize: False for values that lie in [-1, 1] already.
 
     Raises:
         DatasetError: When called, if values are not standardized and one lies outside of [-1, 1].
     """
-    own = raw.train.decode(known)
-    mean = own.mean(axis=0)
-    deviation = own.std(axis=0)
-    varies = deviation > 1e-9 * np.abs(own).max(axis=0)  # rounding leaves less of constant values
+    public = raw.train.decode(attackers)
+    mean = public.mean(axis=0)
+    deviation = public.std(axis=0)
+    varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # rounding leaves less of constant values
     factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
 
     def scaled(records: Records, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n 1 rows columns"]:

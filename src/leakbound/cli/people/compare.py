@@ -92,11 +92,11 @@ def compare(
     target = home / "compare.yaml"
     if not target.is_file():
         if is_table(own_records.path_of(records)):
-            own = _own_table(records, home, label, standardize)
+            dataset = _own_table(records, home, label, standardize)
         else:
-            own = _own_images(records, home, label, seed)
-        values = _configured(records, preset, own, members, minutes, jobs, seed)
-        _store(target, values, own[1])
+            dataset = _own_images(records, home, label, seed)
+        values = _configured(records, preset, dataset, members, minutes, jobs, seed)
+        _store(target, values, dataset[1])
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
@@ -134,7 +134,7 @@ def _preset(name: str | None, records: str) -> str:
 def _configured(
     records: str,
     preset: str,
-    own: tuple[OwnImages, Path | None],
+    dataset: tuple[OwnImages, Path | None],
     members: int | None,
     minutes: float,
     jobs: int,
@@ -148,7 +148,7 @@ def _configured(
     """
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
-    images, folder = own
+    images, folder = dataset
     if images.count < LEAST_RECORDS:
         raise typer.BadParameter(
             f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"

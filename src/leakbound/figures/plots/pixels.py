@@ -90,12 +90,14 @@ def _lines(pixels: pd.DataFrame, names: list[str]) -> Figure:
         shown = pixels[(pixels["replica"] == replica) & pixels["level"].isin([level, np.nan])]
         for name in ("none", *names):
             values = shown[shown["defense"] == name].sort_values(["row", "column"])["value"].to_numpy(float)
-            look = _RECORD if name == "none" else style.look(name)
-            grid[row, column].plot(2 * values - 1, color=look.color, lw=1.6 if name == "none" else 0.8)
+            series = _RECORD if name == "none" else style.look(name)
+            grid[row, column].plot(2 * values - 1, color=series.color, lw=1.6 if name == "none" else 0.8)
         grid[row, column].set_title(f"κ = {level:g} nats" if row == 0 else "")
     figure.supxlabel("value of the record, in the order of its columns", fontsize=style.FONT_SIZE)
     figure.supylabel("as networks receive it, −1 to 1", fontsize=style.FONT_SIZE)
-    legend(figure, [handle(one.label, color=one.color) for one in (_RECORD, *map(style.look, names))])
+    legend(
+        figure, [handle(series.label, color=series.color) for series in (_RECORD, *map(style.look, names))]
+    )
     return figure
 
 
