@@ -18,7 +18,9 @@ PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray
 
 _CONFIDENCE = 0.95  # coverage of every interval
-_WINDOW, _SMALL_WINDOW = 11, 7  # pixels along a side of SSIM's window, on images too small for the former
+LEAST_SIDE = 7
+"""Pixels along a side of the smallest images that have a structural similarity."""
+_WINDOW = 11  # pixels along a side of SSIM's window; LEAST_SIDE on images too small for it
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def ssim(truth: Images, candidate: Images) -> PerImage:
 
 def _window(images: Images) -> int:
     """Pixels along a side of the window for images of this size."""
-    return _WINDOW if min(images.shape[-2:]) >= _WINDOW else _SMALL_WINDOW
+    return _WINDOW if min(images.shape[-2:]) >= _WINDOW else LEAST_SIDE
 
 
 def similarity_map(truth: Images, candidate: Images) -> Images:
@@ -74,7 +76,7 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
     from skimage.metrics import structural_similarity
 
     truth, candidate = _pixels(truth, candidate)
-    if min(truth.shape[-2:]) < _SMALL_WINDOW:
+    if min(truth.shape[-2:]) < LEAST_SIDE:
         raise ValueError(
             f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7"
         )

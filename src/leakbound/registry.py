@@ -148,6 +148,8 @@ DATASETS = Registry(
         "parquet": "leakbound.datasets.images:read_parquet",
         "parquet_shown": "leakbound.datasets.images:read_shown_parquet",
         "folders": "leakbound.datasets.class_folders:read_folders",
+        "table": "leakbound.datasets.tabular:read_table",
+        "table_shown": "leakbound.datasets.tabular:read_shown_table",
     },
 )
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -92,10 +93,33 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     assert os.environ.get("LEAKBOUND_DATA") == before
 
 
+def few_rows(path: Path, count: int, classes: int = 2) -> Path:
+    generator = np.random.default_rng(0)
+    table = pd.DataFrame(generator.normal(size=(count, 5)), columns=list("abcde"))
+    table.assign(smoker=generator.integers(0, 2, count), kind=np.arange(count) % classes).to_csv(path, index=False)
+    return path
+
+
+def test_a_table_becomes_a_dataset_with_noise_that_suits_its_columns(clone, tmp_path):
+    code, text = called(str(few_rows(tmp_path / "rows.csv", 500)), "--label", "kind", "--no-run", "--minutes", "1")
+    assert code == 0, text
+    assert "1 hold 0 and 1 (one-hot)" in text
+    config = load(clone / "results/compare_rows/compare.yaml")
+    dataset = config.datasets["own"]
+    assert (dataset.reader, dataset.path, dataset.label) == ("table_shown", "own.csv", "kind")
+    assert dataset.standardize
+    assert dataset.pool + dataset.aux + dataset.test == 500
+    assert "personalized" not in config.studies["comparison"].defenses
+    assert config.illustrations["reconstructions"].dataset == "own"
+    assert (clone / "results/compare_rows/records/own.csv").read_bytes() == (tmp_path / "rows.csv").read_bytes()
+
+
 def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tmp_path):
     np.save(tmp_path / "table.npy", np.random.default_rng(0).normal(size=(400, 6)))
     for words, message in (
-        ([str(tmp_path / "table.npy")], "is an array; a comparison takes labelled images"),
+        ([str(tmp_path / "table.npy")], "arrays with labels, written by numpy.savez"),
+        ([str(few_rows(tmp_path / "few.csv", 100))], "a comparison needs 300"),
+        ([str(few_rows(tmp_path / "one.csv", 400, classes=1))], "holds one class"),
         ([str(tmp_path / "none")], "there is no such file or folder"),
         (["digits", "--name", "Two Words"], "give lower-case letters, digits"),
     ):

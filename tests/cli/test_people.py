@@ -303,7 +303,12 @@ def wrong(place):
     (place / "full").mkdir()
     (place / "full/text.txt").write_text("x")
     (place / "bad.parquet").write_bytes(b"PAR1")
-    arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2)), "line": np.arange(3.0), "large": np.zeros((2, 786_433), np.uint8)}
+    arrays = {
+        "equal": np.ones((3, 2)),
+        "one": np.ones((1, 2)),
+        "line": np.arange(3.0),
+        "large": np.zeros((2, 786_433), np.uint8),
+    }
     arrays |= {"words": np.array([["a"], [None]], dtype=object), "gaps": np.array([[1.0], [math.nan]])}
     for name, array in (arrays | {"scaled": np.load("public.npy") / 255}).items():
         np.save(f"{name}.npy", array)

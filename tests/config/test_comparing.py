@@ -3,6 +3,7 @@ import pytest
 
 from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.config.comparing import KEPT, OwnImages, comparison, targets
+from leakbound.config.messages import ConfigError
 from leakbound.config.reading import check
 
 IMAGES = OwnImages("own", "parquet_shown", 1700, 300, 40, 30)
@@ -51,3 +52,36 @@ def test_parts_of_the_records_fit_into_them(count, members):
     assert sizes["aux"] + sizes["pool"] == count
     assert 2 * sizes["members"] + sizes["validation"] <= sizes["pool"]
     assert members is None or sizes["members"] <= members
+
+
+TABLE = OwnImages("own", "table_shown", 1700, 300, 1, 30, {"path": "own.csv", "label": "label", "standardize": True})
+
+
+def test_a_table_gets_noise_and_pictures_of_its_own_and_is_otherwise_compared_alike():
+    values = comparison(TABLE, "patients", (1.0, 9.5), replicas=8, members=None, seed=3)
+    config = check({**values, "catalogue": "config/figures"}, "comparison")
+    assert config.datasets["own"].path == "own.csv"
+    assert "personalized" not in config.studies["comparison"].defenses
+    images = comparison(IMAGES, "photos", (1.0, 9.5), replicas=8, members=None, seed=3)
+    assert values["training"] == images["training"]
+    assert images["illustrations"] == {}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("datasets", "own", "reader"), "parquet", "need the path of a file .csv, .parquet or .npz"),
+        (("datasets", "own", "path"), None, "path = None with reader = 'table_shown'"),
+        (("studies", "comparison", "models"), ["lenet"], "= lenet: takes images, and datasets.own is a table; use mlp"),
+        (("studies", "comparison", "defenses", "personalized"), [1.0], "is a table; take natural or white"),
+        (("attacks", "gradient_inversion", "estimator"), {"steps": 9}, "learned estimates are of images"),
+    ],
+)
+def test_what_needs_images_is_refused_for_a_table_before_any_job(place, value, words):
+    values = comparison(TABLE, "patients", (1.0,), replicas=6, members=None, seed=0)
+    inner = values
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    with pytest.raises(ConfigError, match=words):
+        check({**values, "catalogue": "config/figures"}, "comparison")

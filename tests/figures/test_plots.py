@@ -389,6 +389,20 @@ def test_a_plot_from_outside_is_drawn(tmp_path, study):
     assert (tmp_path / "fig.svg").stat().st_size > 1000
 
 
+def test_records_with_few_rows_are_lines_of_their_values_on_the_networks_scale():
+    from leakbound.theory.illustrations.noisy_pictures import picture_rows
+
+    values = np.random.default_rng(0).uniform(-1, 1, (2, 1, 1, 7))
+    parts = [picture_rows("none", np.nan, values)]
+    parts += [picture_rows(name, level, values * level / 9) for name in ("released", "attack") for level in (4.0, 8.0)]
+    picture = PLOTS.get("image_grid")(pd.concat(parts), options={"similarity": None})
+    assert len(picture.axes) == 4  # two records at two levels
+    record, attack, released = picture.axes[3].get_lines()
+    np.testing.assert_allclose(record.get_ydata(), values[1].ravel())
+    np.testing.assert_allclose(released.get_ydata(), values[1].ravel() * 8 / 9)
+    assert attack.get_color() == style.look("attack").color
+
+
 def test_captions_tell_data_network_and_number_of_replicas(study):
     rows = accuracy(study)
     assert caption(entry("levels", {}, {}), rows) == "Text. Data: digits. Network: lenet. n = 3 replicas."

@@ -25,7 +25,7 @@ def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Ten
     """Anisotropic total variation of each image: mean |horizontal difference| + mean |vertical difference|.
 
     Args:
-        images: On the networks' scale.
+        images: On the networks' scale. Records with one row have no vertical differences.
 
     Returns:
         One value >= 0 per image, 0 for a constant one.
@@ -35,7 +35,9 @@ def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Ten
     """
     horizontal = images[..., :, 1:] - images[..., :, :-1]
     vertical = images[..., 1:, :] - images[..., :-1, :]
-    return horizontal.abs().flatten(1).mean(1) + vertical.abs().flatten(1).mean(1)
+    steps = (horizontal, vertical)
+    means = [step.abs().flatten(1).mean(1) for step in steps if all(step.shape[1:])]
+    return sum(means[1:], means[0])
 
 
 def jittered(

@@ -38,8 +38,11 @@ def image_values(
         truth: Images on [-1, 1].
         candidates: What an attacker made of them, same scale. Values of an image are NaN if one of its
             pixels is not finite.
-        names: Those that are asked for: mse, psnr, ssim, cosine.
+        names: Those that are asked for: mse, psnr, ssim, cosine. Records too small for SSIM's window, such as
+            those of a table, have none.
     """
+    if min(truth.shape[-2:]) < metrics.LEAST_SIDE:
+        names = [name for name in names if name != "ssim"]
     finite = np.isfinite(candidates).all(axis=(1, 2, 3))
     values = {name: np.full(len(truth), np.nan) for name in names}
     if finite.any():

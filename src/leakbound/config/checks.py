@@ -6,7 +6,7 @@ from typing import Any
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, ClaimConfig, FigureConfig, admitted
-from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, size_of
+from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, TABLES, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.studies import StudyConfig
@@ -118,6 +118,7 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
         yield f"{key}.rounds = {shown(study.rounds)}: an untrained network that nobody attacks shows nothing"
     yield from _attack_mistakes(key, study, config)
     yield from _size_mistakes(key, study, config)
+    yield from _table_mistakes(key, study, config)
 
 
 def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
@@ -187,14 +188,45 @@ def _network_mistakes(
     key: str, models: Iterable[str], datasets: Iterable[str], config: Config
 ) -> Iterator[str]:
     """Networks of ours that cannot be made for the images of a dataset. Others say so when they are made."""
-    fixed = [name for name in models if name in set(registry.MODELS.builtin) - set(ANY_SIDE)]
+    builtin = [name for name in models if name in registry.MODELS.builtin]
+    fixed = [name for name in builtin if name not in ANY_SIDE]
     for dataset in datasets:
+        if _is_table(dataset, config):
+            yield from (
+                f"{key} = {model}: takes images, and datasets.{dataset} is a table; use {', '.join(ANY_SHAPE)}"
+                for model in builtin
+                if model not in ANY_SHAPE
+            )
+            continue
         side = config.datasets[dataset].side if dataset in config.datasets else IMAGE_SIDE
         for model in fixed if side != IMAGE_SIDE else ():
             yield (
                 f"{key} = {model}: takes images of {IMAGE_SIDE}×{IMAGE_SIDE} pixels, but datasets.{dataset}.side = "
                 f"{side}; use one of {', '.join(ANY_SIDE)}, or leave side out"
             )
+
+
+def _is_table(dataset: str, config: Config) -> bool:
+    """Whether a dataset is of records that are no images."""
+    return dataset in config.datasets and config.datasets[dataset].reader in TABLES
+
+
+def _table_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
+    """Noise in a rectangle, and learned estimates, which are of images, where a dataset is a table."""
+    tables = [name for name in study.datasets if _is_table(name, config)]
+    channels = {name: config.defense(name).channel for name in {*study.defenses} & {*config.known_defenses()}}
+    for name, channel in channels.items() if tables else ():
+        if channel is not None and channel.shape == "personalized":
+            yield (
+                f"{key}.defenses.{name}: has more noise in a rectangle of images, and datasets.{tables[0]} is a table; "
+                "take natural or white"
+            )
+    steps = config.attacks.gradient_inversion.estimator.steps
+    if tables and steps and "gradient_inversion" in study.attacks and any(channels.values()):
+        yield (
+            f"attacks.gradient_inversion.estimator.steps = {steps}: learned estimates are of images, and "
+            f"datasets.{tables[0]} is a table; give 0"
+        )
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:

@@ -1,10 +1,10 @@
-"""Configuration that compares protections on somebody's own images."""
+"""Configuration that compares protections on somebody's own records."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,12 @@ _ROUNDS = (400, 1200)
 _IDENTIFIED = (2, 10, 100)
 _PROVABLE = (1.0, 4.0, 16.0)  # nats that identification among so few candidates can prove; figures show these
 _NETWORK = "mlp"
+_SHOWN = 2  # records of a table that figures show
 
 
 @dataclass(frozen=True)
 class OwnImages:
-    """Facts of somebody's own images that a configuration needs.
+    """Facts of somebody's own images, or other records, that a configuration needs.
 
     Attributes:
         name: Name of the dataset.
@@ -38,6 +39,7 @@ class OwnImages:
         test: Records of the test split.
         height: Pixels of a column.
         width: Pixels of a row.
+        table: Further settings of the dataset, of records that are no images: path, label and standardize.
     """
 
     name: str
@@ -46,6 +48,12 @@ class OwnImages:
     test: int
     height: int
     width: int
+    table: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings of the dataset that do not depend on sizes."""
+        return {"reader": self.reader, **(self.table or {"side": self.side})}
 
     @property
     def side(self) -> int:
@@ -109,25 +117,33 @@ def comparison(
         "replicas": replicas,
         "datasets": {
             images.name: {
-                "reader": images.reader,
+                **images.settings,
                 "members": members,
                 "validation": validation,
                 "pool": pool,
                 "test": images.test,
                 "aux": aux,
-                "side": images.side,
             }
         },
         "training": {"learning_rates": [0.006, 0.02, 0.06, 0.2], "evaluations": 4},
-        "studies": _studies(images.name, [float(capacity) for capacity in capacities], rounds),
+        "studies": _studies(images, [float(capacity) for capacity in capacities], rounds),
         "attacks": _attacks(pool),
-        "illustrations": {},
+        "illustrations": _illustrations(images, [float(capacity) for capacity in capacities]),
     }
 
 
-def _studies(dataset: str, capacities: list[float], rounds: int) -> dict[str, Any]:
+def _illustrations(images: OwnImages, capacities: list[float]) -> dict[str, Any]:
+    """Records of a table that are recovered from one gradient; images would take a network of their own."""
+    shown = {"dataset": images.name, "levels": {"natural": capacities}, "images": _SHOWN}
+    return {"reconstructions": shown} if images.table else {}
+
+
+def _studies(images: OwnImages, capacities: list[float], rounds: int) -> dict[str, Any]:
     """Protections compared, gradients inverted, records identified."""
-    common = {"datasets": [dataset], "models": [_NETWORK]}
+    common = {"datasets": [images.name], "models": [_NETWORK]}
+    shapes = (
+        ("natural", "white") if images.table else ("natural", "white", "personalized")
+    )  # for images alone
     gradients = {**common, "rounds": [0], "batch_sizes": [1]}
     defenses = {"none": [], "early_stopping": [], "clipping": [0.0], "dpsgd": [0.5, 2.0]}
     return {
@@ -135,7 +151,7 @@ def _studies(dataset: str, capacities: list[float], rounds: int) -> dict[str, An
             **common,
             "rates": "all",
             "lengths": "all",
-            "defenses": {**defenses, **dict.fromkeys(("natural", "white", "personalized"), capacities)},
+            "defenses": {**defenses, **dict.fromkeys(shapes, capacities)},
             "rounds": [rounds],
             "batch_sizes": [_BATCH],
             "attacks": ["membership", "model_inversion"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from leakbound.config.settings import Line, Name, Records, Settings
 
@@ -16,6 +16,10 @@ IMAGE_SIDE = 32
 """Pixels of a row and of a column of a prepared image, where a dataset does not say otherwise."""
 ANY_SIDE = ("cnn", "lenet_sigmoid", "mlp")
 """Networks of ours for images of any side; the others are for ``IMAGE_SIDE``."""
+TABLES = ("table", "table_shown")
+"""Readers of tables, arrays and time series, of any shape."""
+ANY_SHAPE = ("mlp",)
+"""Networks of ours for records of any shape."""
 MOST_COLORS = 3
 """Planes of a colour image."""
 
@@ -52,6 +56,7 @@ _WITHOUT_TEST = {"digits"}  # without an original test split
 _MOST_AUX = 10_000
 _LEAST = 10  # records of a part
 _UNKNOWN = Original("", colors=3, classes=10, train=60000, test=10000)
+_UNKNOWN_TABLE = replace(_UNKNOWN, colors=1)
 
 
 class DatasetConfig(Settings):
@@ -83,6 +88,19 @@ class DatasetConfig(Settings):
     and lenet_sigmoid."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
+    path: Line | None = None
+    """File of the readers table and table_shown, below the folder LEAKBOUND_DATA: .csv, .parquet or .npz."""
+    standardize: bool = True
+    """Whether values of a table are standardized by the attacker's records; if not, all lie in -1 to 1."""
+
+    @model_validator(mode="after")
+    def _file_of_a_table(self) -> DatasetConfig:
+        if (self.reader in TABLES) != (self.path is not None):
+            raise ValueError(
+                f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
+                "need the path of a file .csv, .parquet or .npz, and no other reader takes one"
+            )
+        return self
 
     def sizes(self, training: int) -> Sizes:
         """Sizes of what is drawn from an original training split of so many records."""
@@ -145,7 +163,7 @@ class DatasetSize:
 def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     """Sizes of the splits that ``prepare`` would make."""
     reader = config.reader or name
-    original = ORIGINALS.get(reader, _UNKNOWN)
+    original = ORIGINALS.get(reader, _UNKNOWN_TABLE if reader in TABLES else _UNKNOWN)
     test = config.test or original.test
     training = original.train
     if reader in _WITHOUT_TEST:  # test records are taken from the same ones

@@ -1,14 +1,18 @@
-"""Somebody's own images as a dataset of the workflow: two Parquet files, of training and of test records."""
+"""Somebody's own records as a dataset of the workflow: images as two Parquet files, or a copy of a table."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int
 
 from leakbound.datasets.collection import Collection, write_pictures
 from leakbound.datasets.records import DatasetError
+from leakbound.datasets.tabular import Table
 
 _TEST = 0.15
 """Share of the records that measure accuracy alone."""
@@ -36,17 +40,7 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
             f"{images.origin}: holds no labels, and a network needs some to learn; give images in one subfolder for "
             "each class, or Parquet with a column of labels"
         )
-    counts = np.bincount(images.labels, minlength=len(images.classes))
-    if len(counts) < 2:
-        raise DatasetError(
-            f"{images.origin}: holds one class; a network that tells classes apart needs at least 2"
-        )
-    if counts.min() < _OF_CLASS:
-        scarce = images.classes[int(counts.argmin())] if images.classes else str(int(counts.argmin()))
-        raise DatasetError(
-            f"{images.origin}: class {scarce!r} has {counts.min()} records; each needs at least {_OF_CLASS}: add some, "
-            "or leave the class out"
-        )
+    counts = class_counts(images.origin, images.labels, images.classes)
     generator = np.random.default_rng(seed)
     test = np.zeros(len(images), bool)
     for label in range(len(counts)):
@@ -64,3 +58,42 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
         )
         write_pictures(folder, part, [part.values])
     return int((~test).sum()), int(test.sum())
+
+
+def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Sequence[str]) -> np.ndarray:
+    """Count the records of each class.
+
+    Raises:
+        DatasetError: If there is only one class, or a class with fewer than 20 records.
+    """
+    counts = np.bincount(labels, minlength=len(classes))
+    if len(counts) < 2:
+        raise DatasetError(f"{origin}: holds one class; a network that tells classes apart needs at least 2")
+    if counts.min() < _OF_CLASS:
+        scarce = classes[int(counts.argmin())] if classes else str(int(counts.argmin()))
+        raise DatasetError(
+            f"{origin}: class {scarce!r} has {counts.min()} records; each needs at least {_OF_CLASS}: add some, "
+            "or leave the class out"
+        )
+    return counts
+
+
+def copy_table(folder: Path, table: Table) -> tuple[str, int, int]:
+    """Copy the file of a table.
+
+    Args:
+        folder: Where the copy goes.
+        table: Labelled records.
+
+    Returns:
+        Name of the copy, and numbers of training and of test records, which ``prepare`` parts.
+
+    Raises:
+        DatasetError: If there is only one class, or a class with fewer than 20 records.
+    """
+    class_counts(table.origin, table.labels, table.classes)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"own{Path(table.origin).suffix}"
+    shutil.copyfile(table.origin, folder / name)
+    test = round(_TEST * len(table.labels))
+    return name, len(table.labels) - test, test

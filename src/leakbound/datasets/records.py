@@ -1,7 +1,7 @@
 """Records as a reader returns them: labels of all, and pixels only of those that are asked for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -51,11 +51,14 @@ class RawDataset:
         train: Records of the original training split, or the whole pool if there is no original test split.
         test: Records of the original test split. None lets :func:`leakbound.datasets.prepare` cut one off the
             pool.
+        columns: Name of each value, if ``decode`` gives values (k, rows, columns) in units of their own, to be
+            standardized, instead of pixels.
     """
 
     classes: tuple[str, ...]
     train: Records
     test: Records | None
+    columns: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def may_be_published(reader: object) -> bool:

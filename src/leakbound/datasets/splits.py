@@ -24,9 +24,9 @@ _MOST_AT_ONCE = 256  # images
 
 @dataclass(frozen=True)
 class Split:
-    """Prepared images, float32 in [-1, 1], and their class indices, int64."""
+    """Prepared images, or other records (n, 1, rows, columns), float32 in [-1, 1], and their class indices, int64."""
 
-    images: Float[np.ndarray, "n colors side side"]
+    images: Float[np.ndarray, "n colors height width"]
     labels: Int[np.ndarray, " n"]
 
     def __len__(self) -> int:
@@ -96,9 +96,10 @@ class ImageDataset:
         return self.pool.images.shape[1]
 
     @property
-    def side(self) -> int:
-        """Pixels of a row and of a column of an image."""
-        return self.pool.images.shape[2]
+    def side(self) -> int | tuple[int, int]:
+        """Pixels of a row and of a column of an image; both numbers where they differ, as those of tables do."""
+        height, width = self.pool.images.shape[2:]
+        return height if height == width else (height, width)
 
     def parts(self, replica: int) -> Parts:
         """Rows of the pool that a replica has; they depend on seed, name and replica, not on how many there are.
@@ -188,11 +189,11 @@ class ImageDataset:
             key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays
         ]:
             raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
-        colors, side = (*arrays["pool_images"].shape[1:3], 0, 0)[:2]
+        shape = arrays["pool_images"].shape[1:]
         splits = {}
         for split in _SPLITS:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-            if (images.dtype, images.shape[1:]) != (np.float32, (colors, side, side)):
+            if (images.dtype, images.shape[1:], len(shape)) != (np.float32, shape, 3):
                 raise DatasetError(
                     f"{name}: stored {split} images are {images.dtype} of shape {images.shape}."
                 )
@@ -248,7 +249,8 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             for secret ones.
 
     Returns:
-        Images of ``config.side`` × ``config.side`` pixels on the scale [-1, 1].
+        Images of ``config.side`` × ``config.side`` pixels on the scale [-1, 1]; records of tables, arrays and
+        time series (n, 1, rows, columns) on the same scale, standardized by the attacker's records.
 
     Raises:
         UnknownNameError: If there is no such reader.
@@ -262,6 +264,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         (100, 1, 8, 8)
     """
     from leakbound.datasets.pixels import resized
+    from leakbound.datasets.tabular import scaling
 
     raw = DATASETS.get(config.reader or name)(name, config)
     if not isinstance(raw, RawDataset):
@@ -272,6 +275,14 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         checked_labels(records.labels, classes=len(raw.classes), column="label", origin=records.origin)
     drawn = draw(name, raw, config, seed, stratified=stratified)
     held = raw.test if raw.test is not None else raw.train
+
+    if raw.columns:
+        scaled = scaling(raw, drawn.aux, config.standardize)
+        pool, test, aux = (
+            Split(scaled(records, rows), records.labels[rows])
+            for records, rows in ((raw.train, drawn.pool), (held, drawn.test), (raw.train, drawn.aux))
+        )
+        return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing)
 
     def split(records: Records, rows: np.ndarray) -> Split:
         first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]

@@ -2,6 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -11,6 +12,8 @@ from leakbound.models.initialization import initialize
 from leakbound.registry import MODELS
 
 _SIDE = 32  # of images, where nothing else is said
+Side = int | tuple[int, int]
+"""Pixels of a row and of a column, or height and width of records that are no square images."""
 
 
 class ImageShapeError(ValueError):
@@ -26,19 +29,23 @@ class Classifier(nn.Module, ABC):
     Args:
         colors: Planes of an image, 1 or 3.
         classes: Number of labels, at least 2.
-        size: Height and width of an image in pixels.
+        size: Height and width of an image in pixels; a pair where they differ.
+
+    Attributes:
+        any_shape: Whether it takes a pair: records of tables, arrays and time series.
     """
 
+    any_shape: ClassVar[bool] = False
     head: nn.Linear
 
-    def __init__(self, colors: int, classes: int, size: int = _SIDE) -> None:
+    def __init__(self, colors: int, classes: int, size: Side = _SIDE) -> None:
         super().__init__()
         if colors < 1 or classes < 2:
             raise ValueError(
                 f"{type(self).__name__}: colors = {colors} and classes = {classes}, but a network needs "
                 "colors >= 1 and classes >= 2"
             )
-        self.image_shape = (colors, size, size)
+        self.image_shape = (colors, size, size) if isinstance(size, int) else (colors, *size)
 
     @abstractmethod
     def features(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n width_of_head"]:
@@ -52,15 +59,15 @@ class Classifier(nn.Module, ABC):
         """
         if images.shape[1:] != self.image_shape:
             colors, height, width = images.shape[1:]
-            expected, size, _ = self.image_shape
+            expected, *size = self.image_shape
             raise ImageShapeError(
                 f"{type(self).__name__}: the images have {colors} color(s) and {height}×{width} pixels, the network "
-                f"expects {expected} color(s) and {size}×{size}. Build it for these images, or prepare them so."
+                f"expects {expected} color(s) and {size[0]}×{size[1]}. Build it for these images, or prepare them so."
             )
         return self.head(self.features(images))
 
 
-def build(name: str, colors: int, classes: int, generator: torch.Generator, side: int = _SIDE) -> nn.Module:
+def build(name: str, colors: int, classes: int, generator: torch.Generator, side: Side = _SIDE) -> nn.Module:
     """Build a registered network with weights drawn from a generator; the global generator is left as it was.
 
     Args:
@@ -68,8 +75,8 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
         colors: Planes of an image, 1 or 3.
         classes: Number of labels, at least 2.
         generator: Draws the weights; a generator of the CPU.
-        side: Height and width of an image in pixels. For others than 32 the network is made with the keyword
-            ``size``.
+        side: Height and width of an image in pixels; a pair where they differ. For others than 32 the network
+            is made with the keyword ``size``.
 
     Raises:
         UnknownNameError: If no model has this name.
@@ -83,6 +90,8 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
         2410
     """
     constructor = MODELS.get(name)
+    if not isinstance(side, int) and not getattr(constructor, "any_shape", False):
+        raise ImageShapeError(f"{name}: it takes square images, not records of shape {side}; use mlp")
     with torch.random.fork_rng(devices=[]):
         if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
             raise ImageShapeError(

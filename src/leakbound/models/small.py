@@ -10,22 +10,24 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.models.classifier import Classifier
+from leakbound.models.classifier import Classifier, Side
 
 
 class MLP(Classifier):
     """Perceptron with a hidden layer of 32 units and ReLU.
 
     33,130 parameters for 1 color, 32×32 pixels and 10 classes; 98,666 for 3 colors; 2,410 for 8×8 grey
-    pixels.
+    pixels. It also takes records of other shapes than images, e.g. of a table.
     """
 
-    def __init__(self, colors: int, classes: int, size: int = 32) -> None:
+    any_shape = True
+
+    def __init__(self, colors: int, classes: int, size: Side = 32) -> None:
         super().__init__(colors, classes, size)
         self.fc1 = nn.Linear(math.prod(self.image_shape), 32)
         self.head = nn.Linear(32, classes)
 
-    def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n 32"]:
+    def features(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n 32"]:
         """Activations of the hidden layer, each >= 0."""
         return F.relu(self.fc1(images.flatten(1)))
 

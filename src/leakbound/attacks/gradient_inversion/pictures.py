@@ -28,6 +28,7 @@ from leakbound.theory.illustrations.noisy_pictures import picture_rows
 from leakbound.training.client_steps import client_step
 
 _MODEL = "lenet_sigmoid"
+_MODEL_OF_VECTORS = "mlp"
 _ITERATIONS = 600
 
 
@@ -39,6 +40,8 @@ def reconstructions(
     seed: int = 0,
 ) -> pd.DataFrame:
     """Pictures reconstructed from single gradients of an untrained sigmoid LeNet, each of a few members.
+
+    Records that are no square images are reconstructed from those of a perceptron.
 
     The settings need ``levels``: one shape to capacities; ``images`` is the number of pictures. A picture has
     the same standard normal draws at every level.
@@ -61,8 +64,9 @@ def reconstructions(
     ((shape, levels),) = settings.levels.items()
     members, words = dataset.members(0), (dataset.name, "reconstructions")
     clean, labels = members.images[: settings.images], torch.from_numpy(members.labels[: settings.images])
+    model = _MODEL if isinstance(dataset.side, int) else _MODEL_OF_VECTORS
     network = build(
-        _MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
+        model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
     ).eval()
     prior = torch.from_numpy(dataset.aux.images.mean(axis=0))
     config = GradientInversionConfig(iterations=_ITERATIONS)

@@ -1,4 +1,4 @@
-"""Command: which protection is worth its cost on one's own images, by the whole workflow."""
+"""Command: which protection is worth its cost on one's own records, by the whole workflow."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def compare(
     records: Annotated[
         str,
         typer.Argument(
-            help="Folder with a subfolder of images for each class, Parquet file of images with labels, or the word "
-            "digits for the images that the package carries."
+            help="Folder with a subfolder of images for each class, Parquet file of images with labels, table .csv "
+            "or .parquet of numbers with labels, arrays .npz (records and labels), or the word digits for the images "
+            "that the package carries."
         ),
     ],
     name: Annotated[
@@ -60,6 +61,13 @@ def compare(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
+    standardize: Annotated[
+        bool,
+        typer.Option(
+            help="Of tables and arrays: standardize each value by mean and standard deviation of the attacker's "
+            "records; otherwise all lie in -1 to 1."
+        ),
+    ] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
@@ -68,7 +76,7 @@ def compare(
         bool, typer.Option("--run/--no-run", help="Whether to run the configuration after writing it.")
     ] = True,
 ) -> None:
-    """Compare protections on your own images: one page says which is worth its cost, and what is undecided.
+    """Compare protections on your own records: one page says which is worth its cost, and what is undecided.
 
     Plain SGD at all its learning rates and stopping times, clipping, three shapes of channel at three targets
     and DP-SGD at two noise levels train the same small network on the same records; the strongest attackers
@@ -76,6 +84,7 @@ def compare(
     changed and run by snakemake.
     """
     from leakbound.datasets.pixels import PictureForm
+    from leakbound.datasets.tabular import is_table
 
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
@@ -86,11 +95,15 @@ def compare(
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
     if not target.is_file():
-        form = PictureForm(resize, color)
-        images, folder = _own_images(records, home, label, form, seed)
-        values = _configured(records, preset, (images, folder), members, minutes, jobs, seed)
-        _store(target, values, folder)
-    own = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
+        if is_table(own_records.path_of(records)):
+            if resize or color:
+                raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
+            dataset = _own_table(records, home, label, standardize)
+        else:
+            dataset = _own_images(records, home, label, PictureForm(resize, color), seed)
+        values = _configured(records, preset, dataset, members, minutes, jobs, seed)
+        _store(target, values, dataset[1])
+    data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
         return
@@ -104,7 +117,7 @@ def compare(
         str(target.relative_to(_ROOT)),
     ]
     words += ["--profile", profile] if profile else []
-    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **own}, check=False)
+    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **data}, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)
     _write_page(target, home)
@@ -127,7 +140,7 @@ def _preset(name: str | None, records: str) -> str:
 def _configured(
     records: str,
     preset: str,
-    copied: tuple[OwnImages, Path | None],
+    dataset: tuple[OwnImages, Path | None],
     members: int | None,
     minutes: float,
     jobs: int,
@@ -141,7 +154,7 @@ def _configured(
     """
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
-    images, folder = copied
+    images, folder = dataset
     if images.count < LEAST_RECORDS:
         raise typer.BadParameter(
             f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"
@@ -160,6 +173,22 @@ def _configured(
             "command resumes it\n"
         )
     return values
+
+
+def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple[OwnImages, Path | None]:
+    """Facts of a table or of arrays, of which a copy is a dataset of the workflow, and the folder of the copy."""
+    from leakbound.config.comparing import OwnImages
+    from leakbound.datasets.own import copy_table
+    from leakbound.datasets.tabular import load_table
+
+    table = load_table(own_records.path_of(records), label)
+    folder = home / "records"
+    name, train, test = copy_table(folder, table)
+    if advice := table.advice():
+        sys.stderr.write(f"leakbound: {advice}\n")
+    settings = {"path": name, "label": label, "standardize": standardize}
+    rows, columns = table.values.shape[1:]
+    return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
 
 
 def _own_images(
@@ -193,7 +222,7 @@ def _eigenvalues(images: OwnImages, folder: Path | None, seed: int) -> np.ndarra
     from leakbound.config.data import DatasetConfig
     from leakbound.datasets import prepare
 
-    config = DatasetConfig(reader=images.reader, side=images.side)
+    config = DatasetConfig(**images.settings)
     with _data_folder(folder):
         aux = prepare(images.name, config, seed).aux.images
     spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
@@ -238,7 +267,7 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None
 
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
-        "# Protections compared on one's own images, as `leakbound compare` wrote it. Change it and run it by",
+        "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
     ]
     target.parent.mkdir(parents=True, exist_ok=True)

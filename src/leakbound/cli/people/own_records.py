@@ -61,7 +61,7 @@ AcceptOption = Annotated[
         "records; default: 25 % more than by those of the public ones.",
     ),
 ]
-LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files.")]
+LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files and tables.")]
 ResizeOption = Annotated[
     int | None,
     typer.Option(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from leakbound.claims.selection import EmptySelectionError, SelectionError, require, select
+from leakbound.config.series_style import SeriesStyle
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import bare
+from leakbound.figures.plots.panels import bare, handle, legend
 from leakbound.figures.plots.plotting import NoOptions, canvas, colorbar, plot
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GAP = 2
+_RECORD = SeriesStyle("record", "#222222", "o")
+_ROWS_OF_A_PICTURE = 8  # records with fewer are drawn as lines
 
 
 class ImageGridOptions(Settings):
@@ -51,7 +55,10 @@ def weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
 
 @plot(ImageGridOptions)
 def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
-    """Draw pictures: a block for each defense, pictures by rows, clean and levels by columns."""
+    """Draw pictures: a block for each defense, pictures by rows, clean and levels by columns.
+
+    Records with few rows, of tables and short time series, are lines: a panel for each, and each level.
+    """
     require(rows, "defense", "level", "replica", "color", "row", "column", "metric", "value")
     pixels = select(rows, {"metric": "pixel"})
     replicas = sorted(pixels["replica"].unique())[: options.images]
@@ -60,6 +67,8 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     if not names:
         raise EmptySelectionError("there are no pictures but clean ones")
     clean = pixels[pixels["defense"] == "none"]
+    if pixels["row"].nunique() < _ROWS_OF_A_PICTURE:
+        return _lines(pixels, names)
     counts = [pixels[pixels["defense"] == name]["level"].nunique() + (not clean.empty) for name in names]
     width = min(style.TWO_COLUMNS, 0.62 * sum(counts) + 0.3)
     side = (width - 0.15 * len(names)) / sum(counts)
@@ -69,6 +78,26 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
         _block(axes, name, clean, pixels, rows, options)
     below = f"; below: mean {style.axis_label(options.similarity)}" if options.similarity else ""
     figure.supxlabel(f"clean picture, then capacity per use κ (nats){below}", fontsize=style.FONT_SIZE)
+    return figure
+
+
+def _lines(pixels: pd.DataFrame, names: list[str]) -> Figure:
+    """Draw the values of records in order: a row of panels for each record, a column for each level."""
+    replicas, levels = (sorted(pixels[key].dropna().unique()) for key in ("replica", "level"))
+    figure = canvas(style.TWO_COLUMNS, 1.4 * len(replicas) + 0.9)
+    grid = figure.subplots(len(replicas), len(levels), sharex=True, sharey=True, squeeze=False)
+    for (row, replica), (column, level) in product(enumerate(replicas), enumerate(levels)):
+        shown = pixels[(pixels["replica"] == replica) & pixels["level"].isin([level, np.nan])]
+        for name in ("none", *names):
+            values = shown[shown["defense"] == name].sort_values(["row", "column"])["value"].to_numpy(float)
+            series = _RECORD if name == "none" else style.look(name)
+            grid[row, column].plot(2 * values - 1, color=series.color, lw=1.6 if name == "none" else 0.8)
+        grid[row, column].set_title(f"κ = {level:g} nats" if row == 0 else "")
+    figure.supxlabel("value of the record, in the order of its columns", fontsize=style.FONT_SIZE)
+    figure.supylabel("as networks receive it, −1 to 1", fontsize=style.FONT_SIZE)
+    legend(
+        figure, [handle(series.label, color=series.color) for series in (_RECORD, *map(style.look, names))]
+    )
     return figure
 
 

@@ -22,7 +22,7 @@ _PICTURES = {
     "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
     "every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, beside the bound that the channel promises",
-    "beyond/limit_pictures": "Images that a network saw behind a channel, and those that an attacker recovered from "
+    "beyond/limit_pictures": "Records that a network saw behind a channel, and those that an attacker recovered from "
     "one gradient",
 }
 _OUTCOMES = {

@@ -73,7 +73,9 @@ def _released(
     return np.clip(flat + noise, -1.0, 1.0).reshape(images.shape)
 
 
-def picture_rows(shape: str, level: float, images: Float[np.ndarray, "n colors side side"]) -> pd.DataFrame:
+def picture_rows(
+    shape: str, level: float, images: Float[np.ndarray, "n colors height width"]
+) -> pd.DataFrame:
     """Put pixels of pictures on [0, 1] into rows."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}

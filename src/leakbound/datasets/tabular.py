@@ -1,0 +1,274 @@
+"""Records that are no images: tables with a column of labels, arrays such as embeddings, and time series.
+
+A record is (rows, columns): one row of a table or of an embedding, or the channels of a time series by its
+steps. Values have units of their own. They are standardized by the attacker's records, so that nothing
+depends on a statistic of private ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from jaxtyping import Float, Int, Shaped
+
+from leakbound.config.data import DatasetConfig
+from leakbound.config.messages import shown
+from leakbound.datasets.images import FOLDER_VARIABLE
+from leakbound.datasets.records import DatasetError, RawDataset, Records
+from leakbound.registry import nearest
+from leakbound.storage import TooLargeError, limits
+from leakbound.storage.parquet import ParquetSource
+
+SUFFIXES = (".csv", ".parquet", ".npz")
+"""Suffixes of files with tables, arrays and time series."""
+DEVIATIONS = 3.0
+"""Standard deviations of the attacker's records that become 1; values beyond them are clipped."""
+_MOST_VALUES = 20_000  # of a record: its covariance is computed
+_LEAST_VALUES = 2
+_IDS = 256  # different whole numbers in all places, above which they are ids
+_PLACES = 8  # columns of a table with whole numbers alone, from which they can be a sequence
+
+
+@dataclass(frozen=True)
+class Table:
+    """Labelled records that are no images.
+
+    Attributes:
+        origin: File, for messages.
+        values: (n, rows, columns) in their own units, float64, finite.
+        labels: Class of each.
+        classes: Names of the classes, sorted.
+        columns: Name of each value of a record.
+    """
+
+    origin: str
+    values: Float[np.ndarray, "n rows columns"]
+    labels: Int[np.ndarray, " n"]
+    classes: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    def advice(self) -> str | None:
+        """Say which noise suits columns that are 0 or 1, or whole numbers; None if there are none."""
+        flat = self.values.reshape(len(self.values), -1)
+        binary = ((flat == 0) | (flat == 1)).all(axis=0)
+        whole = (flat == np.rint(flat)).all(axis=0) & ~binary
+        if not (binary | whole).any():
+            return None
+        return (
+            f"{self.origin}: of {len(binary)} columns {binary.sum()} hold 0 and 1 (one-hot) and {whole.sum()} other "
+            "whole numbers. Natural noise suits them once they are standardized: the same for all. Shapes that "
+            "follow public variances (white, least_power, rate_distortion) add next to none to a rare category. "
+            "Noisy values are no longer 0, 1 or whole; train on them as they are."
+        )
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reader of tables, arrays and time series: ``reader(name, config)`` gives the original records.
+
+    Attributes:
+        publishable: Whether values of single records may be shown in figures.
+    """
+
+    publishable: bool = False
+
+    def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
+        """Read the file that ``config.path`` names.
+
+        Raises:
+            DatasetError: If it cannot be read, or holds what is no labelled table of numbers.
+            TooLargeError: If it would take more memory than is allowed.
+        """
+        (path,) = self.originals(name, config)
+        table = load_table(path, config.label or "label")
+        records = Records(table.origin, table.labels, lambda rows: table.values[rows])
+        return RawDataset(table.classes, records, None, columns=table.columns)
+
+    def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
+        """File that is read, whether or not it is there."""
+        return (Path(os.environ.get(FOLDER_VARIABLE, "")) / (config.path or name),)
+
+
+read_table = TableReader()  # anybody's records
+read_shown_table = TableReader(publishable=True)  # those whose owner wants to see them in figures
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file holds a table or arrays: .csv, .npz, .npy, or Parquet without a column ``image``."""
+    if path.suffix == ".parquet" and path.is_file():
+        try:
+            with pa.memory_map(str(path)) as mapped:
+                return "image" not in ParquetSource(mapped, path).schema.names
+        except (pa.ArrowException, OSError, ValueError):
+            return False  # the reader of images says what is wrong with it
+    return path.suffix in (".csv", ".npz", ".npy")
+
+
+def load_table(path: Path, label: str = "label") -> Table:
+    """Read labelled records.
+
+    Args:
+        path: Table ``.csv`` or ``.parquet`` of numbers and a column of labels, or ``.npz`` with the arrays
+            ``records`` (n, values) or (n, channels, steps), and ``labels`` (n).
+        label: Column of the labels, of tables.
+
+    Raises:
+        DatasetError: If it cannot be read, a value is missing or no number, labels are no classes, or the
+            records are token ids.
+        TooLargeError: If it would take more memory than is allowed.
+    """
+    if path.suffix not in SUFFIXES:
+        raise DatasetError(
+            f"{path}: give a table .csv or .parquet with a column of labels, or arrays with labels, written by "
+            "numpy.savez('mine.npz', records=records, labels=labels)"
+        )
+    if not path.is_file():
+        raise DatasetError(f"{path}: there is no such file")
+    limits.check_limit(
+        path, "bytes", path.stat().st_size, limits.ARRAYS if path.suffix != ".csv" else limits.WHOLE
+    )
+    try:
+        values, labels, columns = _arrays(path) if path.suffix == ".npz" else _columns(path, label)
+    except (DatasetError, TooLargeError):
+        raise
+    except (pa.ArrowException, OSError, ValueError, EOFError, BadZipFile) as error:
+        raise DatasetError(f"{path}: cannot be read ({error}). Write it again.") from error
+    if len(columns) < _LEAST_VALUES or len(columns) > _MOST_VALUES or len(values) < 2:
+        raise DatasetError(
+            f"{path}: holds {len(values)} records of {len(columns)} values; allowed are at least 2 records of "
+            f"{_LEAST_VALUES} to {_MOST_VALUES} values"
+        )
+    numbers = np.asarray(values, np.float64)
+    if not np.isfinite(numbers).all():
+        row, column = np.argwhere(~np.isfinite(numbers.reshape(len(numbers), -1)))[0]
+        raise DatasetError(
+            f"{path}: row {row}: {columns[column]!r} has no finite value. Fill it in, or leave the record out."
+        )
+    _check_no_tokens(path, values)
+    return Table(str(path), numbers, *_classes(path, label, labels), columns)
+
+
+def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"], pd.Series, tuple[str, ...]]:
+    """Values, labels and names of the columns of a table."""
+    if path.suffix == ".csv":
+        table = pd.read_csv(path)
+    else:
+        with pa.memory_map(str(path)) as mapped:
+            source = ParquetSource(mapped, path)
+            table = pa.Table.from_batches(list(source.batches()), source.schema).to_pandas(
+                ignore_metadata=True
+            )
+    names = [*map(str, table.columns)]
+    if names.count(label) != 1:
+        raise DatasetError(f"{path}: has no column {label!r} to use as the label; {nearest(label, names)}")
+    values = table.drop(columns=label)
+    if "Unnamed: 0" in names:
+        raise DatasetError(
+            f"{path}: has a column without a name, as pandas writes numbers of rows: use to_csv(..., index=False)"
+        )
+    for name in values:
+        if values[name].dtype.kind not in "biuf":
+            raise DatasetError(
+                f"{path}: column {str(name)!r} holds {shown(values[name].iloc[0])}, and only numbers can get noise. "
+                "Encode it, e.g. by pandas.get_dummies; embed texts with your encoder; or leave it out."
+            )
+    truths = dict.fromkeys(values.select_dtypes(bool), np.uint8)
+    return values.astype(truths).to_numpy()[:, None], table[label], tuple(map(str, values.columns))
+
+
+def _arrays(path: Path) -> tuple[Shaped[np.ndarray, "n rows columns"], pd.Series, tuple[str, ...]]:
+    """Values, labels and places of the arrays of a file."""
+    with ZipFile(path) as archive:
+        size = sum(entry.file_size for entry in archive.infolist())
+    limits.check_limit(
+        path, "bytes once unpacked", size, max(limits.TABLE, limits.EXPANSION * path.stat().st_size)
+    )
+    with np.load(path, allow_pickle=False) as file:
+        if lacking := [name for name in ("records", "labels") if name not in file.files]:
+            raise DatasetError(
+                f"{path}: lacks {' and '.join(lacking)}; write it by numpy.savez(path, records=..., labels=...)"
+            )
+        values, labels = file["records"], file["labels"]
+    if values.dtype.kind not in "biuf" or values.ndim not in (2, 3) or labels.shape != values.shape[:1]:
+        raise DatasetError(
+            f"{path}: records are {values.dtype} of shape {values.shape} and labels of shape {labels.shape}; allowed "
+            "are real numbers (n, values) or (n, channels, steps) with a label for each"
+        )
+    values = values.reshape(len(values), -1, values.shape[-1])
+    places = [f"{row}, {column}" for row, column in np.ndindex(*values.shape[1:])]
+    return values, pd.Series(labels), tuple(places)
+
+
+def _check_no_tokens(path: Path, values: Shaped[np.ndarray, "n rows columns"]) -> None:
+    """Refuse sequences of token ids, on which noise means nothing."""
+    if values.dtype.kind not in "iu" or values.itemsize == 1 or values[0].size < _PLACES or values.min() < 0:
+        return
+    most = values.reshape(len(values), -1).max(axis=0)
+    alike = (most > most.max() / 2).mean() > 0.5  # ids reach about as far in all places
+    if alike and len(np.unique(values)) > _IDS:
+        raise DatasetError(
+            f"{path}: whole numbers from {values.min()} to {values.max()} in {values[0].size} places look like token "
+            "ids, and noise on an id means nothing. Embed them with your encoder first and give its vectors; if they "
+            "are measurements, write them as floats."
+        )
+
+
+def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray, " n"], tuple[str, ...]]:
+    """Class of each record and names of the classes, sorted."""
+    if labels.isna().any():
+        raise DatasetError(f"{path}: row {int(labels.isna().to_numpy().argmax())}: {label!r} is missing")
+    if labels.dtype.kind == "f":
+        if (odd := labels != np.rint(labels)).any():
+            raise DatasetError(
+                f"{path}: column {label!r} holds {labels[odd].iloc[0]:g}, which is no class. Name another column "
+                "as the label, or make classes of this one, e.g. by pandas.qcut."
+            )
+        labels = labels.astype(np.int64)
+    numbers, names = pd.factorize(labels, sort=True)
+    return numbers.astype(np.int64), tuple(map(str, names))
+
+
+def scaling(
+    raw: RawDataset, attackers: Int[np.ndarray, " k"], standardize: bool
+) -> Callable[[Records, Int[np.ndarray, " n"]], Float[np.ndarray, "n 1 rows columns"]]:
+    """Make the function that brings records to the networks' scale [-1, 1].
+
+    Each value is standardized by mean and standard deviation of the attacker's records; three standard
+    deviations become 1, and what lies beyond is clipped. A value that all of the attacker's records share
+    becomes 0. So linear changes of units change nothing, and nothing depends on private records.
+
+    Args:
+        raw: Records as a reader found them.
+        attackers: Rows of the training split that become the attacker's.
+        standardize: False for values that lie in [-1, 1] already.
+
+    Raises:
+        DatasetError: When called, if values are not standardized and one lies outside of [-1, 1].
+    """
+    public = raw.train.decode(attackers)
+    mean = public.mean(axis=0)
+    deviation = public.std(axis=0)
+    varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # rounding leaves less of constant values
+    factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
+
+    def scaled(records: Records, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n 1 rows columns"]:
+        values = records.decode(rows)
+        if standardize:
+            return np.clip((values - mean) * factor, -1, 1)[:, None].astype(np.float32)
+        largest = np.abs(values).max(axis=0).ravel()
+        if largest.max() > 1:
+            column = int(largest.argmax())
+            raise DatasetError(
+                f"{records.origin}: {raw.columns[column]!r} reaches {largest[column]:g} in size; without standardize "
+                "all values lie in -1 to 1. Standardize them, or bring them there."
+            )
+        return values[:, None].astype(np.float32)
+
+    return scaled

@@ -1,0 +1,219 @@
+"""Tables, arrays and time series as records: their scale, what it depends on, the way to an attack, and refusals."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leakbound.attacks.attack_request import AttackRequest
+from leakbound.attacks.gradient_inversion.attack import attack
+from leakbound.attacks.images import total_variation
+from leakbound.channels import Natural, channel_capacity, population_moments
+from leakbound.config.attacks import GradientInversionConfig
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import ChannelDefense, Undefended
+from leakbound.datasets import DatasetError, ImageDataset, prepare
+from leakbound.datasets.originals import describe_originals
+from leakbound.datasets.splits import draw
+from leakbound.datasets.tabular import DEVIATIONS, is_table, load_table, read_table
+from leakbound.models import ImageShapeError, build
+
+ROWS = 200
+SIZES = {"members": 30, "pool": 90, "test": 40, "aux": 60}
+
+
+def patients(seed: int = 0) -> pd.DataFrame:
+    """Columns with units, one of them far from 0, one-hot and whole ones, and one that never varies."""
+    generator = np.random.default_rng(seed)
+    site = generator.integers(0, 3, ROWS)
+    return pd.DataFrame(
+        {
+            "pressure": generator.normal(101_325, 900, ROWS),
+            "creatinine": generator.lognormal(-4, 0.5, ROWS),
+            "age": generator.integers(18, 95, ROWS),
+            **{f"site_{number}": site == number for number in range(3)},
+            "version": 0.1,
+            "outcome": np.where(generator.normal(size=ROWS) > 0, "well", "ill"),
+        }
+    )
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    return tmp_path
+
+
+def prepared(home, table: pd.DataFrame, **settings) -> ImageDataset:
+    table.to_csv(home / "mine.csv", index=False)
+    return prepare("mine", DatasetConfig(reader="table", path="mine.csv", label="outcome", **SIZES, **settings), 0)
+
+
+def values_of(dataset: ImageDataset) -> np.ndarray:
+    return np.concatenate([dataset.pool.images, dataset.test.images, dataset.aux.images])[:, 0, 0]
+
+
+def test_units_change_nothing(home):
+    table = patients()
+    given = values_of(prepared(home, table))
+    other = table.assign(pressure=table.pressure / 133.3 - 700, creatinine=88.4 * table.creatinine, age=12 * table.age)
+    np.testing.assert_allclose(values_of(prepared(home, other)), given, atol=2e-6)
+
+
+def test_a_private_record_moves_no_other_record_and_one_of_the_attackers_moves_all(home):
+    table = patients()
+    first = prepared(home, table)
+    config = DatasetConfig(reader="table", path="mine.csv", label="outcome", **SIZES)
+    drawn = draw("mine", read_table("mine", config), config, 0)
+    order = np.concatenate([drawn.pool, drawn.test, drawn.aux])
+    private, known = drawn.pool[0], drawn.aux[0]
+    kept = values_of(first)
+    for row, moved in ((private, False), (known, True)):
+        changed = table.copy()
+        changed.loc[row, "pressure"] += 5_000.0
+        found = values_of(prepared(home, changed))
+        others = order != row
+        assert np.array_equal(found[others], kept[others]) is not moved
+        assert not np.array_equal(found[~others], kept[~others])
+
+
+def test_the_attackers_records_are_standard_and_far_values_are_clipped(home):
+    table = patients()
+    table.loc[:3, "creatinine"] = 1e6
+    dataset = prepared(home, table)
+    aux = dataset.aux.images[:, 0, 0].astype(np.float64)
+    np.testing.assert_allclose(aux[:, 0].mean(), 0, atol=1e-6)
+    np.testing.assert_allclose(aux[:, 0].std(), 1 / DEVIATIONS, rtol=1e-3)
+    assert np.abs(values_of(dataset)).max() == 1.0
+    assert not values_of(dataset)[:, 6].any()  # what is the same for all attacker's records carries nothing
+    assert dataset.classes == ("ill", "well")
+    assert dataset.side == (1, 7)
+
+
+def test_all_formats_give_the_same_records(home):
+    table = patients()
+    table.to_csv(home / "a.csv", index=False)
+    table.to_parquet(home / "b.parquet")
+    numbers = table.drop(columns="outcome").astype(float).to_numpy()
+    np.savez(home / "c.npz", records=numbers, labels=table.outcome.to_numpy(str))
+    found = [load_table(home / name, "outcome") for name in ("a.csv", "b.parquet", "c.npz")]
+    for one in found:
+        np.testing.assert_allclose(one.values[:, 0], numbers, rtol=1e-15)
+        assert [one.classes[label] for label in one.labels] == table.outcome.tolist()
+    assert [is_table(home / name) for name in ("a.csv", "b.parquet", "c.npz")] == [True] * 3
+    assert "3 hold 0 and 1 (one-hot) and 1 other whole numbers" in found[0].advice()
+
+
+def test_an_edited_file_is_noticed(home):
+    prepared(home, patients())
+    config = DatasetConfig(reader="table", path="mine.csv")
+    before = describe_originals("mine", config)
+    prepared(home, patients(seed=1))
+    assert before.keys() == {"mine.csv"}
+    assert describe_originals("mine", config) != before
+
+
+def series(home) -> ImageDataset:
+    generator = np.random.default_rng(1)
+    waves = np.sin(np.linspace(0, 6, 20) + generator.uniform(0, 6, (ROWS, 3, 1)))
+    waves = (waves + generator.normal(0, 0.1, waves.shape)).astype(np.float32)
+    np.savez(home / "ecg.npz", records=waves, labels=np.arange(ROWS) % 2)
+    return prepare("ecg", DatasetConfig(reader="table", path="ecg.npz", **SIZES), 0)
+
+
+def inverted(dataset: ImageDataset, channel=None) -> pd.DataFrame:
+    config = GradientInversionConfig(images=3, iterations=2, search_iterations=2, tv_weights=(0.0,))
+    defense, level = (Undefended(), None) if channel is None else (ChannelDefense(), channel.capacity)
+    flat = dataset.aux.images.reshape(len(dataset.aux), -1)
+    request = AttackRequest(
+        model="mlp", dataset=dataset, config=config, seed=0, slug="x", defense=defense, level=level, channel=channel,
+        moments=population_moments(flat),
+    )  # fmt: skip
+    rows, pictures = attack(request)
+    assert pictures["truth"].shape[2:] == dataset.pool.images.shape[1:]
+    assert "ssim" not in set(rows.metric)
+    return rows[(rows.variant == "attack") & (rows.metric == "mse")].value
+
+
+@pytest.mark.parametrize("kind", ["table", "series"])
+def test_a_gradient_gives_the_record_away_until_a_channel_hides_it(home, kind):
+    dataset = prepared(home, patients()) if kind == "table" else series(home)
+    assert dataset.aux.images.shape[1:] == ((1, 1, 7) if kind == "table" else (1, 3, 20))
+    moments = population_moments(dataset.aux.images.reshape(len(dataset.aux), -1))
+    channel = Natural.calibrate(Natural.decompose(moments), 0.1)
+    assert channel_capacity(channel, moments) == pytest.approx(0.1, rel=1e-6)
+    assert inverted(dataset).max() < 1e-10  # the first linear layer has a bias: its input is a quotient of gradients
+    prior = ((dataset.members(0).images[:3] - dataset.aux.images.mean(0)) ** 2).mean() / 4
+    assert inverted(dataset, channel).mean() > 0.5 * prior
+
+
+def test_only_networks_for_any_shape_are_built_for_records_that_are_no_images():
+    import torch
+
+    assert build("mlp", 1, 2, torch.Generator(), (1, 7))(torch.zeros(4, 1, 1, 7)).shape == (4, 2)
+    with pytest.raises(ImageShapeError, match="takes square images, not records of shape"):
+        build("lenet_sigmoid", 1, 2, torch.Generator(), (1, 7))
+
+
+def test_one_row_has_differences_along_it_alone():
+    import torch
+
+    assert total_variation(torch.tensor([[[[0.0, 1.0, 3.0]]]])).tolist() == [1.5]
+
+
+def saved(records: np.ndarray, labels: np.ndarray | None = None) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, records=records, labels=np.arange(len(records)) % 2 if labels is None else labels)
+    return file.getvalue()
+
+
+TOKENS = np.random.default_rng(0).integers(0, 30_000, (60, 16))
+NUMBERS = np.random.default_rng(0).normal(size=(60, 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.csv", b"a,b,label\n1,2,0\n3,,1\n", "row 1: 'b' has no finite value"),
+        ("x.csv", b"a,b,label\n1,u,0\n3,v,1\n", "column 'b' holds 'u', and only numbers can get noise"),
+        ("x.csv", b"a,b,diagnosis\n1,2,0\n3,4,1\n", "has no column 'label' to use as the label; known: a, b"),
+        ("x.csv", b"a,b,label\n1,2,0.5\n3,4,1\n", "column 'label' holds 0.5, which is no class"),
+        ("x.csv", b"a,b,label\n1,2,\n3,4,x\n", "row 0: 'label' is missing"),
+        ("x.csv", b",a,label\n0,2,0\n1,4,1\n", r"use to_csv\(..., index=False\)"),
+        ("x.csv", b"a,label\n2,0\n4,1\n", "2 records of 1 values; allowed are at least 2 records of 2 to 20000"),
+        ("x.csv", b"", "cannot be read"),
+        ("x.parquet", b"PAR1", "cannot be read"),
+        ("x.npz", b"PK", "cannot be read"),
+        ("x.npz", saved(TOKENS), "look like token ids.*Embed them with your encoder first"),
+        ("x.csv", pd.DataFrame(TOKENS).assign(label=0).to_csv(index=False).encode(), "look like token ids"),
+        ("x.npz", saved(NUMBERS, np.arange(59)), r"labels of shape \(59,\); allowed"),
+        ("x.npz", saved(NUMBERS[:, 0]), "allowed are real numbers"),
+        ("x.npy", b"", "numpy.savez"),
+    ],
+)
+def test_what_is_no_labelled_table_of_numbers_is_refused(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DatasetError, match=words):
+        load_table(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        *(TOKENS.astype(np.float32), TOKENS % 17, TOKENS.astype(np.uint8)),
+        np.column_stack([TOKENS % 2] * 2 + [TOKENS[:, 0]]),
+    ],
+)
+def test_measurements_pixels_and_one_hot_columns_are_no_tokens(tmp_path, records):
+    (tmp_path / "x.npz").write_bytes(saved(records))
+    np.testing.assert_array_equal(load_table(tmp_path / "x.npz").values[:, 0], records)
+
+
+def test_values_that_are_not_standardized_lie_on_the_networks_scale(home):
+    table = patients()[["age", "site_0", "outcome"]]
+    with pytest.raises(DatasetError, match="'age' reaches 94 in size; without standardize all values lie in -1 to 1"):
+        prepared(home, table, standardize=False)
+    scaled = table.assign(age=table.age / 100)
+    dataset = prepared(home, scaled, standardize=False)
+    assert {*np.round(values_of(dataset)[:, 0] * 100).astype(int)} <= {*table.age}
