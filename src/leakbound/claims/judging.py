@@ -1,7 +1,5 @@
 """Blocks judged: the effect with its intervals, p-values, and the verdict that these give."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

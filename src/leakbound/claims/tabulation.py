@@ -1,7 +1,5 @@
 """Tidy tables: one row per run, replica, attack variant, unit and metric, and the quantities derived from them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Configuration that compares protections on somebody's own images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reference networks of a run, which attacks compare its networks with."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
