@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import networkx as nx
 import numpy as np
@@ -12,7 +12,7 @@ from scipy import linalg
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from leakbound.accounting.gaussian import log_determinant, log_expm1
+from leakbound.accounting.gaussian import conditional_covariance, gaussian_capacity, log_determinant, log_expm1
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.printed_bound import printed_scale
 from leakbound.consensus.graphs import graph_from_edges
@@ -159,3 +159,66 @@ def release_privacy_bits(
 ) -> Float[np.ndarray, " n"]:
     """I(X_i; Y | X⁻ⁱ) of each client, ½ log₂(1 + v_i Q_ii), bits."""
     return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT
+
+
+def dp_noise_multiplier(
+    capacity: float, batch_size: int, parameters: int | None = None, *, as_printed: bool = False
+) -> float:
+    """Noise multiplier at which ``accounting.dp_capacity``, with the same arguments, is ``capacity`` nats per step."""
+    if parameters is not None:
+        return math.sqrt(batch_size / (parameters * math.expm1(2.0 * capacity / parameters)))
+    return math.sqrt((1.0 if as_printed else 0.5) * batch_size / capacity)
+
+
+def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, as_printed: bool = False) -> float:
+    """Most that one step of the classical Gaussian mechanism at (ε, δ) reveals: B ε² / (4 ln(1.25/δ)).
+
+    Source:
+        Tan et al. 2024, Theorem 4 (2), which is stated for (ε, δ)-DP, with its factor ½ restored.
+    """
+    if not 0 < epsilon <= 1:
+        raise ValueError(
+            f"epsilon = {epsilon}: the classical mechanism is calibrated for one step with 0 < epsilon <= 1"
+        )
+    return batch_size * epsilon**2 / ((2.0 if as_printed else 4.0) * math.log(1.25 / delta))
+
+
+def dequantized_error_bound(records: int, dimension: int, information: float, spacing: float) -> float:
+    """Squared error per dimension that no attacker can beat on N distinct images of pixel spacing Δ.
+
+    Δ²/(2πe) · e^{2(ln N − I)/d}: spread uniformly over their pixel's step, the images have entropy ln N + d ln Δ. Valid
+    and tiny, about 0.06 Δ².
+    """
+    return spacing**2 / (2.0 * math.pi * math.e) * math.exp(2.0 * (math.log(records) - information) / dimension)
+
+
+def batch_capacity(eigenvalues: Float[np.ndarray, " d"], noise_variance: float, batch_size: int) -> float:
+    """Capacity of the mean of B records under noise of constant variance, ½ Σ ln(1 + λ_i/(Bσ)).
+
+    It falls with B, whereas DP noise is divided by B and its capacity rises.
+    """
+    return gaussian_capacity(eigenvalues, batch_size * noise_variance)
+
+
+def dropped_coordinate_capacity(
+    covariance: Float[np.ndarray, "d d"], dropped: Sequence[int], noise_variance: float
+) -> float:
+    """Nats that compression by dropping coordinates takes from the channel σI, ΔC = C(Σ) − C(Σ_kept) >= 0.
+
+    ½ [ln det(Q + σI − Rᵀ(P + σI)⁻¹R) − q ln σ] with P the kept and Q the dropped block, of q coordinates.
+    """
+    kept = sorted(set(range(len(covariance))) - set(dropped))
+    # Measured in noise variances, so that ln σ need not be subtracted.
+    observed = covariance / noise_variance + np.eye(len(covariance))
+    return 0.5 * log_determinant(conditional_covariance(observed, kept))
+
+
+def printed_weights(noise_units: Float[np.ndarray, " clients"]) -> Float[np.ndarray, " clients"]:
+    """Weights by the products of all other clients' α or σ, as printed: PMIDP-FL, (5.30) for α, (5.33) for σ.
+
+    Products of α, as in Theorem 3, overflow, and those of σ = α/√N, as in Corollary 2, vanish, from a few hundred
+    clients on. The weights are NaN then.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        products = np.array([np.prod(np.delete(noise_units, k)) for k in range(len(noise_units))])
+        return products / products.sum()

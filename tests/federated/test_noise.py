@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from formulas import printed_weights
 from leakbound.federated import (
     AggregateNoise,
     aggregate_leak,
@@ -15,7 +16,6 @@ from leakbound.federated import (
     next_max_param_norms,
     no_noise,
     personalized_noise,
-    printed_weights,
     server_leak,
     server_noise,
 )

@@ -3,8 +3,6 @@
 from leakbound.accounting.dp import (
     composed_epsilon,
     dp_capacity,
-    dp_capacity_from_epsilon,
-    dp_noise_multiplier,
     epsilon,
     poisson_epsilon,
     record_information,
@@ -28,9 +26,6 @@ from leakbound.accounting.one_run import (
 )
 from leakbound.accounting.reconstruction import (
     EmpiricalBayes,
-    batch_capacity,
-    dequantized_error_bound,
-    dropped_coordinate_capacity,
     empirical_bayes,
     fano_error,
     gaussian_surrogate_error,
@@ -40,16 +35,11 @@ from leakbound.accounting.reconstruction import (
 __all__ = [
     "ChannelLeakage",
     "EmpiricalBayes",
-    "batch_capacity",
     "composed_epsilon",
     "composed_leakage",
     "demonstrated_information",
-    "dequantized_error_bound",
     "dp_capacity",
-    "dp_capacity_from_epsilon",
     "dp_naming_bound",
-    "dp_noise_multiplier",
-    "dropped_coordinate_capacity",
     "empirical_bayes",
     "epsilon",
     "fano_error",

@@ -40,64 +40,10 @@ def dp_capacity(
     _check(noise_multiplier=noise_multiplier, batch_size=batch_size, parameters=parameters)
     ratio = batch_size / noise_multiplier**2
     if as_printed:
-        _refuse_parameters(parameters)
+        if parameters is not None:
+            raise ValueError("as_printed: the published formula has no number of parameters; leave it out")
         return ratio
     return 0.5 * ratio if parameters is None else 0.5 * parameters * math.log1p(ratio / parameters)
-
-
-def dp_noise_multiplier(
-    capacity: float, batch_size: int, parameters: int | None = None, *, as_printed: bool = False
-) -> float:
-    """Noise multiplier at which :func:`dp_capacity`, with the same arguments, is ``capacity`` nats per step, > 0.
-
-    Raises:
-        ValueError: As there, and if the capacity is so high that no noise can be measured.
-    """
-    _check(capacity=capacity, batch_size=batch_size, parameters=parameters)
-    if as_printed:
-        _refuse_parameters(parameters)
-        return math.sqrt(batch_size / capacity)
-    if parameters is None:
-        return math.sqrt(0.5 * batch_size / capacity)
-    exponent = 2.0 * capacity / parameters
-    if exponent > 700.0:
-        raise ValueError(
-            f"capacity = {capacity:g} nats over {parameters} parameters needs no measurable noise"
-        )
-    return math.sqrt(batch_size / (parameters * math.expm1(exponent)))
-
-
-def dp_capacity_from_epsilon(
-    epsilon: float, delta: float, batch_size: int, *, as_printed: bool = False
-) -> float:
-    """Most that one step of the classical Gaussian mechanism at (ε, δ) tells of its batch: B ε² / (4 ln(1.25/δ)).
-
-    For noise of standard deviation √(2 ln(1.25/δ))/ε times the clipping bound. That suffices for (ε, δ)-DP;
-    mechanisms that reach (ε, δ)-DP with less noise may tell more, also more than the published formula.
-
-    Args:
-        epsilon: ε of a single step, in (0, 1]. The formula says nothing of composed or larger ε.
-        delta: δ, in (0, 1).
-        batch_size: B, records in the step.
-        as_printed: The published B ε² / (2 ln(1.25/δ)), twice as much.
-
-    Returns:
-        Nats per step.
-
-    Raises:
-        ValueError: If ε is not in (0, 1], δ not in (0, 1) or B < 1.
-
-    Source:
-        Tan et al. 2024, Theorem 4 (2), which is stated for (ε, δ)-DP, with its factor ½ restored.
-    """
-    if not 0 < epsilon <= 1:
-        raise ValueError(
-            f"epsilon = {epsilon}: the classical Gaussian mechanism is calibrated for one step with 0 < epsilon <= 1; "
-            "for a whole training use `dp_capacity` with the noise multiplier"
-        )
-    _check_delta(delta)
-    _check(batch_size=batch_size)
-    return batch_size * epsilon**2 / ((2.0 if as_printed else 4.0) * math.log(1.25 / delta))
 
 
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
@@ -271,9 +217,3 @@ def _check_delta(delta: float) -> None:
     """Refuse a δ outside (0, 1)."""
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
-
-
-def _refuse_parameters(parameters: int | None) -> None:
-    """Refuse a number of parameters that the published formula has no place for."""
-    if parameters is not None:
-        raise ValueError("as_printed: the published formula has no number of parameters; leave it out")

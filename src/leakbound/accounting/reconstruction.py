@@ -4,7 +4,6 @@ Errors are squared, summed over the coordinates unless a name says ``per dimensi
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +11,7 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.special import logsumexp
 
-from leakbound.accounting.gaussian import (
-    check_covariance,
-    check_uses,
-    clip_eigenvalues,
-    conditional_covariance,
-    gaussian_capacity,
-    log_determinant,
-)
+from leakbound.accounting.gaussian import check_covariance, check_uses, clip_eigenvalues
 
 
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
@@ -46,31 +38,6 @@ def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: 
     return math.exp(float(np.log(signal).mean()) - 2.0 * information / signal.size)
 
 
-def dequantized_error_bound(records: int, dimension: int, information: float, spacing: float) -> float:
-    """Squared error per dimension that no attacker can beat on N distinct images of pixel spacing Δ.
-
-    Δ²/(2πe) · e^{2(ln N − I)/d}: spread uniformly over their pixel's step, the images have entropy ln N + d
-    ln Δ. Valid and tiny, about 0.06 Δ².
-
-    Args:
-        records: N, number of equally likely distinct images.
-        dimension: d, pixels times colors.
-        information: I, nats about one record, >= 0.
-        spacing: Δ, distance of neighbouring pixel values, > 0.
-
-    Raises:
-        ValueError: If an argument is out of range.
-    """
-    _check_information(information)
-    if records < 1 or dimension < 1 or not 0 < spacing < math.inf:
-        raise ValueError(
-            f"records = {records}, dimension = {dimension}, spacing = {spacing}: all must be positive"
-        )
-    return (
-        spacing**2 / (2.0 * math.pi * math.e) * math.exp(2.0 * (math.log(records) - information) / dimension)
-    )
-
-
 def fano_error(information: float, candidates: int) -> float:
     """Least probability of naming the wrong one of M equally likely records, max(0, 1 − (I + ln 2)/ln M).
 
@@ -82,51 +49,6 @@ def fano_error(information: float, candidates: int) -> float:
     if candidates < 2:
         raise ValueError(f"candidates = {candidates}: guessing takes at least 2")
     return max(0.0, 1.0 - (information + math.log(2.0)) / math.log(candidates))
-
-
-def batch_capacity(eigenvalues: Float[np.ndarray, " d"], noise_variance: float, batch_size: int) -> float:
-    """Capacity of the mean of B records under noise of constant variance, ½ Σ ln(1 + λ_i/(Bσ)).
-
-    Args:
-        eigenvalues: λ of one record's covariance, float64, each >= 0.
-        noise_variance: σ on the mean, not divided by B.
-        batch_size: B, independent records averaged, >= 1.
-
-    Returns:
-        Nats about the batch mean; falls with B, whereas DP noise is divided by B and its capacity rises.
-
-    Raises:
-        ValueError: If ``batch_size`` < 1 or a variance is negative.
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size = {batch_size}: a batch holds at least one record")
-    return gaussian_capacity(eigenvalues, batch_size * noise_variance)
-
-
-def dropped_coordinate_capacity(
-    covariance: Float[np.ndarray, "d d"], dropped: Sequence[int], noise_variance: float
-) -> float:
-    """Nats that compression by dropping coordinates takes from the channel σI, ΔC = C(Σ) − C(Σ_kept) >= 0.
-
-    ½ [ln det(Q + σI − Rᵀ(P + σI)⁻¹R) − q ln σ] with P the kept and Q the dropped block, of q coordinates.
-
-    Args:
-        covariance: Σ of the uncompressed record, float64.
-        dropped: Indices that are not sent; some, not all.
-        noise_variance: σ > 0.
-
-    Raises:
-        ValueError: If Σ is no covariance, the indices are all or given twice, or σ is not positive and
-            finite.
-    """
-    if not 0 < noise_variance < math.inf:
-        raise ValueError(f"noise_variance = {noise_variance}: it must be positive and finite")
-    kept = sorted(set(range(len(covariance))) - set(dropped))
-    if len(kept) + len(dropped) != len(covariance):
-        raise ValueError(f"dropped = {list(dropped)}: indices in 0..{len(covariance) - 1}, each once")
-    # Measured in noise variances, so that ln σ need not be subtracted.
-    observed = covariance / noise_variance + np.eye(len(covariance))
-    return 0.5 * log_determinant(conditional_covariance(observed, kept))
 
 
 def posterior(

@@ -1,7 +1,5 @@
 """The arguments of every attack, in one value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps

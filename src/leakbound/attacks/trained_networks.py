@@ -1,7 +1,5 @@
 """Attacks on all networks of a run: those of the chosen learning rates, and the others where they are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Judgement of blocks: the effect with its intervals and p-values, and the verdict that follows from them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Tidy tables: one row per run, replica, attack variant, unit and metric, and quantities derived from these rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

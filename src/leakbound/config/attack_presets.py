@@ -1,7 +1,5 @@
 """Published attacks: presets of settings, which a configuration can name and change."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

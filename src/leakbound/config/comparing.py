@@ -1,7 +1,5 @@
 """Configuration that compares protections on somebody's own records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

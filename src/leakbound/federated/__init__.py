@@ -9,7 +9,6 @@ from leakbound.federated.noise_calibration import (
     next_max_param_norms,
     no_noise,
     personalized_noise,
-    printed_weights,
     server_noise,
 )
 from leakbound.federated.partition import split_records
@@ -24,7 +23,6 @@ __all__ = [
     "next_max_param_norms",
     "no_noise",
     "personalized_noise",
-    "printed_weights",
     "server_leak",
     "server_noise",
     "split_records",

@@ -146,20 +146,6 @@ def no_noise(n_clients: int) -> AggregateNoise:
     return AggregateNoise(np.full(n_clients, 1 / n_clients), np.zeros(n_clients), 0.0)
 
 
-def printed_weights(noise_units: PerClient) -> PerClient:
-    """Weights by the products of all other clients' α or σ, as printed; only for comparison.
-
-    Products of α, as in Theorem 3, overflow, and those of σ = α/√N, as in Corollary 2, vanish, from a few
-    hundred clients on; the weights are NaN then.
-
-    Source:
-        PMIDP-FL, (5.30) for α, (5.33) for σ.
-    """
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        products = np.array([np.prod(np.delete(noise_units, k)) for k in range(len(noise_units))])
-        return products / products.sum()
-
-
 def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: float) -> PerClient:
     """Clipping thresholds of the next round, an exponential moving average of the norms.
 

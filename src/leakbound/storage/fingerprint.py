@@ -11,8 +11,6 @@ Natural`` reaches that module alone, not the ``__init__`` of its package. Two te
 imported.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

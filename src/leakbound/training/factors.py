@@ -6,8 +6,6 @@ weights, so records of several networks of one architecture, which are written o
 (:mod:`leakbound.training.stacked_layers`), go side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -7,8 +7,6 @@ the network, which makes solving inexact. Errors behind a channel are therefore 
 the network saw itself, of many more records: nobody who attacks gradients knows more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A network is known by what its layers do to one image of noise. A layer stands o
 is, value by value, a known function of the other's output, however the network's code calls them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeGuard

@@ -1,7 +1,5 @@
 """Pictures of reconstructions: what a network saw behind a channel, and what attackers make of its gradient."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

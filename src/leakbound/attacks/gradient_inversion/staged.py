@@ -8,8 +8,6 @@ convolutions are a hundredth of the whole gradient. ReLU and pooling are softene
 by step, as a search with kinks stays with the units that are active where it begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -5,8 +5,6 @@ split, and each part is seen through moments of the others: the network meets th
 members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

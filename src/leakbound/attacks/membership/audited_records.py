@@ -1,7 +1,5 @@
 """Outputs of an audited network and of references, with what makes them doubtful."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

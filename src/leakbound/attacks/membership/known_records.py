@@ -1,7 +1,5 @@
 """Records that an attacker on membership knows, those that it is scored on, and canaries among the latter."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 Attackers are chosen on one half of the records, and all numbers come from the other half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

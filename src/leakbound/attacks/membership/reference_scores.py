@@ -4,8 +4,6 @@ Scores are pure functions of confidences ln p/(1 − p) of the class in question
 networks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reference networks of a run, with which attacks compare its networks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial

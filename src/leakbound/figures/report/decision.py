@@ -1,7 +1,5 @@
 """One offline page for a decision: which protection is worth its cost on the records that were compared."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Membership that a published mean and covariance give away, without any model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Num
