@@ -47,7 +47,7 @@ class Judged:
     falling: tuple[str, ...] = ()
 
 
-def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
+def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
     """Join the blocks of several (dataset, model) in one table, with these as the first parts of its index."""
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:

@@ -18,7 +18,7 @@ def overall(claims: pd.DataFrame) -> pd.DataFrame:
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
-def written(claims: pd.DataFrame) -> pd.DataFrame:
+def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
     """Write rows of ``evaluate`` as text, in their order: the one table that all lists of claims are made of.
 
     Returns:
@@ -81,7 +81,7 @@ def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
 
 def to_markdown(claims: pd.DataFrame) -> str:
     """Write the scoreboard as Markdown: counts by paper, then every claim with verdict, numbers and datasets."""
-    listed = written(overall(claims)).assign(datasets=of_datasets(claims))
+    listed = scoreboard_rows(overall(claims)).assign(datasets=of_datasets(claims))
     listed = listed[["figure", "claim", "verdict", *NUMBERS, "datasets"]]
     tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
     return "\n\n".join(tables) + "\n"
@@ -90,11 +90,13 @@ def to_markdown(claims: pd.DataFrame) -> str:
 def of_datasets(claims: pd.DataFrame) -> list[str]:
     """Count the verdicts of datasets for each claim, in the order of :func:`overall`, maybe empty."""
     key, judged = ["paper", "figure", "claim"], overall(claims)
-    verdicts = claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
+    verdicts = (
+        claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counts_text).to_dict()
+    )
     return [verdicts.get(claim, "") for claim in judged[key].itertuples(index=False, name=None)]
 
 
-def counted(verdicts: pd.Series) -> str:
+def counts_text(verdicts: pd.Series) -> str:
     """Count verdicts, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``."""
     counts = verdicts.value_counts()
     return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)

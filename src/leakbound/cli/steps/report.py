@@ -130,15 +130,15 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
         )
 
 
-def _table(root: Path, figure: FigureConfig, known: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def _table(root: Path, figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Table of the study that a figure shows, read once; an empty one for a figure of another kind."""
     import pandas as pd
 
     if figure.study is None:
         return pd.DataFrame()
-    if figure.study not in known:
-        known[figure.study] = storage.read_rows(rows_file(root, figure))
-    return known[figure.study]
+    if figure.study not in tables:
+        tables[figure.study] = storage.read_rows(rows_file(root, figure))
+    return tables[figure.study]
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:

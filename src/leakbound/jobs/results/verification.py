@@ -30,7 +30,7 @@ class Finding:
 
 def findings(root: Path, files: Iterable[Path]) -> list[Finding]:
     """Files below ``root`` that are damaged or unsealed, and seals without a file."""
-    return [*(found for path in files if (found := _examined(path, root))), *_stale(root)]
+    return [*(finding for path in files if (finding := _examined(path, root))), *_stale(root)]
 
 
 def sealed_files(root: Path) -> Iterator[Path]:
