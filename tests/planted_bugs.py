@@ -104,7 +104,7 @@ BUGS = (
     ),
     Bug(
         "noise reused: the same block at every step",
-        "training/inputs.py",
+        "training/stack_inputs.py",
         "            drawn = self._sampler.stacked_noise(",
         "            self._first = getattr(self, '_first', self._before)\n"
         "            for source, before in zip(self._sources, self._first, strict=True):\n"
@@ -114,7 +114,7 @@ BUGS = (
     ),
     Bug(
         "noise reused: the same rows of a block in every batch",
-        "training/inputs.py",
+        "training/stack_inputs.py",
         "return self._noise[self._used - 1]",
         "return self._noise[0]",
         "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[white]",

@@ -32,15 +32,15 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """A public name, imported on first use (PEP 562)."""
     if name == "__version__":
-        found: object = _version()
+        value: object = _version()
     elif name in _HOMES:
         from importlib import import_module
 
-        found = getattr(import_module(f"leakbound.{_HOMES[name]}"), name)
+        value = getattr(import_module(f"leakbound.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module 'leakbound' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

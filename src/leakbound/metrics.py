@@ -216,8 +216,10 @@ def standard_errors(
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum(axis=1).min() < 2:
         return 0.0
-    one, other = (score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second))
-    gains = [a - b for a, b in zip(one, other, strict=True)]
+    first_parts, other = (
+        score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second)
+    )
+    gains = [a - b for a, b in zip(first_parts, other, strict=True)]
     error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
     return float(gains[0].mean()) / error if error else 0.0
 

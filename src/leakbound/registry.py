@@ -106,14 +106,14 @@ def load_attribute(path: str, what: str) -> Any:
     """
     module, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        value = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"{what}: {missing(error)}", name=error.name) from error
     except (AttributeError, ValueError) as error:
         raise ImportError(f"{what} points to {path!r}, which does not exist") from error
-    if not callable(found):
+    if not callable(value):
         raise ImportError(f"{what} points to {path!r}, which is neither a function nor a class")
-    return found
+    return value
 
 
 def missing(error: ModuleNotFoundError) -> str:
@@ -221,7 +221,7 @@ ILLUSTRATIONS = Registry(
         "personalized_cost": "leakbound.theory.illustrations.shape_costs:personalized_cost",
         "leakage": "leakbound.theory.illustrations.shape_costs:leakage",
         "covariance_leak": "leakbound.theory.illustrations.covariance_leaks:covariance_leak",
-        "reconstructions": "leakbound.attacks.gradient_inversion.pictures:reconstructions",
+        "reconstructions": "leakbound.attacks.gradient_inversion.reconstructions:reconstructions",
     },
 )
 
@@ -232,15 +232,15 @@ PLOTS = Registry(
         "densities": "leakbound.figures.plots.analytic:densities",
         "compression": "leakbound.figures.plots.analytic:compression",
         "shapes": "leakbound.figures.plots.analytic:shapes",
-        "weights": "leakbound.figures.plots.pixels:weights",
-        "image_grid": "leakbound.figures.plots.pixels:image_grid",
+        "weights": "leakbound.figures.plots.picture_grids:weights",
+        "image_grid": "leakbound.figures.plots.picture_grids:image_grid",
         "levels": "leakbound.figures.plots.lines:levels",
         "heatmap": "leakbound.figures.plots.heatmaps:heatmap",
         "plane": "leakbound.figures.plots.planes:plane",
         "recipes": "leakbound.figures.plots.recipes:recipes",
         "beyond": "leakbound.figures.plots.recipes:beyond",
         "noise_surface": "leakbound.figures.plots.analytic:noise_surface",
-        "table": "leakbound.figures.plots.text_table:table",
+        "table": "leakbound.figures.plots.drawn_table:table",
         "budgets": "leakbound.figures.plots.times:budgets",
         "times": "leakbound.figures.plots.times:times",
         "verdicts": "leakbound.figures.plots.verdicts:verdicts",

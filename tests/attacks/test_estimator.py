@@ -8,7 +8,7 @@ from scipy.fft import dctn
 from leakbound import storage
 from leakbound.attacks.learned_estimate.denoiser import BANDS, band_of
 from leakbound.attacks.learned_estimate.estimator import Estimator, view_of
-from leakbound.attacks.learned_estimate.training import scene_of, train
+from leakbound.attacks.learned_estimate.estimator_training import scene_of, train_estimator
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
@@ -47,7 +47,7 @@ def channel_of(shape: str, moments: Moments, capacity: float) -> GaussianChannel
 
 def trained(images: np.ndarray, shapes: list[str], seed: int = 0, config: EstimatorConfig = CONFIG) -> Estimator:
     spectra = [spectrum_of(shape, estimate_moments([images])) for shape in shapes]
-    return train(images, spectra, config, shrinkage=0.0, seed=seed, dataset="toy")
+    return train_estimator(images, spectra, config, shrinkage=0.0, seed=seed, dataset="toy")
 
 
 def released_by(channel: GaussianChannel, images: np.ndarray) -> np.ndarray:
@@ -207,8 +207,8 @@ def test_training_never_sees_members(tmp_path):
 def test_few_records_or_odd_images_are_refused_before_training():
     spectrum = spectrum_of("natural", estimate_moments([blocks(60, 0)]))
     with pytest.raises(ValueError, match="at least 40 records"):
-        train(blocks(39, 0), [spectrum], CONFIG, shrinkage=0.0, seed=0, dataset="toy")
+        train_estimator(blocks(39, 0), [spectrum], CONFIG, shrinkage=0.0, seed=0, dataset="toy")
     with pytest.raises(ValueError, match="multiples of 8"):
-        train(blocks(60, 0)[:, :, :4], [spectrum], CONFIG, shrinkage=0.0, seed=0, dataset="toy")
+        train_estimator(blocks(60, 0)[:, :, :4], [spectrum], CONFIG, shrinkage=0.0, seed=0, dataset="toy")
     with pytest.raises(ValueError, match="the first must be below the second"):
         EstimatorConfig(capacities=(50.0, 50.0))

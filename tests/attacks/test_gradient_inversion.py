@@ -9,7 +9,7 @@ from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion.attack import attack
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
 from leakbound.attacks.gradient_inversion.published import reconstruct
-from leakbound.attacks.images import total_variation
+from leakbound.attacks.search_images import total_variation
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig

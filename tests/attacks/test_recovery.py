@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, methods
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, methods
 from leakbound.attacks.gradient_inversion.several_uses import attack as attack_uses
 from leakbound.attacks.rows import COLUMNS
 from leakbound.channels import Moments, estimate_moments
@@ -41,13 +41,13 @@ def network(name: str) -> torch.nn.Module:
     return build(name, 1, 10, torch.Generator().manual_seed(0)).eval()
 
 
-def problem(digits, model, *, defense=None, level=None, records=1, count=2) -> tuple[Problem, torch.Tensor]:
+def problem(digits, model, *, defense=None, level=None, records=1, count=2) -> tuple[MapProblem, torch.Tensor]:
     """Uploads of some batches of members, and the batches."""
     client = client_step(defense or Undefended(), level)
     images = torch.from_numpy(digits.members(0).images[: count * records]).unflatten(0, (count, records))
     labels = torch.from_numpy(digits.members(0).labels[: count * records]).unflatten(0, (count, records))
     sent = client.upload(model, images, labels, torch.Generator().manual_seed(1))
-    return Problem(model, client, sent.gradients, labels, SHAPE), images
+    return MapProblem(model, client, sent.gradients, labels, SHAPE), images
 
 
 @pytest.mark.parametrize("spread", [0.0, 2.0])

@@ -18,8 +18,8 @@ from leakbound.attacks.gradient_inversion import searches, staged
 from leakbound.attacks.gradient_inversion import several_uses as uses
 from leakbound.attacks.gradient_inversion.closed_form import Solving
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, StackedProblem
-from leakbound.attacks.gradient_inversion.published import Reconstruction, reconstruct
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, StackedProblem
+from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, reconstruct
 from leakbound.attacks.gradient_inversion.searches import Part, beside, parts
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
@@ -67,7 +67,7 @@ def inversion(model, count, first=0, **config):
     weights = 10.0 ** -(1 + records % 3).to(dtype)
     start = 0.2 * pictures(count, dtype=dtype)
     known = (torch.arange(count).flip(0), start, weights, GradientInversionConfig(learning_rate=0.05, **config))
-    return Reconstruction(model, observed, labels, *known)
+    return PublishedReconstruction(model, observed, labels, *known)
 
 
 @pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp", "resnet10"])
@@ -101,7 +101,7 @@ def test_inversions_of_different_numbers_of_problems_end_in_a_stack_where_they_e
     ]
     monkeypatch.setattr(geiping, "problems_at_once", lambda *_: 5)  # so that the last problems go without some networks
     alone = [one.alone() for one in asked]
-    monkeypatch.setattr(Reconstruction, "alone", refused)
+    monkeypatch.setattr(PublishedReconstruction, "alone", refused)
     for own, together in zip(alone, searches.answered(asked), strict=True):
         torch.testing.assert_close(together[0], own[0], rtol=0, atol=1e-6)
         assert together[1].tolist() == own[1].tolist()
@@ -179,7 +179,7 @@ def problem(model, defense, level, count, records=2):
     client = client_step(defense, level)
     images, labels = pictures(count, records), torch.arange(count * records).view(count, records)
     sent = client.upload(model, images, labels, torch_generator(count))
-    return Problem(model, client, {name: one.double() for name, one in sent.gradients.items()}, labels, SHAPE)
+    return MapProblem(model, client, {name: one.double() for name, one in sent.gradients.items()}, labels, SHAPE)
 
 
 DEFENSES = {"dpsgd": (DPSGD(), 0.1), "compression": (GradientCompression(), 0.1), "noise": (ParameterNoise(), 0.01)}

@@ -14,7 +14,7 @@ from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import map_estimate as recovery
 from leakbound.attacks.gradient_inversion import searches, staged
-from leakbound.attacks.gradient_inversion.map_estimate import Law, Method, Problem, Recovering, Recovery, methods
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, Recovery, methods
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig
@@ -103,7 +103,7 @@ def test_gradients_with_softened_kinks_tend_to_those_of_the_network(kind):
 def problem_of(model, images, labels):
     client = client_step(Undefended(), None)
     sent = client.upload(model, images[:, None], labels[:, None], torch.Generator())
-    return Problem(model, client, sent.gradients, labels[:, None], SHAPE)
+    return MapProblem(model, client, sent.gradients, labels[:, None], SHAPE)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_networks_that_have_no_stages_go_without_and_the_log_says_why(model, rea
     with pytest.raises(ValueError, match=reason):
         staged.stages_of(network, shape)
     gradients = {name: torch.zeros(1, *value.shape) for name, value in network.named_parameters()}
-    known = Problem(network, client_step(Undefended(), None), gradients, torch.zeros(1, 1, dtype=torch.int64), shape)
+    known = MapProblem(network, client_step(Undefended(), None), gradients, torch.zeros(1, 1, dtype=torch.int64), shape)
     with caplog.at_level(logging.INFO, "leakbound"):
         assert "staged" not in [method.name for method in methods(known, GradientInversionConfig())]
     assert "No staged search of" in caplog.text

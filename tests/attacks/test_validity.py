@@ -15,10 +15,10 @@ from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.images import EXTENSIONS, jittered, largest_binds
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion.queries import Asked
 from leakbound.attacks.scheduling import side_by_side
+from leakbound.attacks.search_images import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
 from leakbound.claims.tabulation import RunResults, tabulate
 from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig

@@ -28,7 +28,7 @@ from training_step import requests
 
 from leakbound import models
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import Reconstruction, reconstruct
+from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, reconstruct
 from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
@@ -349,7 +349,9 @@ def inversions(count: int, asked: Asked, seconds: float) -> Values:
     for slot in range(count):
         network = models.build("lenet_sigmoid", 3, 10, torch_generator(slot, "inversion")).to(asked.device).eval()
         observed = record_gradients(network, images, labels)
-        searches.append(Reconstruction(network, observed, labels, places, torch.zeros_like(images), weights, config))
+        searches.append(
+            PublishedReconstruction(network, observed, labels, places, torch.zeros_like(images), weights, config)
+        )
     steps: dict[str, Step] = {STACK: lambda: answered(searches), ONE: searches[0].alone}
     times = {STACK: 1 / config.iterations, ONE: count / config.iterations}
     yield from timed(steps, asked.device, seconds, times, STACK, f"K = {count}")

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.gradient_inversion.published import Reconstruction
+from leakbound.attacks.gradient_inversion.published import PublishedReconstruction
 from leakbound.attacks.gradient_inversion.searches import answered
 from leakbound.attacks.membership.attack import View, scores_of
 from leakbound.attacks.membership.network import white_box_scores
@@ -161,7 +161,7 @@ def attack_costs(
     def matches(iterations: int) -> None:
         """Iterations of gradient inversion."""
         config = GradientInversionConfig(iterations=iterations)
-        answered([Reconstruction(one, *begun, config) for one in networks])
+        answered([PublishedReconstruction(one, *begun, config) for one in networks])
 
     yield "match", _slope(matches, clock) / few
     known = read_signals(network, images.repeat(640 // count, 1, 1, 1), labels.repeat(640 // count))

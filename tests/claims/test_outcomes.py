@@ -6,9 +6,9 @@ import pytest
 from scipy import stats
 
 from leakbound.claims.design import Design
-from leakbound.claims.judging import gathered, judge, opposed
+from leakbound.claims.judging import joined_blocks, judge, opposed
 from leakbound.claims.outcomes import Blocks, Exact
-from leakbound.claims.scoreboard import markdown_table, scoreboard, to_markdown, written
+from leakbound.claims.scoreboard import markdown_table, scoreboard, scoreboard_rows, to_markdown
 from leakbound.claims.selection import EmptySelectionError, SelectionError
 from leakbound.claims.statistics import student
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
@@ -203,12 +203,12 @@ def test_power_is_that_of_a_t_test_by_its_own_definition():
 
 def test_a_difference_within_delta_has_two_sides_to_be_outside_of():
     effects = pd.DataFrame({"difference": [3.0] * 5})
-    one = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    one = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
     generator = np.random.default_rng(0)
     assert judge(one, 1.0, generator).p_value == 2 * 2.0**-5  # above, or below: all five signs, one way or the other
-    upward = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="at most")})
+    upward = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="at most")})
     assert judge(upward, 1.0, generator).p_value == 2.0**-5
-    inside = gathered({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    inside = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
     assert judge(inside, 4.0, generator).p_value == 2.0**-5  # both sides must hold
 
 
@@ -285,7 +285,7 @@ def test_the_scoreboard_of_one_closed_form_is_written_to_the_letter():
     assert board.columns[0] == "paper"
     assert set(board.dtypes[1:].astype(str)) == {"int64"}
     assert board.set_index("paper").loc["tan2024", "claims"] == 1
-    listed = written(claims)
+    listed = scoreboard_rows(claims)
     assert listed.columns.tolist()[-2:] == ["setting", "compared"]
     assert listed["setting"].tolist() == ["digits, lenet", "svhn, lenet", ""]
     assert to_markdown(claims).count("\n\n") == 1
@@ -298,7 +298,7 @@ def test_the_scoreboard_of_one_closed_form_is_written_to_the_letter():
 )
 def test_p_values_are_written_to_three_places(p_value, exact, text):
     claims = exact_claims().tail(1).assign(p_adjusted=p_value, exact=exact, effect=np.nan)
-    line = written(claims).iloc[0]
+    line = scoreboard_rows(claims).iloc[0]
     assert line["p (Holm)"] == text
     assert line["effect [95 %]"] == "–"
 
@@ -343,7 +343,7 @@ def test_a_trend_hands_over_its_slopes_ranks_steps_and_widths():
 def test_only_a_dataset_that_speaks_significantly_the_other_way_opposes(noise, against):
     spread = noise * np.array([-1.0, 1.0, -1.0, 1.0, 0.0])
     effects = {"digits": 2.0 + 0.01 * spread, "svhn": -0.8 + spread}
-    blocks = gathered(
+    blocks = joined_blocks(
         {(name, "lenet"): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in effects.items()}
     )
     assert opposed(blocks, "reproduced", 0.1, 0.05) == against

@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 from leakbound.claims.evaluation import COLUMNS, VERDICTS
-from leakbound.claims.scoreboard import CLOSED_FORMS, of_datasets, scoreboard, to_markdown, verdict_counts, written
+from leakbound.claims.scoreboard import (
+    CLOSED_FORMS,
+    of_datasets,
+    scoreboard,
+    scoreboard_rows,
+    to_markdown,
+    verdict_counts,
+)
 
 
 def claim(name: str, verdict: str, *, paper: str = "tan2024", exact: bool = False, **changes: object) -> dict:
@@ -47,7 +54,7 @@ def test_the_rows_of_the_figure_have_every_paper_kind_and_verdict(claims):
 
 
 def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
-    (line,) = written(claims[(claims["claim"] == "mixed") & (claims["dataset"] == "all")]).to_dict("records")
+    (line,) = scoreboard_rows(claims[(claims["claim"] == "mixed") & (claims["dataset"] == "all")]).to_dict("records")
     assert line["effect [95 %]"] == "0.02 [0.015, 0.025]"
     assert line["Δ"] == "0.01 accuracy"
     assert (line["p (Holm)"], line["blocks"], line["power at 2Δ"], line["blocks needed"]) == (
@@ -56,7 +63,7 @@ def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
         "0.90",
         "12",
     )
-    (exact,) = written(claims[claims["claim"] == "holds"]).to_dict("records")
+    (exact,) = scoreboard_rows(claims[claims["claim"] == "holds"]).to_dict("records")
     assert [exact[name] for name in ("Δ", "p (Holm)", "blocks", "power at 2Δ", "blocks needed")] == [
         "–",
         "exact",
@@ -78,5 +85,5 @@ def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
 
 def test_a_claim_of_an_experiment_that_nothing_could_tell_says_so(claims):
     unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
-    (line,) = written(unknown).to_dict("records")
+    (line,) = scoreboard_rows(unknown).to_dict("records")
     assert (line["power at 2Δ"], line["blocks needed"]) == ("–", "cannot tell")

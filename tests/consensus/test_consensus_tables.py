@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from leakbound.claims.selection import select
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
-from leakbound.consensus.simulations import network, rows_of
+from leakbound.consensus.simulations import network, simulation_rows
 from verdicts import evaluate
 
 FILE = Path(__file__).parents[2] / "config" / "figures" / "wang2020.yaml"
@@ -19,7 +19,7 @@ SMALL = ConsensusConfig(averaging=AveragingConfig(runs=500))
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
-    return {f"consensus/{part}": rows_of(part, SMALL, 0) for part in SMALL.tables()}
+    return {f"consensus/{part}": simulation_rows(part, SMALL, 0) for part in SMALL.tables()}
 
 
 def value(rows: pd.DataFrame, **conditions) -> float:
@@ -59,27 +59,27 @@ def test_all_schemes_start_at_the_same_reports_and_have_a_row_for_every_batch_an
 
 def test_rows_depend_on_the_seed_alone():
     config = ConsensusConfig(steps=5, averaging=AveragingConfig(runs=20, batches=2))
-    first, again, other = (rows_of("averaging", config, seed) for seed in (1, 1, 2))
+    first, again, other = (simulation_rows("averaging", config, seed) for seed in (1, 1, 2))
     pd.testing.assert_frame_equal(first, again)
     assert not np.allclose(first["value"], other["value"])
 
 
 def test_secure_noise_follows_no_seed_and_the_rest_does():
     config = ConsensusConfig(steps=3, averaging=AveragingConfig(runs=20, batches=2))
-    first, second = (rows_of("averaging", config, 1, "secure") for _ in range(2))
-    seeded = rows_of("averaging", config, 1)
+    first, second = (simulation_rows("averaging", config, 1, "secure") for _ in range(2))
+    seeded = simulation_rows("averaging", config, 1)
     keys = ["scheme", "time", "replica", "metric"]
     assert first[keys].equals(seeded[keys])
     same = first["value"] == second["value"]
     assert set(first.loc[same, "metric"]) == {"true_mean", "gap"}  # what contributors have, and a closed form
     assert (first["value"] == seeded["value"]).equals(same)
     with pytest.raises(ValueError, match="privacy_noise = 'sure'"):
-        rows_of("averaging", config, 1, "sure")
+        simulation_rows("averaging", config, 1, "sure")
 
 
 def test_secure_averages_are_those_of_the_published_setting():
     """Mean of 5,000 deviations |y(∞) − x̂| of scheme 1 against its closed form, to 7 standard errors of |N(0, s²)|."""
-    rows = rows_of("averaging", ConsensusConfig(steps=60), 0, "secure")
+    rows = simulation_rows("averaging", ConsensusConfig(steps=60), 0, "secure")
     deviation = value(rows, scheme="initial", metric="final_deviation")
     gap = value(rows, metric="gap")
     assert abs(deviation / gap - 1) < 7 * np.sqrt((np.pi / 2 - 1) / 5000) + 1e-3
@@ -110,4 +110,4 @@ def test_settings_that_cannot_be_averaged_are_refused_before_anything_runs(setti
 
 def test_an_unknown_table_is_refused():
     with pytest.raises(ValueError, match="table = 'rounds': known: averaging, privacy"):
-        rows_of("rounds", SMALL, 0)
+        simulation_rows("rounds", SMALL, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from formulas import expected_square, reported_mean_error
-from leakbound.consensus.dynamics import final_gap, report, trajectories
+from leakbound.consensus.dynamics import collect_reports, final_gap, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights
 from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, ZeroSumNoise
 
@@ -112,7 +112,7 @@ def test_without_noise_on_the_way_the_square_error_falls_as_the_slower_of_noise_
 def test_reports_average_to_what_contributors_reported():
     generator = np.random.default_rng(3)
     values = [generator.uniform(1, 100, size) for size in (3, 5, 4, 2, 6)]
-    quiet = report(values, 1e-12, generator)
+    quiet = collect_reports(values, 1e-12, generator)
     assert quiet.mean == pytest.approx(np.concatenate(values).mean())
     assert quiet.reported_mean == pytest.approx(quiet.mean, abs=1e-5)
 
@@ -137,8 +137,8 @@ def test_the_reported_mean_errs_beyond_the_exact_bound_as_often_as_stated():
         (lambda: BoundedNoise(np.zeros(2), 0.5), "bounds: 0 is not positive"),
         (lambda: PairwiseMasks(GRAPH, 0.0), "variance: 0 is not positive"),
         (lambda: PairwiseMasks(graph_from_edges(3, [(0, 1)]), 1.0), "falls into 2 components"),
-        (lambda: report([np.ones(2)], 0.0, np.random.default_rng(0)), "noise_variance = 0.0"),
-        (lambda: report([np.ones(2), np.ones(0)], 1.0, np.random.default_rng(0)), "at least one contributor"),
+        (lambda: collect_reports([np.ones(2)], 0.0, np.random.default_rng(0)), "noise_variance = 0.0"),
+        (lambda: collect_reports([np.ones(2), np.ones(0)], 1.0, np.random.default_rng(0)), "at least one contributor"),
         (lambda: reported_mean_error(np.ones(2), 1.0), "delta = 1.0"),
         (lambda: expected_square(WEIGHTS, STATES, VARIANCES, 1.5, 3), "decay = 1.5"),
     ],

@@ -17,7 +17,7 @@ from leakbound.config.messages import ConfigError
 from leakbound.figures import style
 from leakbound.figures.notes import caption
 from leakbound.figures.plots.plotting import Plot
-from leakbound.figures.plots.series import Middle, interval, mark_leaving
+from leakbound.figures.plots.series import Middle, center_interval, mark_leaving
 from leakbound.registry import PLOTS
 
 SHOWN = ("none", "natural", "white")
@@ -125,7 +125,7 @@ def test_fewer_than_four_replicas_are_dots_and_have_no_band(study):
 )
 def test_intervals_end_at_what_is_possible(metric, values, ends):
     free = mean_interval(np.array(values))
-    found = interval(pd.Series(values), "mean", metric)
+    found = center_interval(pd.Series(values), "mean", metric)
     assert (found.low, found.high) == (
         free.low if ends[0] is None else ends[0],
         free.high if ends[1] is None else ends[1],
@@ -146,7 +146,7 @@ def test_intervals_and_replicas_beyond_the_axes_are_marked_at_the_frame():
     axes = Figure().subplots()
     axes.set(xlim=(0.0, 5.0), ylim=(0.4, 0.7))
     for level, own in values.items():
-        mark_leaving(axes, Middle(level, level, level, few=False), interval(pd.Series(own), "mean"), "#000000")
+        mark_leaving(axes, Middle(level, level, level, few=False), center_interval(pd.Series(own), "mean"), "#000000")
     marks = {(float(line.get_xdata()[0]), float(line.get_ydata()[0]), line.get_marker()) for line in axes.get_lines()}
     assert marks == {(2.0, 0.4, "v"), (2.0, 0.7, "^")}
     drawn = PLOTS.get("levels")(rows, options={}).axes[0]

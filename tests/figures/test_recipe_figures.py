@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leakbound.claims.hulls import recipe_front
-from leakbound.claims.recipe_fronts import Leakage, PlainSGD, recipes_of
+from leakbound.claims.recipe_fronts import LeakageAxis, PlainSGD, recipes_of
 from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
 from leakbound.registry import PLOTS
@@ -37,7 +37,7 @@ def test_every_candidate_of_every_arm_is_a_mark_and_the_chosen_ones_are_larger(r
 def test_the_line_is_the_mean_of_the_fronts_of_all_replicas(recipes):
     own = recipes[recipes["dataset"] == "svhn"]
     line = front_line(PLOTS.get("recipes")(own, options=ONE).axes[0])
-    table = recipes_of(own, Leakage(**AUC), PlainSGD(utility={"metric": "test_accuracy"}))
+    table = recipes_of(own, LeakageAxis(**AUC), PlainSGD(utility={"metric": "test_accuracy"}))
     plain = table[table["defense"].isin(["none", "early_stopping", "stopped"])]
     fronts = [recipe_front(one[["x", "y"]].to_numpy(), np.array([0.5, 0.1])) for _, one in plain.groupby("replica")]
     expected = [np.mean([np.interp(x, *front) for front in fronts]) for x in line.get_xdata()]

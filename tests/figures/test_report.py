@@ -22,7 +22,7 @@ from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report.opening import pictures, sentences
 from leakbound.figures.report.overview import category, datasets, families, levels
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
-from leakbound.figures.report.pages import Kept, figures_page, readme_scoreboard, reference_of_readme
+from leakbound.figures.report.pages import KeptFigure, figures_page, readme_scoreboard, reference_of_readme
 from verdicts import evaluate
 
 ROOT = Path(__file__).parents[2]
@@ -355,7 +355,7 @@ def test_categories_and_levels_are_words(catalogue):
 def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study):
     shown, other = catalogue["fig15"], catalogue["fig09"]
     rows = select(study, shown.select)
-    kept = Kept("small", "../results/reference/photos", rows, evaluate(shown, study, alpha=0.05))
+    kept = KeptFigure("small", "../results/reference/photos", rows, evaluate(shown, study, alpha=0.05))
     text = figures_page([other, shown], {"tan2024/fig15": kept})
     assert f"![{shown.title}](../results/reference/photos/figures/tan2024/fig15.png)" in text
     assert shown.claims[0].text in text

@@ -17,7 +17,7 @@ from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import GaussianChannel, Moments, composed_capacity, estimate_moments, signal_to_noise
 from leakbound.config.data import DatasetConfig
-from leakbound.jobs.results.composition import composed
+from leakbound.jobs.results.dataset_leakage import composed
 from leakbound.jobs.results.summary import summary
 from leakbound.registry import SHAPES
 
@@ -309,7 +309,7 @@ def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, boun
 
 
 def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
-    from leakbound.figures.report.overview import bounds
+    from leakbound.figures.report.overview import bounds_table
 
     study = {
         "datasets": ["digits", "again"],
@@ -335,5 +335,5 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     told = composed(root, made)
     assert told["digits"]["same_records"] == ["again"]
     assert told["digits"]["record_of_all"] == told["digits"]["record"] + told["again"]["record"]
-    (line, _) = bounds({"leakage": told})
+    (line, _) = bounds_table({"leakage": told})
     assert line[-1].startswith(f"{told['digits']['record_of_all']:.4g} with ")

@@ -19,8 +19,8 @@ from leakbound.training import UntrainableError, train
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import client_step
 from leakbound.training.dp.per_sample import PerSampleLearner, PrivateOptimizer
-from leakbound.training.inputs import FreshInputs, FrozenInputs
 from leakbound.training.sgd import StackLearner
+from leakbound.training.stack_inputs import FreshInputs, FrozenInputs
 from leakbound.training.uploads import StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]

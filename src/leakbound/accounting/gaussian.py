@@ -201,10 +201,10 @@ def conditional_covariance(
     """
     check_covariance(covariance)
     rest = _complement(len(covariance), given)
-    known = list(given)
-    cross = covariance[np.ix_(rest, known)]
+    observed = list(given)
+    cross = covariance[np.ix_(rest, observed)]
     try:
-        factor = linalg.cho_factor(covariance[np.ix_(known, known)])
+        factor = linalg.cho_factor(covariance[np.ix_(observed, observed)])
     except linalg.LinAlgError as error:
         raise ValueError(
             "the known coordinates have a singular covariance; drop the redundant ones"

@@ -55,8 +55,8 @@ class Evidence:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; None where no bound was derived."""
-        found = asdict(self) | {"alarming": self.alarming}
-        return found | {"allowed": None if math.isnan(self.allowed) else self.allowed}
+        facts = asdict(self) | {"alarming": self.alarming}
+        return facts | {"allowed": None if math.isnan(self.allowed) else self.allowed}
 
 
 def evidence(
@@ -77,12 +77,12 @@ def evidence(
         leakage: Bounds that the run's provenance states; None without any.
         confidence: Of each lower limit, in (0, 1).
     """
-    found = list(_named(rows["naming"], confidence)) if "naming" in rows else []
+    limits = list(_named(rows["naming"], confidence)) if "naming" in rows else []
     if "audit" in rows:
-        found += _audited(rows["audit"], confidence)
+        limits += _audited(rows["audit"], confidence)
     if scores is not None:
-        found += _weights(scores, leakage, confidence)
-    return found
+        limits += _weights(scores, leakage, confidence)
+    return limits
 
 
 def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def weights_information(
     limits = []
     for count in fitting:
         pairs = zip(members[sound], nonmembers[sound], strict=True)
-        rates = np.array([naming_rate(own, others, count) for own, others in pairs])
+        rates = np.array([naming_rate(guesses, others, count) for guesses, others in pairs])
         limits.append(_of_networks(rates, count, 1.0 - (1.0 - confidence) / len(fitting)))
     return max(limits)
 
@@ -215,14 +215,16 @@ def weights_epsilon(
 def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
     """Evidence of the attack ``naming``: of the best number of candidates, by names or by stated probabilities."""
     for release in _RELEASES:
-        own = rows[rows["variant"] == release]
-        trials = own[own["metric"] == "trials"]["value"]
+        of_release = rows[rows["variant"] == release]
+        trials = of_release[of_release["metric"] == "trials"]["value"]
         total = int(trials.sum())
         for uses in sorted(
-            int(metric.removeprefix("rate_")) for metric in {*own["metric"]} if metric.startswith("rate_")
+            int(metric.removeprefix("rate_"))
+            for metric in {*of_release["metric"]}
+            if metric.startswith("rate_")
         ):
             rates, means, variances = (
-                own[own["metric"] == f"{name}_{uses}"].groupby("unit")["value"]
+                of_release[of_release["metric"] == f"{name}_{uses}"].groupby("unit")["value"]
                 for name in ("rate", "gain", "gain_variance")
             )
             each = 1.0 - (1.0 - confidence) / (len(rates) + len(means))

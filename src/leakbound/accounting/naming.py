@@ -217,8 +217,8 @@ def _composed_losses(
     half = min(third + math.sqrt(third**2 + 2.0 * _RARE * steps * variance), steps * largest)
     spacing = 2.0 * half / _POINTS
     places = np.ceil((ratio - mean) / spacing).astype(np.int64)
-    one = np.bincount(places % _POINTS, masses, _POINTS)
-    total = np.maximum(fft.irfft(fft.rfft(one) ** steps, _POINTS), 0.0)
+    single = np.bincount(places % _POINTS, masses, _POINTS)
+    total = np.maximum(fft.irfft(fft.rfft(single) ** steps, _POINTS), 0.0)
     order = np.concatenate([np.arange(_POINTS // 2), np.arange(-_POINTS // 2, 0)])
     # What leaves the grid comes back at its other end; it is less than what is added here.
     return order * spacing + steps * mean, total, certain + 2.0 * math.exp(-_RARE)

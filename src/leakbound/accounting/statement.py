@@ -149,9 +149,13 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
             "labels", False, f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
         )
     if facts.covariance_of is not None:
-        own = facts.covariance_of != "aux"
+        from_members = facts.covariance_of != "aux"
         calibrated = "calibrated to mean and covariance of the members themselves: covariance: aux"
-        yield Release("channel", not own, calibrated if own else "calibrated to records that are nobody's")
+        yield Release(
+            "channel",
+            not from_members,
+            calibrated if from_members else "calibrated to records that are nobody's",
+        )
         yield Release("capacity under the members' law", False, "a statistic of the members")
     if facts.candidates > 1:
         nats = f"ln {facts.candidates} = {math.log(facts.candidates):.2g} nats"

@@ -69,7 +69,7 @@ class Difference(Compared):
     """True if the rows leave nothing to chance. No match may then contradict the claim by more than rounding."""
 
 
-class Identity(Compared):
+class Equality(Compared):
     """Two closed forms that agree."""
 
     exact: Literal[True] = True
@@ -78,7 +78,7 @@ class Identity(Compared):
     """Largest relative difference that is allowed."""
 
 
-def compare(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exact:
+def compare_series(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exact:
     """Compare two series in each replica, averaged over the matches.
 
     Args:
@@ -123,7 +123,7 @@ def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact
     return _differences(1, rule, rows, options)
 
 
-def identify(rows: pd.DataFrame, options: Identity) -> Exact:
+def identify(rows: pd.DataFrame, options: Equality) -> Exact:
     """Compute the largest relative difference of two closed forms.
 
     Args:
@@ -184,8 +184,8 @@ def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
     return pairs
 
 
-greater = ClaimTest("greater", Difference, partial(compare, 1))
-less = ClaimTest("less", Difference, partial(compare, -1))
+greater = ClaimTest("greater", Difference, partial(compare_series, 1))
+less = ClaimTest("less", Difference, partial(compare_series, -1))
 within = ClaimTest("within", Compared, partial(confine, "within"))
 at_most = ClaimTest("at_most", Difference, partial(confine, "at most"))
-equals = ClaimTest("equals", Identity, identify)
+equals = ClaimTest("equals", Equality, identify)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from leakbound.claims.judging import (
     Judged,
-    gathered,
+    joined_blocks,
     judge,
     names,
     opposed,
@@ -153,7 +153,7 @@ def measured(
             continue
         if len(result.effects):
             blocks[setting] = result
-    return gathered(blocks) if blocks else exact or reason
+    return joined_blocks(blocks) if blocks else exact or reason
 
 
 def compared_by(claim: ClaimConfig) -> set[str]:

@@ -49,7 +49,7 @@ class Judged:
     falling: tuple[str, ...] = ()
 
 
-def gathered(settings: dict[tuple[str, str], Blocks]) -> Blocks:
+def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
     """Join the blocks of several (dataset, model) in one table.
 
     Args:

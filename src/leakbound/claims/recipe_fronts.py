@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Leakage(Settings):
+class LeakageAxis(Settings):
     """A quantity that measures how much an attack learned. Less is better."""
 
     where: Conditions
@@ -41,7 +41,7 @@ class PlainSGD(Settings):
     guesses: dict[str, float] = Field(default_factory=dict)
     """Dataset to the utility of a guess, for datasets on which it differs."""
 
-    def guess_on(self, dataset: str, leakage: Leakage) -> np.ndarray:
+    def guess_on(self, dataset: str, leakage: LeakageAxis) -> np.ndarray:
         """Return the leakage and utility of a guess.
 
         Args:
@@ -58,11 +58,11 @@ class Beyond(ClaimOptions, PlainSGD):
 
     arm: Conditions
     """Rows of the arm's recipes."""
-    leakage: Leakage
+    leakage: LeakageAxis
     """Quantity along which fronts are compared."""
 
 
-def recipes_of(rows: pd.DataFrame, leakage: Leakage, plain: PlainSGD) -> pd.DataFrame:
+def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.DataFrame:
     """Join leakage (column x) and utility (column y) of each network.
 
     Leakage below the value without leakage is luck and is clipped to it.
@@ -125,8 +125,8 @@ def matched(
     return pairs
 
 
-def distances(
-    pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: Leakage, plain: PlainSGD
+def heights_above_plain(
+    pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: LeakageAxis, plain: PlainSGD
 ) -> pd.Series[float]:
     """Measure the utility of an arm beyond the front of plain SGD at equal leakage, averaged over the arm's levels.
 
@@ -178,7 +178,7 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     """
     recipes = recipes_of(select(rows, options.where), options.leakage, options)
     pairs = matched(recipes, select(recipes, options.arm), options)
-    effects = distances(pairs, options.leakage, options)
+    effects = heights_above_plain(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
     counts = [[rows["recipe"].nunique() for rows in sides] for sides in pairs]
     numbers = " and ".join(dict.fromkeys(f"{tried} to {reference}" for tried, reference in counts))

@@ -22,7 +22,7 @@ def overall(claims: pd.DataFrame) -> pd.DataFrame:
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
-def written(claims: pd.DataFrame) -> pd.DataFrame:
+def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
     """Format rows of ``evaluate`` as text, in their order. All lists of claims are made from this table.
 
     Args:
@@ -98,7 +98,7 @@ def to_markdown(claims: pd.DataFrame) -> str:
     Args:
         claims: Rows of ``evaluate``.
     """
-    listed = written(overall(claims)).assign(datasets=of_datasets(claims))
+    listed = scoreboard_rows(overall(claims)).assign(datasets=of_datasets(claims))
     listed = listed[["figure", "claim", "verdict", *NUMBERS, "datasets"]]
     tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
     return "\n\n".join(tables) + "\n"
@@ -114,11 +114,13 @@ def of_datasets(claims: pd.DataFrame) -> list[str]:
         A text for each claim in the order of :func:`overall`, empty for claims without datasets.
     """
     key, judged = ["paper", "figure", "claim"], overall(claims)
-    verdicts = claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counted).to_dict()
+    verdicts = (
+        claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counts_text).to_dict()
+    )
     return [verdicts.get(claim, "") for claim in judged[key].itertuples(index=False, name=None)]
 
 
-def counted(verdicts: pd.Series) -> str:
+def counts_text(verdicts: pd.Series) -> str:
     """Count verdicts in words, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``.
 
     Args:

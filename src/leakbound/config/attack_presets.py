@@ -48,8 +48,8 @@ def with_preset(attack: str, values: Any) -> Any:
     """
     if not isinstance(values, Mapping) or "preset" not in values:
         return values
-    known = {name: one for name, one in published_attacks().items() if one.attack == attack}
+    presets = {name: one for name, one in published_attacks().items() if one.attack == attack}
     preset = values["preset"]
-    if not isinstance(preset, str) or preset not in known:
-        raise ValueError(f"unknown preset {preset!r} of {attack}; {nearest(str(preset), [*known])}")
-    return known[preset].settings | {name: value for name, value in values.items() if name != "preset"}
+    if not isinstance(preset, str) or preset not in presets:
+        raise ValueError(f"unknown preset {preset!r} of {attack}; {nearest(str(preset), [*presets])}")
+    return presets[preset].settings | {name: value for name, value in values.items() if name != "preset"}

@@ -25,8 +25,8 @@ def _condition(wanted: Any) -> Any:
     """
     values = wanted.get("not", {}) if isinstance(wanted, dict) and len(wanted) == 1 else wanted
     if any(
-        isinstance(one, dict | list | tuple)
-        for one in (values if isinstance(values, list | tuple) else [values])
+        isinstance(value, dict | list | tuple)
+        for value in (values if isinstance(values, list | tuple) else [values])
     ):
         raise ValueError("give a value, a list of values, or {not: ...} with one of these")
     return wanted

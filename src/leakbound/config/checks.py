@@ -123,17 +123,19 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
 
 def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
     """Attacks that nobody declared, or that do not fit the networks or defenses of a study."""
-    known = config.attacks.all()
+    attacks = config.attacks.all()
     for where, name in _listed(f"{key}.attacks", study.attacks).items():
-        if name not in known:
+        if name not in attacks:
             hint = (
                 f"; declare it under attacks.custom, e.g. {name}: {{}}"
                 if name in config.plugins.attacks
                 else ""
             )
-            yield from (f"{one}{hint}" for one in unknown_name(where, name, "attack", sorted(known)))
+            yield from (
+                f"{mistake}{hint}" for mistake in unknown_name(where, name, "attack", sorted(attacks))
+            )
             continue
-        attack = known[name]
+        attack = attacks[name]
         if attack.trained and 0 in study.rounds:
             yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {shown(study.rounds)}"
         if not attack.trained and any(study.rounds):
@@ -152,9 +154,9 @@ def _efficiency_mistakes(config: Config) -> Iterator[str]:
     yield from _unknown(config, "model", _listed("efficiency.models", efficiency.models))
     yield from _network_mistakes("efficiency.models", efficiency.models, [efficiency.dataset], config)
     yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
-    known = config.known_defenses()
+    defenses = config.known_defenses()
     for name in efficiency.defenses:
-        if name in known and known[name].mechanism not in registry.MECHANISMS.builtin:
+        if name in defenses and defenses[name].mechanism not in registry.MECHANISMS.builtin:
             yield f"efficiency.defenses.{name}: a trainer from outside cannot be timed step by step; leave it out"
     if "none" not in efficiency.defenses:
         yield "efficiency.defenses: lacks none, which all times are compared with; add none: []"
@@ -250,10 +252,10 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
 
 
 def _option_mistakes(
-    where: str, known: registry.Registry, name: str, options: dict[str, Any]
+    where: str, registered: registry.Registry, name: str, options: dict[str, Any]
 ) -> Iterator[str]:
     """Options that a plot or a claim test does not understand; those of outside ones are not known here."""
-    if name in known.names() and (model := getattr(known.get(name), "settings", None)):
+    if name in registered.names() and (model := getattr(registered.get(name), "settings", None)):
         try:
             parse(model, options, where)
         except ConfigError as error:
@@ -262,8 +264,8 @@ def _option_mistakes(
 
 def _claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:
     """Mistakes of a claim whose options its test understands."""
-    known = registry.CLAIM_TESTS
-    check = getattr(known.get(claim.test), "check", None) if claim.test in known.names() else None
+    tests = registry.CLAIM_TESTS
+    check = getattr(tests.get(claim.test), "check", None) if claim.test in tests.names() else None
     if check is None:  # one from outside says when it runs
         return
     options = check(claim.options)

@@ -142,8 +142,8 @@ class Defense(Settings):
             raise ValueError(
                 f"mechanism is missing and has no default; known: {', '.join(MECHANISMS.names())}"
             )
-        found = class_of(MECHANISMS, str(values["mechanism"]), Defense, info.context)
-        return found.model_validate(values, context=info.context)
+        mechanism = class_of(MECHANISMS, str(values["mechanism"]), Defense, info.context)
+        return mechanism.model_validate(values, context=info.context)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:

@@ -51,10 +51,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be run; one line per mistake."""
 
     def __init__(self, source: str, mistakes: Iterable[str]) -> None:
-        found = list(mistakes)
-        lines = [f"{source}: {_line(mistake)}" for mistake in found[:MOST_SHOWN]]
-        if len(found) > MOST_SHOWN:
-            lines.append(f"{source}: and {len(found) - MOST_SHOWN} more mistakes")
+        listed = list(mistakes)
+        lines = [f"{source}: {_line(mistake)}" for mistake in listed[:MOST_SHOWN]]
+        if len(listed) > MOST_SHOWN:
+            lines.append(f"{source}: and {len(listed) - MOST_SHOWN} more mistakes")
         super().__init__("\n".join(lines))
 
 
@@ -73,7 +73,10 @@ def _line(text: str) -> str:
 
 def printable(text: str) -> str:
     """Text that a terminal only shows: characters that cannot be printed are escaped, line breaks too."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
@@ -216,7 +219,7 @@ def _problem_of(value: Any) -> str | None:
     """Why a single value can be no setting. None if it can."""
     if isinstance(value, str):
         halves = not value.isascii() and any(
-            "\ud800" <= one <= "\udfff" for one in value
+            "\ud800" <= character <= "\udfff" for character in value
         )  # JSON's escapes make them
         return "is no Unicode text" if halves else None
     if isinstance(value, float):
@@ -243,8 +246,8 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
             key += f".{step[:_LONGEST_KEY]}{'...' if len(step) > _LONGEST_KEY else ''}"
     key = key.lstrip(".")
     if detail["type"] == "extra_forbidden":
-        known = _keys_at(model, values, location[:-1])
-        return f"{key}: unknown setting; {registry.nearest(str(location[-1]), known)}"
+        keys = _keys_at(model, values, location[:-1])
+        return f"{key}: unknown setting; {registry.nearest(str(location[-1]), keys)}"
     if detail["type"] == "missing":
         return f"{key}: is missing and has no default"
     message = detail["msg"].removeprefix("Value error, ")

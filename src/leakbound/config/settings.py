@@ -47,8 +47,8 @@ def without_password(text: str) -> str:
     covered = plain = _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***", text))
     while (decoded := unquote(plain)) != plain:
         plain = decoded
-    found = _SECRET.sub(r"\1***", _DECODED_LOGIN.sub(r"\1***", plain))
-    return covered if found == plain else found
+    masked = _SECRET.sub(r"\1***", _DECODED_LOGIN.sub(r"\1***", plain))
+    return covered if masked == plain else masked
 
 
 def _of_no_secret(address: str) -> str:

@@ -28,7 +28,9 @@ class Reports:
         return float(self.states.mean())
 
 
-def report(values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, draws: Draws) -> Reports:
+def collect_reports(
+    values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, draws: Draws
+) -> Reports:
     """Simulate step 1: every contributor adds noise to its value and reports it to its server.
 
     Args:

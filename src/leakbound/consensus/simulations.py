@@ -9,7 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.consensus.dynamics import final_gap, report, state_scale, trajectories
+from leakbound.consensus.dynamics import collect_reports, final_gap, state_scale, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import (
     Secret,
@@ -22,7 +22,9 @@ from leakbound.consensus.schemes import BoundedNoise, Draws, InitialNoise, Pairw
 from leakbound.randomness.seeding import numpy_generator
 
 
-def rows_of(table: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded") -> pd.DataFrame:
+def simulation_rows(
+    table: str, config: ConsensusConfig, seed: int, privacy_noise: str = "seeded"
+) -> pd.DataFrame:
     """Compute one table, ``averaging`` or ``privacy``, which is in closed form and draws no noise.
 
     Raises:
@@ -74,7 +76,9 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
     low, high = config.values
     values = list(draw.integers(low, high + 1, size=(config.servers, config.contributors)).astype(np.float64))
     noise = _secure_draws(privacy_noise)
-    reports = report(values, contributor_variance(config.adjacent_distance, config.kl_budget), noise or draw)
+    reports = collect_reports(
+        values, contributor_variance(config.adjacent_distance, config.kl_budget), noise or draw
+    )
     gap = final_gap(np.full(config.servers, config.noise_variance))
     facts = {"true_mean": reports.mean, "reported_mean": reports.reported_mean, "gap": gap}
     rows = pd.DataFrame({"metric": facts.keys(), "value": facts.values()})

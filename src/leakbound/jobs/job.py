@@ -95,17 +95,17 @@ def new_job(
         modules: Modules that the command finds by other means, for the code fingerprint.
         facts: Inputs, purpose and work of the job.
     """
-    found = [*modules]
+    behind = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
-        own: dict[str, dict[str, str]] = {}
+        from_outside: dict[str, dict[str, str]] = {}
         for kind, names in uses.items():
-            targets = {one: declared[kind].get(one) or registry.KINDS[kind].path(one) for one in names}
-            found += [target.partition(":")[0] for target in targets.values()]
-            if outside := {one: target for one, target in targets.items() if one in declared[kind]}:
-                own[kind] = outside
-        settings = {**settings, "plugins": own}
-    return Job(step, name, config.root, settings, modules=tuple(found), **facts)
+            targets = {used: declared[kind].get(used) or registry.KINDS[kind].path(used) for used in names}
+            behind += [target.partition(":")[0] for target in targets.values()]
+            if outside := {used: target for used, target in targets.items() if used in declared[kind]}:
+                from_outside[kind] = outside
+        settings = {**settings, "plugins": from_outside}
+    return Job(step, name, config.root, settings, modules=tuple(behind), **facts)
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,11 @@ class JobList:
         self.steps = {step.name: step for step in steps}
         every = [job for step in self.steps.values() for job in step.jobs(table)]
         made_by: dict[str, Job] = {}
-        for path, one in [(path, job) for job in every for path in job.outputs.values()]:
-            if (other := made_by.setdefault(path, one)) is not one:
-                raise ValueError(f"{path}: {other.step} {other.name} and {one.step} {one.name} both write it")
+        for path, writer in [(path, job) for job in every for path in job.outputs.values()]:
+            if (other := made_by.setdefault(path, writer)) is not writer:
+                raise ValueError(
+                    f"{path}: {other.step} {other.name} and {writer.step} {writer.name} both write it"
+                )
         waiting = [job for job in every if self.steps[job.step].final]
         wanted: set[tuple[str, str]] = set()
         while waiting:
@@ -217,6 +219,6 @@ class JobList:
         return [
             path
             for job in (self.of(*steps) if steps else self)
-            for one, path in job.outputs.items()
-            if role in (None, one)
+            for kind, path in job.outputs.items()
+            if role in (None, kind)
         ]

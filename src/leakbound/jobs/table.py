@@ -55,8 +55,8 @@ class RunTable:
         for name, study in config.studies.items():
             self.studies[name] = []
             for run in runs_of(study, config.replicas):
-                known = self.runs.get(run.slug)
-                if known is None or known.replicas < run.replicas:
+                listed = self.runs.get(run.slug)
+                if listed is None or listed.replicas < run.replicas:
                     self.runs[run.slug] = run
                 self.attacks[run.slug] = sorted({*self.attacks.get(run.slug, []), *study.attacks})
                 self.rates[run.slug] = "all" if "all" in (study.rates, self.rates.get(run.slug)) else "chosen"
@@ -121,7 +121,9 @@ class RunTable:
             defenses: Settings of defenses.
         """
         return (
-            {"privacy_noise": self.config.privacy_noise} if any(one.draws_noise for one in defenses) else {}
+            {"privacy_noise": self.config.privacy_noise}
+            if any(defense.draws_noise for defense in defenses)
+            else {}
         )
 
     def file(self, step: str, name: str, role: str = "out") -> str:
@@ -224,7 +226,7 @@ class RunTable:
         section = getattr(self.config, name)
         tables = () if section is None else section.tables()
         for table in tables:
-            others = {one for one in tables if one != table}
+            others = {other for other in tables if other != table}
             yield table, section.model_dump(mode="json", exclude=others, exclude_none=True)
 
     def over_units(self, attacks: Iterable[str]) -> dict[str, str]:
@@ -233,8 +235,8 @@ class RunTable:
         Args:
             attacks: Names of attacks.
         """
-        known = {name: self.config.attacks.all()[name].over_units for name in attacks}
-        return {name: how for name, how in known.items() if how in ("mean", "median")}
+        summaries = {name: self.config.attacks.all()[name].over_units for name in attacks}
+        return {name: how for name, how in summaries.items() if how in ("mean", "median")}
 
     # -- channels --------------------------------------------------------------------------------------------------
 
@@ -267,23 +269,23 @@ class RunTable:
 
     def spectra(self) -> dict[str, tuple[str, ChannelDefense]]:
         """Return the dataset of every spectrum that a run needs, and the settings of a defense that needs it."""
-        found: dict[str, tuple[str, ChannelDefense]] = {}
+        families: dict[str, tuple[str, ChannelDefense]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
             channel = self.config.defense(run.defense).channel
             names = self.channel_names(run)
             if names is not None and channel is not None:
-                found.setdefault(names[0], (run.dataset, channel))
-        return found
+                families.setdefault(names[0], (run.dataset, channel))
+        return families
 
     def channels(self) -> dict[str, tuple[str, ChannelDefense, float]]:
         """Return the spectrum, settings and capacity (nats) of every channel that a run needs, by its name."""
         spectra = self.spectra()
-        found = {}
+        levels = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
             names = self.channel_names(run)
             if names is not None and run.level is not None:
-                found[names[1]] = (names[0], spectra[names[0]][1], run.level)
-        return found
+                levels[names[1]] = (names[0], spectra[names[0]][1], run.level)
+        return levels
 
     def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:
         """Return the work of training steps of a run's defense on its batches.
@@ -311,17 +313,17 @@ class RunTable:
 
     def estimators(self) -> dict[str, dict[str, str]]:
         """Return the shape of each family of channels for every dataset that needs a learned estimate."""
-        found: dict[str, dict[str, str]] = {}
+        learned: dict[str, dict[str, str]] = {}
         for slug, attacks in self.attacks.items():
             run = self.runs[slug]
             channel = self.config.defense(run.defense).channel
-            known = self.config.attacks.all()
+            attacks_of = self.config.attacks.all()
             needed = {
-                file for name in attacks for file in known[name].needs(self.config.defense(run.defense))
+                file for name in attacks for file in attacks_of[name].needs(self.config.defense(run.defense))
             }
             if channel is not None and "estimator" in needed and self.estimator_file(run):
-                found.setdefault(run.dataset, {})[channel.family] = channel.shape
-        return found
+                learned.setdefault(run.dataset, {})[channel.family] = channel.shape
+        return learned
 
     def estimator_file(self, run: Run) -> dict[str, str]:
         """Return the learned estimate that inversion of a run's gradients reads.

@@ -133,10 +133,10 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
 def _strings(archive: Any) -> dict[str, str]:
     """Strings stored with the arrays of an open safetensors file; a ValueError if something else is there."""
-    found = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
-    if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+    texts = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise ValueError("beside its arrays lies something else than named strings")
-    return found
+    return texts
 
 
 def _parsed(text: str | bytes) -> Any:

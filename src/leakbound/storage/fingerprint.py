@@ -75,7 +75,7 @@ def _statements(step: str) -> list[ast.stmt]:
     command = step.rpartition(".")[2]
     if command not in _definitions(step):
         raise ValueError(f"{step} has no function {command}: a step's command has the name of its file")
-    found: dict[tuple[str, int, str], ast.stmt] = {}
+    statements: dict[tuple[str, int, str], ast.stmt] = {}
     seen: set[tuple[str, str]] = set()
     waiting = [(step, command)]
     while waiting:
@@ -85,7 +85,7 @@ def _statements(step: str) -> list[ast.stmt]:
             continue
         seen.add((module, name))
         if not isinstance(node, ast.Import | ast.ImportFrom):
-            found[module, node.lineno, ""] = node
+            statements[module, node.lineno, ""] = node
             waiting += [(module, inner.id) for inner in ast.walk(node) if isinstance(inner, ast.Name)]
             continue
         alias = next(alias for alias in node.names if _bound(alias) == name)
@@ -93,9 +93,9 @@ def _statements(step: str) -> list[ast.stmt]:
         if f"{origin}.".startswith(_COMMAND_LINE) and _counts(origin) and not _path(f"{origin}.{alias.name}"):
             waiting.append((origin, alias.name))
         else:
-            own = ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
-            found[module, node.lineno, name] = own
-    return [found[key] for key in sorted(found)]
+            imported = ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
+            statements[module, node.lineno, name] = imported
+    return [statements[key] for key in sorted(statements)]
 
 
 @cache
@@ -183,7 +183,7 @@ class _Executed(ast.NodeTransformer):
 
 def _imports(tree: ast.AST) -> set[str]:
     """Modules of this package that a syntax tree imports, anywhere in it."""
-    found: set[str] = set()
+    imported: set[str] = set()
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -191,11 +191,11 @@ def _imports(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.Import):
             # The statement binds the outermost package, whose members may be used by their dotted names.
             words = [alias.name.split(".") for alias in node.names]
-            found.update(".".join(names[:end]) for names in words for end in range(1, len(names) + 1))
+            imported.update(".".join(names[:end]) for names in words for end in range(1, len(names) + 1))
         elif isinstance(node, ast.ImportFrom) and node.module and _is_inside(node.module):
             members = [f"{node.module}.{alias.name}" for alias in node.names]
-            found.update(member if _path(member) else node.module for member in members)
-    return {module for module in found if _is_inside(module)}
+            imported.update(member if _path(member) else node.module for member in members)
+    return {module for module in imported if _is_inside(module)}
 
 
 def _path(module: str) -> Path | None:

@@ -44,7 +44,9 @@ def sweep(path: Path) -> None:
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
     for folder in [
-        found for found in path.parent.glob(".*") if left.fullmatch(found.name) and not found.is_symlink()
+        leftover
+        for leftover in path.parent.glob(".*")
+        if left.fullmatch(leftover.name) and not leftover.is_symlink()
     ]:
         with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_planted) as lock:
             if locks.acquire(lock):

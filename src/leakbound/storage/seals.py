@@ -80,10 +80,10 @@ def file_hash(path: Path | str) -> str:
 
 def file_size(path: Path) -> int:
     """Bytes of a regular file; an OSError for a device or a pipe, which may have no end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError("it is no regular file")
-    return found.st_size
+    return status.st_size
 
 
 def seal_of(path: Path | str) -> Path:
@@ -119,7 +119,7 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
     """
     for wait in (_REPLACING, 0.0):
         try:
-            found = read(path)
+            sealed = read(path)
         except (
             OSError
         ) as error:  # also for a folder, whose path may have no name that a seal could be called by
@@ -134,11 +134,12 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
             ) from None
         except OSError as error:
             raise DamagedFileError(path, f"its seal: {error}") from error
-        if expected == _seal_text(path, digest(found)).encode():
-            return found
+        if expected == _seal_text(path, digest(sealed)).encode():
+            return sealed
         time.sleep(wait)
     raise DamagedFileError(
-        path, f"its SHA-256 is {digest(found)[:16]}…, its seal says {expected[:16].decode(errors='replace')}…"
+        path,
+        f"its SHA-256 is {digest(sealed)[:16]}…, its seal says {expected[:16].decode(errors='replace')}…",
     )
 
 

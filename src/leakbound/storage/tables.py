@@ -72,10 +72,10 @@ def read_record(path: Path, command: str) -> dict[str, Any]:
     Raises:
         DamagedFileError: If it cannot be read or holds something else.
     """
-    found = read_json(path)
-    if not isinstance(found, dict):
+    record = read_json(path)
+    if not isinstance(record, dict):
         raise other_file(path, "it holds no object", command)
-    return found
+    return record
 
 
 def other_file(path: Path, reason: str, command: str) -> DamagedFileError:

@@ -26,16 +26,16 @@ def joint_bracket(release: Release, *, as_printed: bool = False) -> float:
     signal, noise, n = release.signal, release.noise, release.signal.n_clients
     if as_printed:
         return printed_bracket(release, (-1) ** (n + 1))
-    own = signal.variance + (n - 2) * signal.covariance
+    conditioned = signal.variance + (n - 2) * signal.covariance
     other = noise.variance + (n - 2) * noise.covariance
-    return own * noise.joint * noise.difference + other * signal.joint * signal.difference
+    return conditioned * noise.joint * noise.difference + other * signal.joint * signal.difference
 
 
 def printed_argument(release: Release) -> float:
     """Compute the argument of the logarithm in Eq. (24), A + B + C + D over the correct denominator, maybe negative."""
     signal, noise = release.signal, release.noise
-    own = signal.variance + (signal.n_clients - 2) * signal.covariance
-    return joint_bracket(release, as_printed=True) / (own * noise.joint * noise.difference)
+    conditioned = signal.variance + (signal.n_clients - 2) * signal.covariance
+    return joint_bracket(release, as_printed=True) / (conditioned * noise.joint * noise.difference)
 
 
 def printed_privacy_bits(release: Release) -> float:

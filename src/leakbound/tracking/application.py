@@ -145,7 +145,7 @@ def _names_several_runs() -> bool:
     """True if MLflow could ask for the permission of one run, ``run_uuid``, and then change another, ``runId``."""
     body = request.get_json(force=True, silent=True)
     named = [body[name] for name in _RUN if name in body] if isinstance(body, dict) else []
-    return any(one != named[0] for one in named)
+    return any(run != named[0] for run in named)
 
 
 def _only_inside(opened: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -219,17 +219,17 @@ def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
     """Name the datasets that a run read; those that are named already stay single."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    for one in data:
-        dataset = Dataset(one.name, one.digest, "leakbound", f"{one.name}, prepared")
-        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(_CONTEXT, one.context)])])
+    for item in data:
+        dataset = Dataset(item.name, item.digest, "leakbound", f"{item.name}, prepared")
+        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(_CONTEXT, item.context)])])
 
 
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
     """Identifier of the experiment ``name``, made with its description, or taken out of the bin if need be."""
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         database = sqlite_file(uri)
         artifacts = (
             database and (database.parent / "mlartifacts" / name).as_uri()
@@ -237,12 +237,12 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
         try:
             return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
         except MlflowException:
-            found = client.get_experiment_by_name(name)  # another job may have made it in between
-            if found is None:
+            experiment = client.get_experiment_by_name(name)  # another job may have made it in between
+            if experiment is None:
                 raise
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    return found.experiment_id
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    return experiment.experiment_id
 
 
 def pages(uri: str, preset: str) -> dict[str, str]:
@@ -251,16 +251,16 @@ def pages(uri: str, preset: str) -> dict[str, str]:
     Runs come with columns for accuracy, leakage and attacks, means over replicas alone, sorted by defense and
     level.
     """
-    found = {}
+    addresses = {}
     with writing(uri):
         client = connect(uri)
-        for one in client.search_experiments(order_by=["name"]):
-            if one.name.startswith(f"{preset}/"):
-                view = "" if one.name.endswith("/figures") else f"&viewStateShareKey={VIEW}"
-                found[one.name] = (
-                    f"/#/experiments/{one.experiment_id}/runs?workflowType=machine_learning{view}"
+        for experiment in client.search_experiments(order_by=["name"]):
+            if experiment.name.startswith(f"{preset}/"):
+                view = "" if experiment.name.endswith("/figures") else f"&viewStateShareKey={VIEW}"
+                addresses[experiment.name] = (
+                    f"/#/experiments/{experiment.experiment_id}/runs?workflowType=machine_learning{view}"
                 )
-    return found
+    return addresses
 
 
 def runs_with_key(client: Any, experiment: str, key: str, parent: str | None = None) -> list[Any]:

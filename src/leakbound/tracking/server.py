@@ -64,8 +64,8 @@ def prepare_database(database: str) -> None:
             create_engine(database).connect().close()  # MLflow would try for minutes
         upgrade_store(database)
     except failures(ImportError) as error:  # also of a kind whose driver is not there
-        known = "docs/tracking.md says how to make one, and what a server needs"
-        raise ValueError(f"the database does not take MLflow's tables: {reason(error)}\n{known}") from error
+        advice = "docs/tracking.md says how to make one, and what a server needs"
+        raise ValueError(f"the database does not take MLflow's tables: {reason(error)}\n{advice}") from error
 
 
 def refuse_root() -> None:
@@ -115,11 +115,11 @@ def server_environment(
     if not is_local(host):
         hosts |= {socket.gethostname(), socket.getfqdn()}
         with suppress(OSError):  # a machine that does not know its own name
-            hosts |= {str(one[4][0]) for one in socket.getaddrinfo(socket.gethostname(), None)}
+            hosts |= {str(host_name[4][0]) for host_name in socket.getaddrinfo(socket.gethostname(), None)}
     for name in names:
         if not re.fullmatch(r"[\w.:-]+", name):
             raise ValueError(f"--name {name!r}: may hold letters, digits and . : - _ only")
-    allowed = [f"{bracketed(one)}{end}" for one in sorted(hosts) for end in ("", f":{port}")]
+    allowed = [f"{bracketed(host_name)}{end}" for host_name in sorted(hosts) for end in ("", f":{port}")]
     return {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)} | {
         ARTIFACTS: str(artifacts.absolute()),
         "MLFLOW_BACKEND_STORE_URI": database,

@@ -182,7 +182,9 @@ def reason(error: Exception) -> str:
     """First line of an error, short, printable, without a password that an address may hold."""
     lines = str(error).splitlines() or [type(error).__name__]
     text = re.sub(r"//[^@\s]+@", "//", lines[0])[:500]
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)  # a server chose it
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )  # a server chose it
 
 
 def _quieten() -> None:

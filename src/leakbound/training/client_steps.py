@@ -26,7 +26,7 @@ from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.registry import load_attribute
 from leakbound.training import memory
-from leakbound.training.inputs import FreshInputs, FrozenInputs, Inputs, Members
+from leakbound.training.stack_inputs import FreshInputs, FrozenInputs, Inputs, Members
 
 Gradients = dict[str, Tensor]
 _Images = Float[Tensor, "*lead colors height width"]

@@ -43,7 +43,10 @@ class Factor(NamedTuple):
     def named(self, weight: Tensor, bias: Tensor) -> Gradients:
         """Values for weight and bias by the names of the network's parameters."""
         values = {"weight": weight, "bias": bias}
-        return {f"{self.name}.{own}" if self.name else own: values[own] for own in own_parameters(self.layer)}
+        return {
+            f"{self.name}.{parameter}" if self.name else parameter: values[parameter]
+            for parameter in own_parameters(self.layer)
+        }
 
     def gradients(self) -> Gradients:
         """Parameter name to gradients (n, ...)."""
@@ -62,7 +65,7 @@ class Factor(NamedTuple):
         Args:
             observed: Parameter name to gradients (n, ...).
         """
-        target = {own: observed[f"{self.name}.{own}"] for own in own_parameters(self.layer)}
+        target = {parameter: observed[f"{self.name}.{parameter}"] for parameter in own_parameters(self.layer)}
         if isinstance(self.layer, nn.Linear):
             product = (torch.bmm(self.slopes[:, None], target["weight"])[:, 0] * self.inputs).sum(1)
             square = self.slopes.square().sum(1) * self.inputs.square().sum(1)

@@ -10,7 +10,7 @@ import torch
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training.checkpoint import Checkpoint, fingerprint
-from leakbound.training.progress_log import Progress, progress
+from leakbound.training.progress_log import TrainingProgress, progress
 from leakbound.training.rates import chosen_rates, rates_of_lengths
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.stack_training import CURVE_TYPES, Learner, StackTraining
@@ -68,7 +68,7 @@ class _Stacks:
         """Steps of the stacks that are trained, and of the one in training."""
         return self._request.steps * len(self.finished) + (self._current["step"] if self._current else 0)
 
-    def train_next(self, bar: Progress) -> bool:
+    def train_next(self, bar: TrainingProgress) -> bool:
         """Train the next stack to its end; False if memory does not hold it.
 
         Raises:

@@ -11,7 +11,7 @@ from leakbound.training.request import Slot
 logger = logging.getLogger("leakbound")
 
 
-class Progress:
+class TrainingProgress:
     """Counts steps and reports at the points of the curves.
 
     Args:
@@ -46,10 +46,10 @@ class Progress:
 
 
 @contextmanager
-def progress(title: str, total: int, done: int) -> Iterator[Progress]:
+def progress(title: str, total: int, done: int) -> Iterator[TrainingProgress]:
     """Progress of ``total`` steps, of which ``done`` were done before; a bar if standard error is a terminal."""
     if not sys.stderr.isatty():
-        yield Progress(title, done)
+        yield TrainingProgress(title, done)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -58,4 +58,4 @@ def progress(title: str, total: int, done: int) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with RichProgress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=total, completed=done)
-        yield Progress(title, done, lambda: bar.advance(task))
+        yield TrainingProgress(title, done, lambda: bar.advance(task))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import stack
-from leakbound.training.progress_log import Progress
+from leakbound.training.progress_log import TrainingProgress
 from leakbound.training.request import Slot, TrainingRequest
 
 logger = logging.getLogger("leakbound")
@@ -104,7 +104,7 @@ class StackTraining:
         """True after the last step."""
         return self._step == self._request.steps
 
-    def advance(self, bar: Progress) -> bool:
+    def advance(self, bar: TrainingProgress) -> bool:
         """Take one step; False if no step is left, or every slot has ended.
 
         Args:
@@ -135,7 +135,7 @@ class StackTraining:
             measured[f"{name}_accuracy"] = accuracy
         return measured
 
-    def _evaluate(self, bar: Progress) -> None:
+    def _evaluate(self, bar: TrainingProgress) -> None:
         """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
         measured = self._measured(self._learner.params, whole=self._last or self._step == self._middle)
         shared = self._learner.metrics()

@@ -133,16 +133,16 @@ class _Products(torch.autograd.Function):
         """Gradients of inputs, weights and biases."""
         given, weight = ctx.saved_tensors
         slots, _, inputs = weight.shape
-        own = slope.unflatten(0, (-1, slots)).transpose(0, 1)
+        products = slope.unflatten(0, (-1, slots)).transpose(0, 1)
         before = weights = biases = None
         if ctx.needs_input_grad[0]:
             before = slope.new_empty(len(given) // slots, slots, inputs)
-            torch.bmm(own, weight, out=before.transpose(0, 1))
+            torch.bmm(products, weight, out=before.transpose(0, 1))
             before = before.flatten(0, 1)
         if ctx.needs_input_grad[1]:
-            weights = torch.bmm(own.mT, given.unflatten(0, (-1, slots)).transpose(0, 1))
+            weights = torch.bmm(products.mT, given.unflatten(0, (-1, slots)).transpose(0, 1))
         if ctx.needs_input_grad[2]:
-            biases = own.sum(1)
+            biases = products.sum(1)
         return before, weights, biases
 
 

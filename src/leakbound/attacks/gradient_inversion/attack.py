@@ -25,8 +25,8 @@ from leakbound import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.map_estimate import (
     Law,
+    MapProblem,
     Method,
-    Problem,
     Recovering,
     Recovery,
     methods,
@@ -34,8 +34,8 @@ from leakbound.attacks.gradient_inversion.map_estimate import (
 from leakbound.attacks.gradient_inversion.oracle import oracle
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
-from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
+from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
@@ -225,12 +225,12 @@ class _Replica:
         if self.size > self.config.most_records:
             return {"attack": None}
         best = yield from self.best_methods(own.first(max(2, len(own.units) // self.size)), published)
-        found: dict[Method | None, _Limit | None] = {None: None}
+        searched: dict[Method | None, _Limit | None] = {None: None}
         for method in dict.fromkeys(best.values()):
             if method is not None:
                 recovery: Recovery = yield self.recovering(observed, method)
-                found[method] = self.limit(observed, recovery)
-        return {variant: found[method] for variant, method in best.items()}
+                searched[method] = self.limit(observed, recovery)
+        return {variant: searched[method] for variant, method in best.items()}
 
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
         """Findings from what was recovered."""
@@ -284,10 +284,10 @@ class _Replica:
         law = None if method.name == "recursive" else self.law.law
         return Recovering(self.problem(observed), method, law, self.config.search_iterations)
 
-    def problem(self, observed: _Observed) -> Problem:
+    def problem(self, observed: _Observed) -> MapProblem:
         """Uploads as the family of recoveries takes them."""
         sent = observed.sent.gradients
-        return Problem(self.network, self.client, sent, observed.labels, self.request.image_shape)
+        return MapProblem(self.network, self.client, sent, observed.labels, self.request.image_shape)
 
     def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
         """Records estimated from what was recovered, inside the range of pixels: ``attack``, and ``linear``."""
@@ -357,7 +357,7 @@ def _matched(
 ) -> Float[np.ndarray, " n"]:
     """Mean error of each batch's records, in the order of the restored ones that makes it least."""
     errors = np.stack(
-        [((truth - restored[:, [one]]) ** 2).mean(axis=(2, 3, 4)) / 4 for one in range(truth.shape[1])]
+        [((truth - restored[:, [column]]) ** 2).mean(axis=(2, 3, 4)) / 4 for column in range(truth.shape[1])]
     )
     found = np.full(len(truth), np.nan)
     for batch in np.flatnonzero(np.isfinite(errors).all(axis=(0, 2))):

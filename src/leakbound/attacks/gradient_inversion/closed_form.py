@@ -89,10 +89,10 @@ def solved_images(
     Raises:
         ValueError: If no equations lead to the images.
     """
-    found = descend(model, gradients, image_shape)
-    if found is None or not found.complete:
+    layers = descend(model, gradients, image_shape)
+    if layers is None or not layers.complete:
         raise ValueError(f"no equations lead from the gradients of {type(model).__name__} to the images")
-    return found.inputs.view(-1, *image_shape).float()
+    return layers.inputs.view(-1, *image_shape).float()
 
 
 @dataclass(frozen=True)
@@ -125,28 +125,32 @@ class Solving:
         another.
         """
         searches = [self, *others]
-        models = list(dict.fromkeys(one.model for one in searches))
+        models = list(dict.fromkeys(search.model for search in searches))
         chains = [chain_of(model, self.image_shape) for model in models]
         traces = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
         chain, complete = chains[0]
         if len(traces) > 1 or not complete:
-            return [one.alone() for one in searches]
-        counts = [len(one.gradients[f"{chain[0].name}.bias"]) for one in searches]
-        gradients = {name: torch.cat([one.gradients[name] for one in searches]) for name in self.gradients}
+            return [search.alone() for search in searches]
+        counts = [len(search.gradients[f"{chain[0].name}.bias"]) for search in searches]
+        gradients = {
+            name: torch.cat([search.gradients[name] for search in searches]) for name in self.gradients
+        }
         device = next(self.model.parameters()).device
         weights = {name: value.detach() for name, value in stack.stacked(models, device).items()}
-        slots = torch.tensor(np.repeat([models.index(one.model) for one in searches], counts), device=device)
-        found = slots.new_empty(len(slots), *self.image_shape, dtype=torch.float32)
+        slots = torch.tensor(
+            np.repeat([models.index(search.model) for search in searches], counts), device=device
+        )
+        images = slots.new_empty(len(slots), *self.image_shape, dtype=torch.float32)
 
         def solve(part: Part) -> None:
             """Records of some rows, whichever networks they come from."""
             (rows,) = part.rows
             own = {name: value[slots[rows]] for name, value in weights.items()}
             inputs, _ = _bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()})
-            part.put(inputs.view(-1, *self.image_shape).float(), [found])
+            part.put(inputs.view(-1, *self.image_shape).float(), [images])
 
         in_parts([len(slots)], problems_at_once(self.model, self.image_shape, device), device, solve)
-        return list(found.split(counts))
+        return list(images.split(counts))
 
 
 class _Outputs(NamedTuple):

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from leakbound import metrics
 from leakbound.accounting.naming import naming_bound
 from leakbound.attacks.gradient_inversion.closed_form import solved_images
-from leakbound.attacks.images import LARGEST_PIXEL
+from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import channel_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
@@ -119,6 +119,6 @@ def _named(
     truth: Float[np.ndarray, "n colors height width"], noisy: Float[np.ndarray, "n colors height width"]
 ) -> float:
     """Share of noisy pictures whose nearest record is their own: the most probable one, as all noise is alike."""
-    flat, seen = (one.reshape(len(one), -1).astype(np.float64) for one in (truth, noisy))
+    flat, seen = (pictures.reshape(len(pictures), -1).astype(np.float64) for pictures in (truth, noisy))
     distances = np.square(flat).sum(axis=1) - 2 * seen @ flat.T
     return float(np.mean(distances.argmin(axis=1) == np.arange(len(flat))))

@@ -111,7 +111,7 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
     if (
         not calls
         or not torch.equal(calls[-1].output, logits)
-        or len({one.layer for one in calls}) < len(calls)
+        or len({call.layer for call in calls}) < len(calls)
     ):
         return probe, []
     return probe, calls
@@ -174,7 +174,9 @@ def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2
 
 def _activation(source: Tensor, inputs: Tensor) -> Activation | None:
     """Function that makes a layer's input from the output below; None if it is none of those known."""
-    return next((one for one in _ACTIVATIONS if equal(one.function(source), inputs)), None)
+    return next(
+        (activation for activation in _ACTIVATIONS if equal(activation.function(source), inputs)), None
+    )
 
 
 def equal(first: Tensor, second: Tensor) -> bool:

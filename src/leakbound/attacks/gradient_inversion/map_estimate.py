@@ -80,7 +80,7 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Problem:
+class MapProblem:
     """Uploads of some batches, and all that the attacker knows besides.
 
     Attributes:
@@ -97,16 +97,16 @@ class Problem:
     labels: Int[Tensor, "n records"]
     image_shape: tuple[int, int, int]
 
-    def part(self, rows: slice | Int[Tensor, " k"]) -> Problem:
+    def part(self, rows: slice | Int[Tensor, " k"]) -> MapProblem:
         """Some of the batches."""
         chosen = {name: tensor[rows] for name, tensor in self.gradients.items()}
-        return Problem(self.network, self.client, chosen, self.labels[rows], self.image_shape)
+        return MapProblem(self.network, self.client, chosen, self.labels[rows], self.image_shape)
 
-    def to(self, dtype: torch.dtype) -> Problem:
+    def to(self, dtype: torch.dtype) -> MapProblem:
         """The same in another precision."""
         network = copy.deepcopy(self.network).to(dtype)
         gradients = {name: tensor.to(dtype) for name, tensor in self.gradients.items()}
-        return Problem(network, self.client, gradients, self.labels, self.image_shape)
+        return MapProblem(network, self.client, gradients, self.labels, self.image_shape)
 
     @cached_property
     def flat(self) -> Float[Tensor, "n parameters"]:
@@ -146,7 +146,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class StackedProblem(Problem):
+class StackedProblem(MapProblem):
     """Batches of several networks, batch by batch with the networks side by side.
 
     Attributes:
@@ -158,7 +158,7 @@ class StackedProblem(Problem):
     slots: int
 
     @classmethod
-    def of(cls, problems: Sequence[Problem], stack: Stack, part: Part) -> StackedProblem:
+    def of(cls, problems: Sequence[MapProblem], stack: Stack, part: Part) -> StackedProblem:
         """Some batches of each problem; clients, numbers of records and shapes are those of all."""
         own = [(problems[place], rows) for place, rows in zip(part.searches, part.rows, strict=True)]
         gradients = {
@@ -204,7 +204,7 @@ class Recovery:
         return bool(np.median(self.residuals) < SOLVED)
 
 
-def methods(problem: Problem, config: GradientInversionConfig) -> Iterator[Method]:
+def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Method]:
     """Members of the family that suit an upload, the surest one first.
 
     Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s².
@@ -240,7 +240,7 @@ class Recovering:
         iterations: Steps of a search.
     """
 
-    problem: Problem
+    problem: MapProblem
     method: Method
     law: Law | None
     iterations: int
@@ -290,7 +290,7 @@ class Recovering:
         return Solving(self.problem.network, self.problem.gradients, self.problem.image_shape)
 
     def _adam(
-        self, searches: list[Recovering], law: Law, batches: Callable[[Part], Problem]
+        self, searches: list[Recovering], law: Law, batches: Callable[[Part], MapProblem]
     ) -> list[Recovery]:
         """Images of several searches, which have a weight each; some batches at once."""
 
@@ -342,7 +342,7 @@ class Recovering:
         return [_checked(one.problem, own) for one, own in zip(searches, found, strict=True)]
 
 
-def _checked(problem: Problem, images: Tensor) -> Recovery:
+def _checked(problem: MapProblem, images: Tensor) -> Recovery:
     """Images, and how well they explain what was uploaded."""
     with torch.no_grad():
         residuals = problem.to(torch.float64).differences(images.double()).norm(dim=1)
@@ -351,13 +351,13 @@ def _checked(problem: Problem, images: Tensor) -> Recovery:
     return Recovery(images.cpu().numpy(), torch.where(lost, torch.inf, residuals).cpu().numpy())
 
 
-def _placed(law: Law, u: Tensor, problem: Problem) -> Tensor:
+def _placed(law: Law, u: Tensor, problem: MapProblem) -> Tensor:
     """Images z = mean + root u."""
     flat = law.mean.to(u) + u @ law.root.to(u).T
     return flat.view(*u.shape[:2], *problem.image_shape)
 
 
-def _starts(problem: Problem, values: int, dtype: torch.dtype) -> Tensor:
+def _starts(problem: MapProblem, values: int, dtype: torch.dtype) -> Tensor:
     """First u of each batch: the mean, moved a little so that records of one class do not stay alike."""
     count, size = problem.labels.shape
     generator = torch.Generator().manual_seed(size)
@@ -369,7 +369,7 @@ def _starts(problem: Problem, values: int, dtype: torch.dtype) -> Tensor:
     return moved.to(problem.labels.device, dtype).expand(count, -1, -1).clone()
 
 
-def _climbed(part: Problem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
+def _climbed(part: MapProblem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
     """Images of batches, each with a weight of the gradient against the law: Adam on u with a cosine schedule."""
     root = Law(law.mean.to(part.flat), law.root.to(part.flat))
     own = torch.tensor(weights, dtype=torch.float64).to(part.flat)
@@ -384,7 +384,7 @@ def _climbed(part: Problem, law: Law, weights: Sequence[float], iterations: int)
     return _placed(root, u.detach(), part)
 
 
-def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) -> Tensor:
+def _quasi_newton(problem: MapProblem, law: Law, weight: float, iterations: int) -> Tensor:
     """L-BFGS on u in float64, batch by batch."""
     exact, pieces = problem.to(torch.float64), []
     root = Law(law.mean.to(exact.flat), law.root.to(exact.flat))
@@ -393,7 +393,7 @@ def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) ->
         start = _starts(part, len(law.mean), torch.float64)
 
         def objective(
-            values: np.ndarray, part: Problem = part, start: Tensor = start
+            values: np.ndarray, part: MapProblem = part, start: Tensor = start
         ) -> tuple[float, np.ndarray]:
             """Value and gradient at u."""
             u = torch.from_numpy(values).to(start).view_as(start).requires_grad_()
@@ -404,7 +404,7 @@ def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) ->
             )  # a GPU is waited for once
             return float(both[0]), both[1:]
 
-        found = optimize.minimize(
+        minimum = optimize.minimize(
             objective,
             start.flatten().cpu().numpy(),
             jac=True,
@@ -417,5 +417,5 @@ def _quasi_newton(problem: Problem, law: Law, weight: float, iterations: int) ->
                 "gtol": 0.0,
             },
         )
-        pieces.append(_placed(root, torch.from_numpy(found.x).to(start).view_as(start), part))
+        pieces.append(_placed(root, torch.from_numpy(minimum.x).to(start).view_as(start), part))
     return torch.cat(pieces)

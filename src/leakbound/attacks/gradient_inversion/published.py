@@ -25,7 +25,8 @@ from leakbound.attacks.gradient_inversion.gradient_matching import (
     problems_at_once,
 )
 from leakbound.attacks.gradient_inversion.searches import Attacker, Part, beside, in_parts
-from leakbound.attacks.images import (
+from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
+from leakbound.attacks.search_images import (
     EXTENSIONS,
     LARGEST_PIXEL,
     RESTARTS,
@@ -33,7 +34,6 @@ from leakbound.attacks.images import (
     largest_binds,
     total_variation,
 )
-from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import Gradients
@@ -98,7 +98,7 @@ class _Problems(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reconstruction:
+class PublishedReconstruction:
     """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
 
     Attributes:
@@ -122,7 +122,7 @@ class Reconstruction:
     @property
     def kind(self) -> Hashable:
         """Inversions of one attack go together."""
-        return Reconstruction
+        return PublishedReconstruction
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -135,18 +135,18 @@ class Reconstruction:
             0
         ]
 
-    def together(self, others: Sequence[Reconstruction]) -> list[_Solved]:
+    def together(self, others: Sequence[PublishedReconstruction]) -> list[_Solved]:
         """Images and statuses of this search and of others, with the problems of all networks in one stack."""
         searches = [self, *others]
-        stack = stack_of([one.network for one in searches], self.image_shape)
+        stack = stack_of([search.network for search in searches], self.image_shape)
         if stack is None:
-            return [one.alone() for one in searches]
+            return [search.alone() for search in searches]
         return self._inverted(
             searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients)
         )
 
     def _inverted(
-        self, searches: list[Reconstruction], matching: Callable[[Part, Gradients], Matching]
+        self, searches: list[PublishedReconstruction], matching: Callable[[Part, Gradients], Matching]
     ) -> list[_Solved]:
         """Images and statuses of searches, as many problems at once as memory holds."""
         ends = [torch.empty_like(one.starts) for one in searches]
@@ -256,7 +256,9 @@ class Geiping:
                 break
             rows = torch.from_numpy(unsolved).to(device)
             problems = (record[rows], starts[rows], weights[rows], self.config)
-            images[rows], statuses[unsolved] = yield Reconstruction(self.network, observed, labels, *problems)
+            images[rows], statuses[unsolved] = yield PublishedReconstruction(
+                self.network, observed, labels, *problems
+            )
         shape = (len(tv_weights), count)
         return images.cpu().numpy().reshape(*shape, *self.prior.shape), statuses.reshape(shape)
 
@@ -272,9 +274,9 @@ def _statuses(
     after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(
         end
     )
-    found = np.full(len(end), "", dtype=object)
-    found[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
+    statuses = np.full(len(end), "", dtype=object)
+    statuses[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
     still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)
-    found[still.cpu().numpy()] = STUCK
-    found[~end.isfinite().flatten(1).all(1).cpu().numpy()] = DIVERGED
-    return found
+    statuses[still.cpu().numpy()] = STUCK
+    statuses[~end.isfinite().flatten(1).all(1).cpu().numpy()] = DIVERGED
+    return statuses

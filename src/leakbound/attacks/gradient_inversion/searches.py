@@ -57,10 +57,10 @@ def attacked(
     if torch.device(device).type == "cuda":
         held = 4 * uploads * sum(parameter.numel() for parameter in model().parameters())
         most = max(1, min(most, memory.free_bytes(device) // (2 * held)))
-    found: list[Result] = []
+    results: list[Result] = []
     for first in range(0, len(attackers), most):
-        found += side_by_side(attackers[first : first + most], answered)
-    return found
+        results += side_by_side(attackers[first : first + most], answered)
+    return results
 
 
 def alone(attacker: Attacker[Result]) -> Result:
@@ -108,7 +108,7 @@ class Part(NamedTuple):
         if (middle := len(self.rows[0]) // 2) > 0:
             above = [place for place, count in enumerate(self.counts) if count > middle]
             counts = [min(count, middle) for count in self.counts]
-            return Part(self.searches, self.first, counts, [own[:middle] for own in self.rows]), Part(
+            return Part(self.searches, self.first, counts, [places[:middle] for places in self.rows]), Part(
                 [self.searches[place] for place in above],
                 self.first + middle,
                 [self.counts[place] - middle for place in above],

@@ -17,8 +17,8 @@ from leakbound.accounting.gaussian import linear_mmse_from_covariances
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
-from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.rows import rows
+from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
@@ -65,18 +65,18 @@ def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     moments = request.known_moments()
     line = _line(channel, moments, counts)
     records = [_Records.of(request, replica, client) for replica in request.replicas]
-    attackers = [one.use() for one in records for _ in range(max(counts))]
+    attackers = [record.use() for record in records for _ in range(max(counts))]
     like = partial(request.network, torch.Generator())
-    found = attacked(attackers, request.device, like, config.images)
+    solved = attacked(attackers, request.device, like, config.images)
     prior = request.dataset.aux.images.mean(axis=0)
     tables, errors = [], []
     for place, replica in enumerate(request.replicas):
         truth = records[place].images[:, 0].cpu().numpy()
         first = place * max(counts)
-        seen = np.stack(found[first : first + max(counts)])
+        seen = np.stack(solved[first : first + max(counts)])
         own = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
-        known = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
-        variants = {"attack": own.mean(axis=0), "line": line, "prior": np.full(len(uses), known)}
+        prior_error = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
+        variants = {"attack": own.mean(axis=0), "line": line, "prior": np.full(len(uses), prior_error)}
         for variant, values in variants.items():
             tables.append(rows(replica, variant, uses, {"mse": np.asarray(values, dtype=np.float64)}))
         errors.append(own)

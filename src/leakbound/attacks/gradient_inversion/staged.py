@@ -78,24 +78,24 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
     """
     source, calls = calls_of(model, image_shape)
     links, _ = chain_of(model, image_shape)
-    found: list[Stage] = []
+    stages: list[Stage] = []
     for name, layer, inputs, output in calls:
         if not passable(layer, inputs):
             raise ValueError(f"{name} is a {type(layer).__name__}, not a plain convolution or a linear layer")
-        if found:
+        if stages:
             side, mean = _pooling(source, inputs)
             if not side:
                 raise ValueError(
-                    f"between {found[-1].name} and {name} is something else than a ReLU and pooling"
+                    f"between {stages[-1].name} and {name} is something else than a ReLU and pooling"
                 )
-            found[-1] = found[-1]._replace(side=side, mean=mean)
+            stages[-1] = stages[-1]._replace(side=side, mean=mean)
         elif not equal(source, inputs):
             raise ValueError(f"{name} is not given the image")
         if isinstance(layer, nn.Linear):
-            if not found or not links or links[-1].name != name:
+            if not stages or not links or links[-1].name != name:
                 raise ValueError(f"{name} has no convolution below, or an input that no equations lead to")
-            return found
-        found.append(Stage(name, layer, 1, False))
+            return stages
+        stages.append(Stage(name, layer, 1, False))
         source = output
     raise ValueError(f"{type(model).__name__} is no chain of layers that ends with a linear one")
 
@@ -123,11 +123,11 @@ def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, 
     Raises:
         ValueError: If the last layer is not linear.
     """
-    found = descend(model, gradients, image_shape)
-    if found is None:
+    layers = descend(model, gradients, image_shape)
+    if layers is None:
         raise ValueError(f"the last layer of {type(model).__name__} is not linear")
-    weight = model.get_parameter(f"{found.layer}.weight").detach()
-    return Features(found.inputs.flatten(1), found.slopes @ weight.double())
+    weight = model.get_parameter(f"{layers.layer}.weight").detach()
+    return Features(layers.inputs.flatten(1), layers.slopes @ weight.double())
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,14 @@ class Encoder:
 
     def _own(self, stage: Stage) -> dict[str, Tensor]:
         """Parameters of a convolution in all networks."""
-        return {own: self.weights[f"{stage.name}.{own}"] for own in own_parameters(stage.layer)}
+        return {
+            parameter: self.weights[f"{stage.name}.{parameter}"] for parameter in own_parameters(stage.layer)
+        }
 
     def _pulled(self, stage: Stage, slopes: Tensor, given: Tensor) -> Tensor:
         """Slopes by the inputs of a convolution, from those by its outputs."""
         layer, weight = stage.layer, self.weights[f"{stage.name}.weight"]
-        side, shape = (one.unflatten(0, (-1, len(weight))).flatten(1, 2) for one in (slopes, given))
+        side, shape = (values.unflatten(0, (-1, len(weight))).flatten(1, 2) for values in (slopes, given))
         settings = layer.stride, layer.padding, layer.dilation, len(weight)
         made: Tensor = Pulled.apply(side, weight.flatten(0, 1), shape.shape, *settings)
         return made.unflatten(1, (len(weight), -1)).flatten(0, 1)

@@ -117,9 +117,9 @@ class Denoiser(nn.Module):
         )
         unsure = view.posterior.clamp_min(1e-4).log()
         # Centred and scaled, so that no input drowns the image before the first nonlinear layer.
-        known = torch.cat([2 * linear, noise / 2, unsure - unsure.mean(1, keepdim=True)], dim=1)
+        context = torch.cat([2 * linear, noise / 2, unsure - unsure.mean(1, keepdim=True)], dim=1)
         colors, height, width = self.image_shape
-        features = F.pixel_unshuffle(known.view(-1, 3 * colors, height, width), 2)
+        features = F.pixel_unshuffle(context.view(-1, 3 * colors, height, width), 2)
         fine = _through(self.fine, self.stem(features) + self.place, view.context)
         coarse = _through(self.coarse, self.down(fine), view.context)
         bottom = _through(self.bottom, self.further(coarse), view.context)
@@ -162,7 +162,7 @@ def in_bands(
     """Mean square of the cosine coefficients of images in each band of frequencies, one image a column."""
     coefficients = dctn(columns.reshape(*image_shape, -1), axes=(1, 2), norm="ortho")
     band, squares = band_of(*image_shape[1:]), np.square(coefficients)
-    return np.stack([squares[:, band == one].mean(axis=(0, 1)) for one in range(BANDS)])
+    return np.stack([squares[:, band == number].mean(axis=(0, 1)) for number in range(BANDS)])
 
 
 def relative(

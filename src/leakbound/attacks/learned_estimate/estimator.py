@@ -1,7 +1,7 @@
 """Learned estimate of images from their noisy versions, by an attacker who knows the channel.
 
 The best linear estimate is the posterior mean of Gaussian images only. A network that was trained on the
-attacker's own records through the simulated channel (:mod:`leakbound.attacks.learned_estimate.training`)
+attacker's own records through the simulated channel (:mod:`leakbound.attacks.learned_estimate.estimator_training`)
 corrects it where images are not Gaussian.
 """
 
@@ -16,7 +16,6 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.fft import dctn
 
-from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.learned_estimate.denoiser import (
     BANDS,
     ChannelView,
@@ -25,6 +24,7 @@ from leakbound.attacks.learned_estimate.denoiser import (
     in_bands,
     relative,
 )
+from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, stored_array
 from leakbound.channels.estimation import linear_estimate
@@ -145,13 +145,13 @@ class Estimator:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Named arrays for storage."""
-        found = {f"{_PREFIX}{name}": array for name, array in self.network.items()}
-        found["image_shape"] = np.array(self.image_shape)
+        stored = {f"{_PREFIX}{name}": array for name, array in self.network.items()}
+        stored["image_shape"] = np.array(self.image_shape)
         for number, family in enumerate(self.families):
-            found |= {f"{number}.unknown": family.unknown, f"{number}.trust": family.trust}
+            stored |= {f"{number}.unknown": family.unknown, f"{number}.trust": family.trust}
             if family.profile is not None:
-                found[f"{number}.profile"] = family.profile
-        return found
+                stored[f"{number}.profile"] = family.profile
+        return stored
 
     def metadata(self) -> dict[str, str]:
         """Strings for storage with the arrays."""
@@ -235,4 +235,4 @@ def _band_variances(
     )
     band = band_of(*image_shape[1:])
     variances = np.diag(turned).reshape(image_shape)
-    return np.array([variances[:, band == one].mean() for one in range(BANDS)])
+    return np.array([variances[:, band == number].mean() for number in range(BANDS)])

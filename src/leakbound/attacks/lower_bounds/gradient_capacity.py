@@ -61,7 +61,7 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
         torch_generator(request.seed, request.dataset.name, "capacity")
     )  # weights are replaced
     ratio = request.batch_size / (level * client.defense.max_grad_norm) ** 2
-    parameters = sum(one.numel() for one in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters())
     bounds = {
         "corrected": dp_capacity(level, request.batch_size, parameters),
         "printed": dp_capacity(level, request.batch_size, as_printed=True),
@@ -96,7 +96,9 @@ def _clipped_gradients(
 ) -> Float[Tensor, "n parameters"]:
     """Gradients of records as a client weighs them, float32 on the CPU, some at a time."""
     parameters = list(network.parameters())
-    size = max(1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * sum(one.numel() for one in parameters))))
+    size = max(
+        1, min(_CHUNK, memory.GRADIENT_BYTES // (4 * sum(parameter.numel() for parameter in parameters)))
+    )
     device = parameters[0].device
     images = torch.from_numpy(records.images)
     labels = torch.from_numpy(records.labels)

@@ -19,11 +19,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
 from leakbound.attacks.model_inversion.gains import Prior, class_means, gains
 from leakbound.attacks.model_inversion.queries import Asked, Inversion, Query, Slopes
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
 from leakbound.attacks.scheduling import side_by_side
+from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.memory import stack_size

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from leakbound.attacks.images import total_variation
 from leakbound.attacks.scheduling import by_kind
+from leakbound.attacks.search_images import total_variation
 from leakbound.training.stack import forward
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from leakbound.config.catalogue import FigureConfig
     from leakbound.config.whole import Config
-    from leakbound.figures.report.pages import Kept
+    from leakbound.figures.report.pages import KeptFigure
 
 _KEPT = Path("results/reference")
 _BLOCK = ["dataset", "model", "replica"]
@@ -111,12 +111,12 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
         yield folder / "README.md", readme_scoreboard(readme, preset, _claims(folder / _KEPT / preset))
 
 
-def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
+def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure]:
     """Return the kept results of each figure, from the configuration with most blocks, and of these with most jobs."""
     from leakbound.figures.notes import notes, warnings, with_epsilon
-    from leakbound.figures.report.pages import Kept
+    from leakbound.figures.report.pages import KeptFigure
 
-    chosen: dict[str, tuple[tuple[int, int], Kept]] = {}
+    chosen: dict[str, tuple[tuple[int, int], KeptFigure]] = {}
     known = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
@@ -133,7 +133,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, Kept]:
             rank = len(blocks), jobs
             if key in chosen and chosen[key][0] >= rank:
                 continue
-            kept = Kept(
+            kept = KeptFigure(
                 preset=home.name,
                 folder=(Path("..") / _KEPT / home.name).as_posix(),
                 rows=with_epsilon(rows, whole),

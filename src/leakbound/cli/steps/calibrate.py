@@ -15,9 +15,7 @@ from leakbound import storage
 from leakbound.cli.inputs import covariance_of, read_moments, read_spectrum, refuse_excess, write_provenance
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Level, Name
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
 logger = logging.getLogger("leakbound")
 REFUSED = 1.25  # as leakbound.channels.observed says, which loads too much for a list of jobs
@@ -84,13 +82,13 @@ def calibrate(
     if reached > asked.capacity:
         raise RuntimeError(f"{asked.shape}: the noise reveals {reached} nats, more than {asked.capacity}")
     metadata = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
-    own = channel_capacity(channel, read_moments(members))
-    warning = _warning(own, asked.capacity)
+    of_members = channel_capacity(channel, read_moments(members))
+    warning = _warning(of_members, asked.capacity)
     if warning is not None:  # without the number, a statistic of the members, because more people read logs
         logger.warning(
             "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
         )
-    refuse_excess(own > asked.accept_capacity * asked.capacity, members, asked.accept_capacity)
+    refuse_excess(of_members > asked.accept_capacity * asked.capacity, members, asked.accept_capacity)
     if asked.accept_capacity != REFUSED:
         metadata["accept_capacity"] = repr(asked.accept_capacity)
     storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **metadata})
@@ -103,7 +101,7 @@ def calibrate(
         private=bool(storage.read_metadata(members, sealed=False).get("secret")),
         capacity=asked.capacity,
         reached=reached,
-        capacity_of_members=own if math.isfinite(own) else None,
+        capacity_of_members=of_members if math.isfinite(of_members) else None,
         warning=warning,
     )
 

@@ -50,12 +50,12 @@ def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, count
     from leakbound.claims.scoreboard import to_markdown, verdict_counts
     from leakbound.randomness.seeding import numpy_generator
 
-    found = []
+    verdicts_of_figures = []
     for values in asked.figures:
         figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
         rows = storage.read_rows(rows_file(root, figure))
-        found.append(evaluate(figure, rows, asked.alpha, partial(numpy_generator, 0)))
-    verdicts = pd.concat(found, ignore_index=True)
+        verdicts_of_figures.append(evaluate(figure, rows, asked.alpha, partial(numpy_generator, 0)))
+    verdicts = pd.concat(verdicts_of_figures, ignore_index=True)
     storage.write_rows(out, verdicts)
     storage.write_rows(counts, verdict_counts(verdicts))
     with storage.atomic(scoreboard) as temporary:

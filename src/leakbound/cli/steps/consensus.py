@@ -7,8 +7,7 @@ from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.settings import Name, Seed
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.randomness.origin import PrivacyNoise
 
 _SIMULATED = "averaging"  # the table whose rows hold noise; the others are closed forms
@@ -35,9 +34,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def consensus(asked: ConsensusSettings, rows: Path) -> None:
     """Compute one table of private average consensus: simulated averaging, or the levels of observers."""
-    from leakbound.consensus.simulations import rows_of
+    from leakbound.consensus.simulations import simulation_rows
 
-    storage.write_rows(rows, rows_of(asked.table, asked.config, asked.seed, asked.privacy_noise))
+    storage.write_rows(rows, simulation_rows(asked.table, asked.config, asked.seed, asked.privacy_noise))
 
 
 STEP = Step(ConsensusSettings, consensus, jobs, group="figures", final=True)

@@ -9,9 +9,7 @@ from leakbound import storage
 from leakbound.cli.inputs import read_dataset
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import CovarianceOf
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
 _CHUNK = 2000  # images held as float64 at once
 
@@ -57,15 +55,15 @@ def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
     """Estimate mean and covariance in float64: of the pool itself, or of the distribution of the aux records."""
     from leakbound.channels.covariance import estimate_moments, population_moments
 
-    found = read_dataset(dataset)
+    prepared = read_dataset(dataset)
     metadata = {"covariance_of": asked.covariance}
     if asked.covariance == "aux":
-        storage.write_arrays(out, population_moments(found.aux.images).arrays(), metadata)
+        storage.write_arrays(out, population_moments(prepared.aux.images).arrays(), metadata)
         return
-    images = found.pool.images
+    images = prepared.pool.images
     moments = estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
     storage.write_arrays(
-        out, moments.arrays(), {**metadata, "secret": found.secret}, private=bool(found.secret)
+        out, moments.arrays(), {**metadata, "secret": prepared.secret}, private=bool(prepared.secret)
     )
 
 

@@ -11,9 +11,7 @@ from leakbound.cli.inputs import covariance_of, read_dataset, read_moments, read
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.attacks import EstimatorConfig
 from leakbound.config.settings import Seed
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
 _FOLDS = 4  # parts of the records, each with moments and axes of its own
 
@@ -66,22 +64,22 @@ def estimator(
 ) -> None:
     """Train a network that estimates images from noisy ones, on the attacker's own records alone."""
     from leakbound.accounting.statement import estimator_releases
-    from leakbound.attacks.learned_estimate.training import train
+    from leakbound.attacks.learned_estimate.estimator_training import train_estimator
 
     began, images = time.time(), read_dataset(dataset)
-    known = [read_spectrum(path) for path in spectra.values()]
+    sources = [read_spectrum(path) for path in spectra.values()]
     shrinkage = read_moments(moments).shrinkage
-    found = train(
-        images.aux.images, known, asked.config, shrinkage=shrinkage, seed=asked.seed, dataset=images.name
+    trained = train_estimator(
+        images.aux.images, sources, asked.config, shrinkage=shrinkage, seed=asked.seed, dataset=images.name
     )
-    storage.write_arrays(out, found.arrays(), found.metadata())
+    storage.write_arrays(out, trained.arrays(), trained.metadata())
     inputs = {
         "dataset": dataset,
         "moments": moments,
         **{f"spectrum of {name}": path for name, path in spectra.items()},
     }
-    own = any(covariance_of(path) != "aux" for path in spectra.values())
-    released = [one.to_dict() for one in estimator_releases(own)]
+    from_members = any(covariance_of(path) != "aux" for path in spectra.values())
+    released = [release.to_dict() for release in estimator_releases(from_members)]
     write_provenance(provenance, plain, inputs, None, began, released=released)
 
 

@@ -19,9 +19,8 @@ from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas, Seed
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun, FederatedSetting
-from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
-from leakbound.jobs.table import RunTable
 from leakbound.randomness.origin import PrivacyNoise
 
 _KEPT = {
@@ -148,8 +147,8 @@ def federate(
         diverged=[bool(value) for value in ends["value"]],
         leakage=threat_table(result.rows, ends.loc[ends["value"] == 0, "replica"].tolist()),
         released=[
-            one.to_dict()
-            for one in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)
+            release.to_dict()
+            for release in federated_releases(adapted=run.scheme in ADAPTED and config.clip_rate > 0)
         ],
     )
     remove_checkpoints(rows)

@@ -15,9 +15,8 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.federated_runs import FederatedRun, FederatedSetting
-from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.paths import output
-from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import read_federated
 
 _CLOSED = "composition"  # the table of closed forms, which needs no runs
@@ -65,8 +64,8 @@ def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
     config = asked.federated
     if config is None:
         runs = [FederatedRun(**run.model_dump()) for run in asked.runs]
-        found = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
-        storage.write_rows(rows, run_tables.tabulate_runs(found))
+        tables = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
+        storage.write_rows(rows, run_tables.tabulate_runs(tables))
         return
     datasets = {name: read_dataset(output(root, "prepare", name, "out")) for name in config.models}
     networks = {

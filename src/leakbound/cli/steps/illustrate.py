@@ -9,9 +9,7 @@ from leakbound.cli.inputs import read_dataset, read_moments
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import IllustrationConfig
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
 _PRODUCTS = {"covariance_leak": 70, "personalized_cost": 12, "shapes": 13}
 """Time on CIFAR-10 in products of its covariance with itself. The first is for each replica."""

@@ -4,9 +4,8 @@ import importlib
 
 from leakbound.config.reading import load_catalogue
 from leakbound.config.whole import Config
-from leakbound.jobs.job import JobList, Step
+from leakbound.jobs.job import JobList, RunTable, Step
 from leakbound.jobs.paths import OUTPUTS
-from leakbound.jobs.table import RunTable
 
 
 def all_steps() -> list[Step]:

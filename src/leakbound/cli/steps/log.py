@@ -13,8 +13,7 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound.jobs.federated_runs import FederatedRun
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
 
 if TYPE_CHECKING:
@@ -109,8 +108,8 @@ def log(
     facts = read_record(provenance, "train")
     tried = read_table(rates, RATES, "train") if rates else None
     shown = read_table(curves, CURVES, "train") if curves else None
-    found = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
-    scores = {name: table[table["chosen"]] for name, table in found.items()}
+    attacked = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
+    scores = {name: table[table["chosen"]] for name, table in attacked.items()}
     if shown is not None and tried is not None:
         slot = [name for name in ("replica", "learning_rate", "length") if name in shown]
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)

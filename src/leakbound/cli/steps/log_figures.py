@@ -9,9 +9,8 @@ from pydantic import Field
 from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Address, Name
-from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.paths import OUTPUTS, output
-from leakbound.jobs.table import RunTable
 
 
 class LogFiguresSettings(JobSettings):

@@ -20,9 +20,7 @@ from leakbound.config.defenses import Defense
 from leakbound.config.settings import Name, Seed
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.config.training import TrainingConfig
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.randomness.origin import PrivacyNoise
 
 if TYPE_CHECKING:
@@ -102,18 +100,21 @@ def measure(
 
     config = asked.config
     began = time.time()
-    found = []
+    measured = []
     for model in config.models:
         requests = _requests(asked, model, dataset, channels, spectra)
         times = measure_steps(
             requests, steps=config.steps, repeats=config.repeats, max_seconds=config.max_seconds
         )
-        levels = {name: float("nan") if one.level is None else one.level for name, one in requests.items()}
-        found.append(times.assign(model=model, level=times["defense"].map(levels)))
+        levels = {
+            name: float("nan") if request.level is None else request.level
+            for name, request in requests.items()
+        }
+        measured.append(times.assign(model=model, level=times["defense"].map(levels)))
         sys.stderr.write(
             f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n"
         )
-    table = efficiency_rows(pd.concat(found, ignore_index=True), config)
+    table = efficiency_rows(pd.concat(measured, ignore_index=True), config)
     storage.write_rows(rows, table)
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}

@@ -13,9 +13,7 @@ from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.settings import Name
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.registry import PLOTS
 
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from leakbound.cli.inputs import write_provenance
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import DatasetConfig
 from leakbound.config.settings import Name, Seed
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.randomness.origin import PrivacyNoise
 
 
@@ -65,8 +63,8 @@ def originals(job: Job, table: RunTable) -> str:
         return "{}"
     from leakbound.datasets.originals import original_hashes
 
-    known = Path(job.outputs["provenance"])
-    return json.dumps(original_hashes(job.name, settings, known), sort_keys=True)
+    provenance = Path(job.outputs["provenance"])
+    return json.dumps(original_hashes(job.name, settings, provenance), sort_keys=True)
 
 
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:

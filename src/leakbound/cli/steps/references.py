@@ -16,10 +16,8 @@ from leakbound.cli.inputs import (
 )
 from leakbound.cli.job_settings import TrainingSettings
 from leakbound.cli.steps.train import looked_up, training_request, training_settings
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.jobs.runs import Run
-from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import RATES, read_table
 
 
@@ -82,9 +80,9 @@ def references(
     from leakbound.training.trainers import train as train_run
 
     began = time.time()
-    found, source = read_channel(channel, spectrum)
+    noise, source = read_channel(channel, spectrum)
     kept = read_table(rates, RATES, "train").query("kept")["learning_rate"]
-    request = training_request(asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"))
+    request = training_request(asked, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"))
     request = reference_request(request, asked.replicas, kept)
     result = train_run(request)
     storage.write_arrays(weights, {name: tensor.numpy() for name, tensor in result.weights.items()})

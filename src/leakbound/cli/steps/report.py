@@ -136,15 +136,15 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
         )
 
 
-def _table(root: Path, figure: FigureConfig, known: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def _table(root: Path, figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """Return the table of the study that a figure shows, read once. It is empty for other kinds of figures."""
     import pandas as pd
 
     if figure.study is None:
         return pd.DataFrame()
-    if figure.study not in known:
-        known[figure.study] = storage.read_rows(rows_file(root, figure))
-    return known[figure.study]
+    if figure.study not in tables:
+        tables[figure.study] = storage.read_rows(rows_file(root, figure))
+    return tables[figure.study]
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:

@@ -12,9 +12,7 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import image_shape
 from leakbound.config.settings import Name
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
 
 class SpectrumSettings(JobSettings):
@@ -53,16 +51,16 @@ def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
     from leakbound.registry import SHAPES
 
     shape = SHAPES.get(asked.shape)
-    found = read_moments(moments)
+    estimated = read_moments(moments)
     weights = None
     if shape.takes_weights:
         try:
-            colors, side = image_shape(found.dimension)
+            colors, side = image_shape(estimated.dimension)
         except ValueError as error:
             raise typer.BadParameter(f"{moments}: {error}") from error
         rows, columns = asked.weights.on(side)
         weights = box_weights(colors, side, side, rows=rows, columns=columns, weight=asked.weights.weight)
-    result = shape.decompose(found, weights=weights)
+    result = shape.decompose(estimated, weights=weights)
     storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 
 

@@ -11,10 +11,9 @@ from pydantic import Field
 from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Line, Name, Names
-from leakbound.jobs.job import Job, Step, new_job
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.jobs.runs import Run
-from leakbound.jobs.table import RunTable
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_record, read_table
 
 if TYPE_CHECKING:

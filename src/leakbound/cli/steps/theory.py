@@ -7,8 +7,7 @@ from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.settings import Name, Seed
 from leakbound.config.theory import TheoryConfig
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.job import Job, RunTable, Step, new_job
 
 
 class TheorySettings(JobSettings):

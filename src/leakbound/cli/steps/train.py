@@ -21,10 +21,8 @@ from leakbound.cli.inputs import (
 )
 from leakbound.cli.job_settings import TrainingSettings
 from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
-from leakbound.jobs.job import Job, Step, new_job
-from leakbound.jobs.plan.work import Work
+from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.jobs.runs import Run
-from leakbound.jobs.table import RunTable
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
@@ -88,14 +86,14 @@ def train(
     from leakbound.training.leakage_statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
 
-    found, source = read_channel(channel, spectrum)
+    noise, source = read_channel(channel, spectrum)
     began = time.time()
     facts = Run.from_slug(asked.slug, asked.replicas).facts()
     with watching(
         live, preset=preset, level_label=asked.defense.level_label(asked.level), **facts
     ) as on_rows:
         request = training_request(
-            asked, dataset, found, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
+            asked, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
         if channel is not None and spectrum is not None:
             check_passing(request.dataset, channel, spectrum, dataset)

@@ -29,10 +29,10 @@ from leakbound.figures.plots.series import (
     Center,
     Middle,
     Series,
+    center_interval,
     dots_of,
     epsilons,
     explained,
-    interval,
     mark_leaving,
     metric_of,
     series_of,
@@ -245,7 +245,9 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
             )
         records = []
         for key, group in chosen.groupby(keys, dropna=False, sort=True):
-            records.append((*key, *interval(group["value"], options.center, metric_of(chosen)), len(group)))
+            records.append(
+                (*key, *center_interval(group["value"], options.center, metric_of(chosen)), len(group))
+            )
         ends = [f"{name}{end}" for end in ("", "_low", "_high", "_few", "_replicas")]
         sides.append(pd.DataFrame(records, columns=[*keys, *ends]))
     points = sides[0].merge(sides[1], on=keys)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from leakbound.claims.recipe_fronts import Leakage, PlainSGD, distances, matched, recipes_of
+from leakbound.claims.recipe_fronts import LeakageAxis, PlainSGD, heights_above_plain, matched, recipes_of
 from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
 from leakbound.figures import style
 from leakbound.figures.plots.panels import handle, legend
 from leakbound.figures.plots.plotting import canvas, plot
-from leakbound.figures.plots.series import dots_of, epsilons, explained, interval
+from leakbound.figures.plots.series import center_interval, dots_of, epsilons, explained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ _WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "length": "full", "chosen":
 class RecipesOptions(PlainSGD):
     """Options of the plots ``recipes`` and ``beyond``."""
 
-    leakages: Annotated[dict[str, Leakage], Field(min_length=1)]
+    leakages: Annotated[dict[str, LeakageAxis], Field(min_length=1)]
     """Label of an axis, with unit, to its quantity; each has panels of its own."""
     utility_label: str = "test accuracy"
     """Label of what is wanted, with unit."""
@@ -103,7 +103,7 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     return figure
 
 
-def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd.DataFrame:
+def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> pd.DataFrame:
     """Distance of each arm beyond plain SGD in each block: columns dataset, model, replica, defense and value."""
     import pandas as pd
 
@@ -111,7 +111,7 @@ def _gains(table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> pd
     for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
         for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
             try:
-                values = distances(matched(block, points, options), leakage, options)
+                values = heights_above_plain(matched(block, points, options), leakage, options)
             except EmptySelectionError as error:
                 reasons.append(error)
                 continue
@@ -137,7 +137,7 @@ def _title(where: dict[str, str], cells: list[tuple[str, dict[str, str]]]) -> st
     return ", ".join(style.written(where[column]) for column in ("dataset", "model")[: 1 + several])
 
 
-def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> None:
+def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> None:
     """Draw the recipes of one dataset and network, and the front of plain SGD."""
     plain = table[table["defense"].isin(options.plain)]
     metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
@@ -148,7 +148,8 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in tried[tried["chosen"].astype(bool)].groupby("run"):
             x, y = (
-                interval(chosen[name], "mean", metric) for name, metric in zip("xy", metrics, strict=True)
+                center_interval(chosen[name], "mean", metric)
+                for name, metric in zip("xy", metrics, strict=True)
             )
             if x.few:
                 dots_of(axes, chosen[["x", "y"]].itertuples(index=False), look)
@@ -172,7 +173,7 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: Leakage, options: RecipesOp
     axes.margins(0.06)
 
 
-def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: RecipesOptions) -> None:
+def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> None:
     """Draw the mean over replicas of the fronts of plain SGD, and its 95 % interval."""
     import pandas as pd
 
@@ -186,7 +187,8 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: Leakage, options: Rec
     at = np.union1d(np.concatenate([x for x, _ in fronts]), [plain["x"].max()])
     heights = np.array([np.interp(at, x, y) for x, y in fronts])
     line = [
-        interval(pd.Series(column), "mean", str(options.utility.get("metric", ""))) for column in heights.T
+        center_interval(pd.Series(column), "mean", str(options.utility.get("metric", "")))
+        for column in heights.T
     ]
     if not line[0].few:
         band = [middle.low for middle in line], [middle.high for middle in line]
@@ -217,7 +219,7 @@ def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
         values, look = table.loc[table["defense"] == arm, "value"], style.look(arm)
         if values.empty:
             continue
-        middle = interval(values, "mean")
+        middle = center_interval(values, "mean")
         axes.plot(
             values,
             [place + 0.22] * len(values),

@@ -84,7 +84,7 @@ def ranked(names: set[str]) -> list[str]:
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
-def interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
+def center_interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
     """Estimate the mean or median over replicas with its 95 % interval, cut at what the metric can be."""
     estimate = {"mean": mean_interval, "median": median_interval}[center](values.to_numpy(float))
     if few := len(values) < FEWEST:
@@ -143,7 +143,7 @@ def mean_line(
             f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}"
         )
     groups = {value: group["value"] for value, group in rows.groupby(x, sort=True)}
-    middles = [(value, *interval(group, center, metric_of(rows))) for value, group in groups.items()]
+    middles = [(value, *center_interval(group, center, metric_of(rows))) for value, group in groups.items()]
     line = pd.DataFrame(middles, columns=[x, "middle", "low", "high", "few"])
     if band is not None and not line["few"].all():
         ends = line[["low", "high"]].where(~line["few"])

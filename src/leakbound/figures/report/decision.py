@@ -188,8 +188,8 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def _mean(name: str, values: pd.Series) -> dict[str, float]:
     """Mean over replicas with both ends of its 95 % interval."""
-    found = mean_interval(values.to_numpy())
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    estimate = mean_interval(values.to_numpy())
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _auc(rows: pd.DataFrame, attacker: str) -> pd.Series:

@@ -53,7 +53,7 @@ def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
-def bounds(provenance: Mapping[str, Any]) -> list[list[str]]:
+def bounds_table(provenance: Mapping[str, Any]) -> list[list[str]]:
     """List by dataset how much all trainings leak about one member: counts of bounds, nats, ε."""
     return [
         [

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from leakbound.claims.evaluation import VERDICTS
-from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, written
+from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, scoreboard_rows
 from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
@@ -22,8 +22,8 @@ from leakbound.figures.plots import planes
 from leakbound.figures.report import opening
 from leakbound.figures.report.embedding import embedded, has_points
 from leakbound.figures.report.overview import (
-    bounds,
     bounds_of_runs,
+    bounds_table,
     category,
     datasets,
     families,
@@ -182,7 +182,7 @@ def page(report: Report) -> str:
         papers=list(_papers(report, claims)),
         datasets=datasets(report.config, report.provenance),
         studies=studies(report.config),
-        bounds=bounds(report.provenance),
+        bounds=bounds_table(report.provenance),
         bounds_of_runs=bounds_of_runs(report.provenance),
         releases=releases(report.provenance),
         tables=sorted({figure.config.table for figure in report.figures if figure.config.table}),
@@ -197,14 +197,14 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
     for (paper, name, claim), rows in report.claims.groupby(["paper", "figure", "claim"], sort=False):
         figure, whole = f"{paper}/{name}", overall(rows)
         parts = rows.drop(whole.index)
-        stated = written(whole).iloc[0]
+        stated = scoreboard_rows(whole).iloc[0]
         datasets = [
-            {"name": style.written(str(one.dataset)), "verdict": str(one.verdict)}
-            for one in parts[parts["dataset"] != ""].itertuples(index=False)
+            {"name": style.written(str(part_row.dataset)), "verdict": str(part_row.verdict)}
+            for part_row in parts[parts["dataset"] != ""].itertuples(index=False)
         ]
         warning = warnings.get((figure, claim))
         text = {"text": stated["claim"], "warning": warning}
-        settings = written(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
+        settings = scoreboard_rows(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
         yield {
             "figure": figure,
             **stated[["claim", "verdict", "compared"]].to_dict(),
@@ -224,7 +224,7 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
 
     Args:
         claim: Row of ``evaluate``.
-        stated: The same as text (:func:`leakbound.claims.scoreboard.written`).
+        stated: The same as text (:func:`leakbound.claims.scoreboard.scoreboard_rows`).
         alpha: Level of the tests.
     """
     blocks = int(claim["blocks"])
@@ -246,10 +246,14 @@ def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """All claims over all blocks: lines of a table, and the facts by which the page narrows it down."""
     anchors = {figure.key: f"#{figure.anchor}" for figure in report.figures}
     facts = [
-        {"data-paper": one["figure"].partition("/")[0], "data-verdict": one["verdict"]} for one in claims
+        {"data-paper": claim["figure"].partition("/")[0], "data-verdict": claim["verdict"]}
+        for claim in claims
     ]
-    names = [{"text": one["figure"], "href": anchors.get(one["figure"])} for one in claims]
-    return {"lines": [[name, *one["line"]] for name, one in zip(names, claims, strict=True)], "facts": facts}
+    names = [{"text": claim["figure"], "href": anchors.get(claim["figure"])} for claim in claims]
+    return {
+        "lines": [[name, *claim["line"]] for name, claim in zip(names, claims, strict=True)],
+        "facts": facts,
+    }
 
 
 def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

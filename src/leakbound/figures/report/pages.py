@@ -8,12 +8,12 @@ import pandas as pd
 
 from leakbound.claims.scoreboard import (
     NUMBERS,
-    counted,
+    counts_text,
     markdown_table,
     of_datasets,
     overall,
     scoreboard,
-    written,
+    scoreboard_rows,
 )
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
@@ -30,7 +30,7 @@ _MARKER = "scoreboard of {preset}"
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptFigure:
     """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
 
     ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences
@@ -45,7 +45,7 @@ class Kept:
     warnings: Mapping[str, str] = field(default_factory=dict)
 
 
-def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> str:
+def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, KeptFigure]) -> str:
     """Write the page of all figures, with what is kept of each by ``paper/id``.
 
     A figure without results is listed as not drawn yet.
@@ -62,7 +62,9 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, Kept]) -> s
     return "\n".join([_HEAD, *contents, *sections])
 
 
-def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, Kept]) -> Iterator[str]:
+def _sections(
+    paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, KeptFigure]
+) -> Iterator[str]:
     """Write the sections of one paper: its figures, then a list of those without results."""
     yield f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n'
     for key, figure in figures.items():
@@ -103,15 +105,15 @@ def reference_of_readme(readme: str) -> str | None:
     return None if marker is None else marker[1]
 
 
-def _line(key: str, figure: FigureConfig, kept: Kept | None) -> str:
+def _line(key: str, figure: FigureConfig, kept: KeptFigure | None) -> str:
     """Line of the table of contents."""
     if kept is None:
         return f"- {figure.id}: {figure.title} (not drawn yet)"
-    counts = counted(overall(kept.claims)["verdict"])
+    counts = counts_text(overall(kept.claims)["verdict"])
     return f"- [{figure.id}: {figure.title}](#{key.replace('/', '-')})" + (f" – {counts}" if counts else "")
 
 
-def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
+def _entry(key: str, figure: FigureConfig, kept: KeptFigure) -> str:
     """One figure with picture, caption, settings and claims."""
     picture = f"{kept.folder}/figures/{key}"
     links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({kept.folder}/provenance.json)"
@@ -127,7 +129,7 @@ def _entry(key: str, figure: FigureConfig, kept: Kept) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
+def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
     """Sources of the picture, in phrases."""
     yield f"Preset {kept.preset}; {category(figure).lower()}"
     rows = kept.rows
@@ -150,11 +152,11 @@ def _settings(figure: FigureConfig, kept: Kept) -> Iterator[str]:
     yield f"Replicas: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
 
 
-def _claims(kept: Kept) -> Iterator[list[str]]:
+def _claims(kept: KeptFigure) -> Iterator[list[str]]:
     """Lines of the table of claims."""
     whole = overall(kept.claims)
     for name, datasets, claim in zip(
-        whole["claim"], of_datasets(kept.claims), written(whole).to_dict("records"), strict=True
+        whole["claim"], of_datasets(kept.claims), scoreboard_rows(whole).to_dict("records"), strict=True
     ):
         warning = f" ⚠ {kept.warnings[name]}" if name in kept.warnings else ""
         yield [

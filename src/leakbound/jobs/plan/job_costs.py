@@ -77,12 +77,18 @@ class Machine:
             Seconds. None if the time of one job is not known.
         """
         seconds = []
-        for one in estimates:
-            if one.gpu_seconds is None:
+        for estimate in estimates:
+            if estimate.gpu_seconds is None:
                 return None
-            seconds.append(one.cpu_seconds + one.gpu_seconds)
-        maker = {path: number for number, one in enumerate(estimates) for path in one.job.outputs.values()}
-        needs = [{maker[path] for path in one.job.input_files() if path in maker} for one in estimates]
+            seconds.append(estimate.cpu_seconds + estimate.gpu_seconds)
+        maker = {
+            path: number
+            for number, estimate in enumerate(estimates)
+            for path in estimate.job.outputs.values()
+        }
+        needs = [
+            {maker[path] for path in estimate.job.input_files() if path in maker} for estimate in estimates
+        ]
         return makespan(
-            seconds, needs, [bool(one.gpu_seconds) for one in estimates], self.jobs, self.gpu_jobs
+            seconds, needs, [bool(estimate.gpu_seconds) for estimate in estimates], self.jobs, self.gpu_jobs
         )

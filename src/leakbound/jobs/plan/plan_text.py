@@ -48,8 +48,8 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
 def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
     """Yield the lines of the table: one for each purpose, and the total."""
     purposes: dict[str, list[JobCost]] = {}
-    for one in estimates:
-        purposes.setdefault(one.job.purpose, []).append(one)
+    for estimate in estimates:
+        purposes.setdefault(estimate.job.purpose, []).append(estimate)
     rows = [_COLUMNS, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *numbers in rows:
@@ -59,12 +59,18 @@ def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
 
 def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
     """Return the cells of one row of the table."""
-    cpu = sum(one.cpu_seconds for one in estimates)
+    cpu = sum(estimate.cpu_seconds for estimate in estimates)
     gpu = 0.0
-    for one in estimates:
-        gpu += float("nan") if one.gpu_seconds is None else one.gpu_seconds
+    for estimate in estimates:
+        gpu += float("nan") if estimate.gpu_seconds is None else estimate.gpu_seconds
     hours = f"{gpu / _HOUR:.2f}" if gpu == gpu else _UNKNOWN
-    return (name, str(len(estimates)), f"{cpu / _HOUR:.2f}", hours, _size(sum(one.disk for one in estimates)))
+    return (
+        name,
+        str(len(estimates)),
+        f"{cpu / _HOUR:.2f}",
+        hours,
+        _size(sum(estimate.disk for estimate in estimates)),
+    )
 
 
 def _shared(jobs: JobList) -> Iterator[str]:

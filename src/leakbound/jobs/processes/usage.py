@@ -43,13 +43,13 @@ def write(path: Path, began: float) -> None:
     """
     each = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
-    found = Usage(
+    usage = Usage(
         time.monotonic() - began,
-        max(one.ru_maxrss for one in each) * unit / _MEBIBYTE,
-        sum(one.ru_utime + one.ru_stime for one in each),
+        max(measured.ru_maxrss for measured in each) * unit / _MEBIBYTE,
+        sum(measured.ru_utime + measured.ru_stime for measured in each),
     )
     with storage.atomic(path, sealed=False) as temporary:
-        numbers = "\t".join(f"{value:.3f}" for value in found)
+        numbers = "\t".join(f"{value:.3f}" for value in usage)
         temporary.write_text("\t".join(_COLUMNS) + f"\n{numbers}\n", encoding="utf-8")
 
 

@@ -59,14 +59,16 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
 
     files = {name: output(root, "train", slug, name) for name in ("weights", "provenance")}
     record, weights = read_record(files["provenance"], "train"), storage.read_arrays(files["weights"])
-    found = [*_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)]
-    if not found:
+    refused = [
+        *_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)
+    ]
+    if not refused:
         noisy = made.table.channel_names(made.table.runs[slug]) is not None
-        found = refusals([Release(**one) for one in record["released"]], channel=noisy)
+        refused = refusals([Release(**one) for one in record["released"]], channel=noisy)
         if record["diverged"][replica]:
-            found.append(f"replica {replica}: it diverged, so its weights are no result")
-    if found:
-        raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *found]))
+            refused.append(f"replica {replica}: it diverged, so its weights are no result")
+    if refused:
+        raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *refused]))
     channel, ratios = _channel(root, made, slug, record)
     statement, event = _statement(record, made.table.defense_of(made.table.runs[slug]), ratios, replica)
     networks = [one for one in record["rates"] if one["kept"]]
@@ -85,8 +87,8 @@ def _mismatches(
     record: Mapping[str, Any], job: Job, digest: str, weights: Mapping[str, np.ndarray], replica: int
 ) -> Iterator[str]:
     """Yield the facts that show that files are not of one job, or not of this configuration."""
-    kept = [one for one in record.get("rates", ()) if one["kept"]]
-    count = len({one["replica"] for one in kept})
+    kept = [network for network in record.get("rates", ()) if network["kept"]]
+    count = len({network["replica"] for network in kept})
     if not {"released", "outputs", "rates"} <= record.keys():
         yield "provenance: it does not say which releases of the run are covered; train again"
     elif record["outputs"]["weights"] != digest:
@@ -142,7 +144,7 @@ def _statement(
         "leakbound": __version__,
         "labels": record["leakage"]["labels"],
         "replica": record["leakage"]["replica"],
-        "replicas": [found["replicas"] for found in growing if found],
+        "replicas": [bounds["replicas"] for bounds in growing if bounds],
     }, event
 
 

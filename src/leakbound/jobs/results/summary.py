@@ -21,16 +21,16 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
     Returns:
         Plain values, as the report shows them.
     """
-    from leakbound.jobs.results.composition import composed
+    from leakbound.jobs.results.dataset_leakage import composed
 
     config = made.table.config
     computed = [
         job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")
     ]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
-    known = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
+    written = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
     prepared = {
-        name: path for name, path in known if path.is_file()
+        name: path for name, path in written if path.is_file()
     }  # large files may have been left elsewhere
     return {
         "preset": config.preset,
@@ -52,11 +52,11 @@ def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     costs = {}
     for step in made.steps:
         files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]
-        if found := [usage.read(path) for path in files if path.is_file()]:
+        if usages := [usage.read(path) for path in files if path.is_file()]:
             costs[step] = {
-                "jobs": len(found),
-                "seconds": round(sum(one.seconds for one in found), 1),
-                "cpu_seconds": round(sum(one.cpu_seconds for one in found), 1),
-                "max_rss_mib": round(max(one.max_rss_mib for one in found), 1),
+                "jobs": len(usages),
+                "seconds": round(sum(used.seconds for used in usages), 1),
+                "cpu_seconds": round(sum(used.cpu_seconds for used in usages), 1),
+                "max_rss_mib": round(max(used.max_rss_mib for used in usages), 1),
             }
     return costs

@@ -35,7 +35,7 @@ def findings(root: Path, files: Iterable[Path]) -> list[Finding]:
         root: Folder of the configuration's results.
         files: Files to check.
     """
-    return [*(found for path in files if (found := _examined(path, root))), *_stale(root)]
+    return [*(finding for path in files if (finding := _examined(path, root))), *_stale(root)]
 
 
 def sealed_files(root: Path) -> Iterator[Path]:

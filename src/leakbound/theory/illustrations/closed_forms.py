@@ -76,8 +76,8 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
             )
             if noise in added:
                 reached = gaussian_capacity(np.array([spread**2]), noise_variance)
-                found = {"metric": ["capacity", "noise_variance"], "value": [reached, added[noise]]}
-                frames.append(pd.DataFrame({**where, "gradient": math.nan, **found}))
+                facts = {"metric": ["capacity", "noise_variance"], "value": [reached, added[noise]]}
+                frames.append(pd.DataFrame({**where, "gradient": math.nan, **facts}))
     return pd.concat(frames, ignore_index=True)
 
 

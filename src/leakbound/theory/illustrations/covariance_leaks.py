@@ -96,10 +96,10 @@ def gaussian_auc(records: int, dimension: int) -> float:
     if records <= dimension + 1:
         return 1.0
     free = records - dimension
-    own = (records - 1) * stats.beta(dimension / 2, (free - 1) / 2).ppf(
+    in_sample = (records - 1) * stats.beta(dimension / 2, (free - 1) / 2).ppf(
         (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     )
-    return float(stats.f(dimension, free).sf(own * free / (dimension * (records + 1))).mean())
+    return float(stats.f(dimension, free).sf(in_sample * free / (dimension * (records + 1))).mean())
 
 
 def _areas(

@@ -118,10 +118,10 @@ def personalized_cost(
         for level in levels:
             channel = shape_named(shape).calibrate(spectrum, level)
             reached = channel_capacity(channel, moments)
-            found = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
-            found["unused"] = level - reached
+            facts = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
+            facts["unused"] = level - reached
             rows += [
-                {"defense": shape, "level": level, "metric": name, "value": found[name]} for name in found
+                {"defense": shape, "level": level, "metric": name, "value": facts[name]} for name in facts
             ]
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 

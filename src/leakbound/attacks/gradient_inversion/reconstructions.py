@@ -11,7 +11,7 @@ from leakbound import metrics
 from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import alone
-from leakbound.attacks.images import LARGEST_PIXEL
+from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.covariance import Moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.shapes import shape_named

@@ -67,16 +67,16 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
         these datasets) and ``record_of_all`` (nats in all of them, None if a job there has no bound).
     """
     names = made.table.config.datasets
-    found = {name: _statement(root, made, _told(root, made, name)) for name in names}
+    statements = {name: _statement(root, made, _told(root, made, name)) for name in names}
     sources = {name: _sources(root, made, name) for name in names}
-    for name, told in found.items():
+    for name, told in statements.items():
         same = [other for other in names if other != name and sources[other] & sources[name]]
         if same:
-            every = [told, *(found[other] for other in same)]
-            bounded = not any(one["unbounded"] for one in every)
+            every = [told, *(statements[other] for other in same)]
+            bounded = not any(statement["unbounded"] for statement in every)
             told["same_records"] = same
-            told["record_of_all"] = sum(one["record"] for one in every) if bounded else None
-    return found
+            told["record_of_all"] = sum(statement["record"] for statement in every) if bounded else None
+    return statements
 
 
 def _sources(root: Path, made: JobList, dataset: str) -> set[str]:
@@ -90,7 +90,7 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
     """Collect the uses of a dataset's members from the finished jobs."""
     table, told = made.table, _Told()
     secure = table.config.privacy_noise == "secure"
-    told.released.update((one.item, one.covered, one.why) for one in dataset_releases(secure))
+    told.released.update((release.item, release.covered, release.why) for release in dataset_releases(secure))
     for job in made.of("train", "references"):
         run = table.runs[job.name]
         if run.dataset != dataset:
@@ -120,7 +120,9 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
 def _record(root: Path, job: Job, told: _Told) -> dict[str, Any]:
     """Read the provenance of a job, and count its releases."""
     record = read_record(output(root, job.step, job.name, "provenance"), job.step)
-    told.released.update((one["item"], one["covered"], one["why"]) for one in record.get("released", ()))
+    told.released.update(
+        (release["item"], release["covered"], release["why"]) for release in record.get("released", ())
+    )
     return record
 
 

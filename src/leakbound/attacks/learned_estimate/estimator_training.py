@@ -15,9 +15,9 @@ from scipy import linalg
 from torch import Tensor
 
 from leakbound.accounting.gaussian import clip_eigenvalues
-from leakbound.attacks.images import LARGEST_PIXEL
 from leakbound.attacks.learned_estimate.denoiser import ChannelView, Denoiser, in_bands, relative
 from leakbound.attacks.learned_estimate.estimator import Estimator, Family, profile_of
+from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.channels.shapes import shape_named
@@ -31,7 +31,7 @@ _CHECKED = 4  # of these, every fourth is validated
 _VALIDATION = 128  # records that decide about the weight of the network, a tenth of all at most
 
 
-def train(
+def train_estimator(
     images: Float[np.ndarray, "n colors height width"],
     spectra: Sequence[Spectrum],
     config: EstimatorConfig,
@@ -90,7 +90,9 @@ def train(
 def _channels(spectrum: Spectrum, config: EstimatorConfig) -> list[GaussianChannel]:
     """Channels of one shape over the trained range of capacities."""
     shape = shape_named(spectrum.shape)
-    return [shape.calibrate(spectrum, float(one)) for one in np.geomspace(*config.capacities, _LEVELS)]
+    return [
+        shape.calibrate(spectrum, float(capacity)) for capacity in np.geomspace(*config.capacities, _LEVELS)
+    ]
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class _Course:
     @torch.no_grad()
     def validated(self, network: Denoiser, generator: torch.Generator) -> tuple[Family, ...]:
         """Families with the weights of the network that are best on the records that are held out."""
-        found = []
+        errors = []
         truth = self.records[self.held_out]
         for scene in self.scenes[0]:
             for number, family in enumerate(scene.families):
@@ -204,8 +206,8 @@ class _Course:
                     channels = torch.full((len(truth),), number * len(family.unknown) + level)
                     linear, released = scene.draw(truth, channels, generator)
                     plain, learned = (
-                        one.clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
-                        for one in (linear, network(linear, released, scene.view.chosen(channels)))
+                        estimate.clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
+                        for estimate in (linear, network(linear, released, scene.view.chosen(channels)))
                     )
                     step = learned - plain
                     best = ((truth - plain) * step).sum() / step.square().sum().clamp_min(1e-30)
@@ -214,8 +216,8 @@ class _Course:
                     )  # a network that diverged is never trusted
                 order = np.argsort(family.unknown[checked])
                 kept = family.unknown[checked][order], np.array(trust)[order]
-                found.append(Family(family.shape, family.profile, *kept))
-        return tuple(found)
+                errors.append(Family(family.shape, family.profile, *kept))
+        return tuple(errors)
 
 
 def _course(
