@@ -27,7 +27,7 @@ class Judged:
         high: Upper end.
         low_90: Lower end of the 90 % interval, which two one-sided tests of equivalence stand for.
         high_90: Upper end.
-        p_value: Of the claim's test, two-sided where the claim is that there is an effect; NaN without
+        p_value: Of the claim's test, two-sided where the claim is that there is an effect, or NaN without
             blocks. Of several datasets the largest of :func:`subsets`, so that at least half of them show it.
         pooled: The same of all blocks together.
         direction: 1 if the effect goes the claimed way, -1 if the opposite way, 0 if neither.
@@ -129,8 +129,8 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: float) -> str:
     """Reach the verdict on a claim or on one dataset of it.
 
-    *negligible* where the 90 % interval of the effect lies inside ±delta; *reproduced* or *contradicted* where the
-    adjusted p-value is below ``alpha``, by the direction; *undecided* otherwise, and for a trend of which a
+    *negligible* where the 90 % interval of the effect lies inside ±delta. *reproduced* or *contradicted* where the
+    adjusted p-value is below ``alpha``, by the direction. *undecided* otherwise, and for a trend of which a
     step may fall by delta: each step's mean must be above -delta by its own one-sided 5 % test, so that a
     curve one of whose steps does fall by delta is called a trend in at most 5 % of cases.
     """

@@ -66,12 +66,12 @@ class Blocks:
             have several.
         claimed: 1 if effects are claimed to be positive, -1 if negative.
         detail: The comparison in words.
-        scores: Numbers whose signs are flipped instead of those of the effects; None for the effects
+        scores: Numbers whose signs are flipped instead of those of the effects, or None for the effects
             themselves.
         steps: Steps between neighbours along a trend, in the claimed direction. None of them may fall by
             delta.
         widths: Name of each step to how far apart its ends lie, in what slopes are counted by.
-        levels: Values along a trend, which Page's statistic ranks; 0 where nothing is ranked.
+        levels: Values along a trend, which Page's statistic ranks, or 0 where nothing is ranked.
         rule: What is claimed of the effect.
         per: What the effect is counted by, behind its unit: `` per doubling``.
         left_out: Blocks that lack something that others of their setting have.

@@ -83,7 +83,7 @@ def mean_error(values: Sample, strata: Strata) -> tuple[float, float]:
 
 
 def spread(values: Sample, strata: Strata) -> float:
-    """Standard deviation between the blocks of a stratum, all strata pooled; NaN for fewer than two blocks."""
+    """Standard deviation between the blocks of a stratum, all strata pooled, or NaN for fewer than two blocks."""
     groups = _groups(values, strata)
     freedom = sum(len(group) - 1 for group in groups)
     if freedom < 1:

@@ -28,8 +28,8 @@ class RunResults:
         rounds: Local optimisation steps.
         batch_size: Records in a step.
         rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes
-            it; None if nothing was trained.
-        curves: Columns replica, learning_rate, step, metric, value; None if nothing was trained.
+            it, or None if nothing was trained.
+        curves: Columns replica, learning_rate, step, metric, value, or None if nothing was trained.
         attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low,
             high, status). All of these have a column ``length`` where several lengths of each training were
             kept.
@@ -160,7 +160,7 @@ def _joined_frames(frames: list[pd.DataFrame], identity: Mapping[str, Any]) -> l
 
 
 def _attack_frames(name: str, rows: pd.DataFrame, over_units: Mapping[str, str]) -> Iterator[pd.DataFrame]:
-    """Rows of one attack, and their summaries over units; a unit without a value stays out of them."""
+    """Rows of one attack, and their summaries over units. A unit without a value stays out of them."""
     yield rows.assign(source=name)
     if how := over_units.get(name):
         summarised = {*rows.loc[rows["unit"] < 0, "metric"], *_OF_ONE_UNIT}

@@ -60,7 +60,7 @@ class FederatedRun:
 
 
 def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRun]]:
-    """Runs whose rows each table of federated averaging holds, by the table's name; none for closed forms."""
+    """Runs whose rows each table of federated averaging holds, by the table's name, or none for closed forms."""
     if config is None:
         return {}
     pairs = config.models.items()

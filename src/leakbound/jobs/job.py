@@ -87,7 +87,7 @@ def new_job(
     """A job whose settings also say which of the things that it looks up come from outside the package.
 
     ``uses`` is the kind of registered things to the names that the command looks up, None if it looks up
-    none; ``modules`` are found by other means and count for the code fingerprint; ``facts`` are inputs,
+    none. ``modules`` are found by other means and count for the code fingerprint. ``facts`` are inputs,
     purpose and work.
     """
     behind = [*modules]
@@ -105,7 +105,7 @@ def new_job(
 
 @dataclass(frozen=True)
 class Step:
-    """A kind of jobs; its file holds all of this.
+    """A kind of jobs. Its file holds all of this.
 
     Attributes:
         settings: Model of its jobs' settings.

@@ -22,7 +22,7 @@ class Run:
     """One training (or, with 0 rounds, one untrained network) with all its replicas.
 
     Attributes:
-        level: As the defense means it, e.g. capacity κ in nats for channels; none for an undefended run.
+        level: As the defense means it, e.g. capacity κ in nats for channels, or none for an undefended run.
         replicas: Number of seeds; not part of the run's name.
     """
 

@@ -26,11 +26,11 @@ class RunTable:
 
     Args:
         config: A checked configuration.
-        catalogue: The figures to choose from; those are kept whose study, illustration or table the
+        catalogue: The figures to choose from. Those are kept whose study, illustration or table the
             configuration has.
 
     Attributes:
-        runs: Slug to run; a run that several studies share is there once, with the most replicas that one
+        runs: Slug to run. A run that several studies share is there once, with the most replicas that one
             asks for.
         attacks: Slug to the names of the attacks on that run, sorted.
         rates: Slug to the candidate learning rates whose networks are kept, ``all`` if one study asks for
@@ -99,7 +99,7 @@ class RunTable:
         )
 
     def all_federated(self) -> dict[str, FederatedRun]:
-        """Slug to federated run; what several tables show is there once."""
+        """Slug to federated run. What several tables show is there once."""
         return {run.slug: run for runs in self.federated.values() for run in runs}
 
     def claiming(self) -> list[FigureConfig]:

@@ -38,7 +38,7 @@ def reconstructions(
 ) -> pd.DataFrame:
     """Pictures reconstructed from single gradients of an untrained sigmoid LeNet, each of a few members.
 
-    The settings need ``levels``: one shape to capacities; ``images`` is the number of pictures. A picture has
+    The settings need ``levels``: one shape to capacities. ``images`` is the number of pictures. A picture has
     the same standard normal draws at every level.
 
     Returns:

@@ -24,7 +24,7 @@ class UnitCosts:
 
     Args:
         rows: Entries with ``device``, ``unit``, ``model`` (empty for none), ``colors``, ``slots`` and
-            ``value``; later ones replace earlier ones of the same key.
+            ``value``. Later ones replace earlier ones of the same key.
         device: ``cpu`` or ``cuda``.
 
     Attributes:

@@ -20,7 +20,7 @@ class Work:
             parameter).
         amount: Units of it.
         model: Network that it is done with. Empty for none.
-        colors: Colors of the images; 0 for none.
+        colors: Colors of the images, or 0 for none.
         slots: Models that one process trains or attacks side by side, where the device is a GPU.
     """
 

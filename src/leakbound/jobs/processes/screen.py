@@ -15,7 +15,7 @@ _STEP = 10  # percent between two lines where there is no terminal
 class Screen(logging.Filter):
     """Filter of Snakemake's messages: jobs that go well become a line of progress, everything else passes.
 
-    On a terminal the line is written over itself; elsewhere one is written at each tenth of the jobs.
+    On a terminal the line is written over itself. Elsewhere one is written at each tenth of the jobs.
 
     Args:
         stream: Where the messages go.

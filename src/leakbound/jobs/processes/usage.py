@@ -18,7 +18,7 @@ _MEBIBYTE = 2**20
 
 
 class Usage(NamedTuple):
-    """Time and memory of a job; 0 where it is not known.
+    """Time and memory of a job, or 0 where it is not known.
 
     Attributes:
         seconds: Wall time.

@@ -167,7 +167,7 @@ def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
 
 
 def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tuple[GaussianChannel, int]]:
-    """Channels with the looks through each; those of one spectrum share its axes."""
+    """Channels with the looks through each. Those of one spectrum share its axes."""
 
     @cache
     def basis(spectrum: str) -> Any:

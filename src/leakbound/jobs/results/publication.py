@@ -35,7 +35,7 @@ leakbound {version}: `leakbound.accounting` recomputes the numbers from the even
 
 
 class NotCoveredError(ValueError):
-    """A run that may not be published; the message has every reason."""
+    """A run that may not be published. The message has every reason."""
 
 
 def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str, bytes]:
@@ -99,7 +99,7 @@ def _mismatches(
 
 
 def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Arrays of a run's channel that may leave, and its variance ratios of one use; nothing without a channel.
+    """Arrays of a run's channel that may leave, and its variance ratios of one use, or nothing without a channel.
 
     Raises:
         NotCoveredError: If the weights were trained with another channel.
