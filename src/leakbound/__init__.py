@@ -48,7 +48,7 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
-    """Version of what is installed; looking it up takes longer than all else that a job's start needs."""
+    """Version of what is installed. Looking it up takes longer than all else that a job's start needs."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -42,7 +42,7 @@ def mse(truth: Images, candidate: Images) -> PerImage:
 
 
 def psnr(truth: Images, candidate: Images) -> PerImage:
-    """Peak signal-to-noise ratio in dB, −10 log₁₀ MSE with peak 1; infinite where the images are identical."""
+    """Peak signal-to-noise ratio in dB, −10 log₁₀ MSE with peak 1, infinite where the images are identical."""
     with np.errstate(divide="ignore"):
         return np.asarray(-10.0 * np.log10(mse(truth, candidate)))
 
@@ -98,7 +98,7 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
 
 
 def cosine(truth: Images, candidate: Images) -> PerImage:
-    """Cosine of the angle between each two images as vectors on [−1, 1]; 0 where an image is zero everywhere.
+    """Cosine of the angle between each two images as vectors on [−1, 1], or 0 where an image is zero everywhere.
 
     It is taken on the networks' scale because on [0, 1], where no pixel is negative, any two images look
     alike.
@@ -115,7 +115,7 @@ def bounded_mse(error: Values, prior: Values) -> Values:
     """Error of an attacker that falls back on the prior image when its own result is worse: min(MSE, prior).
 
     Args:
-        error: MSE of the attack, squared pixel units; NaN stays NaN.
+        error: MSE of the attack, squared pixel units. NaN stays NaN.
         prior: MSE of the best image that needs no observation, same units.
     """
     return np.minimum(error, prior)
@@ -125,7 +125,7 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
     """Area under the ROC curve with DeLong's interval, cut at 0 and 1: P(member > non-member) + ½ P(equal).
 
     The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where
-    the scores separate perfectly, or all tie, that variance is 0 and says nothing; the exact binomial
+    the scores separate perfectly, or all tie, that variance is 0 and says nothing. The exact binomial
     interval of min(m, n) disjoint pairs, of which the area is the share in the right order, takes its place.
 
     Args:
@@ -184,9 +184,9 @@ def blind_area(
 def score_parts(
     members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float | None = None
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
-    """Part of each score in the AUC, or in the true-positive rate at ``fpr``; the members' mean is the value.
+    """Part of each score in the AUC, or in the true-positive rate at ``fpr``. The members' mean is the value.
 
-    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold; a
+    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold. A
     non-member there moves it along the curve, by its slope, which is measured from half to twice the
     false-positive rate.
     """
@@ -206,12 +206,12 @@ def standard_errors(
     """Standard errors by which the AUC, or the true-positive rate at ``fpr``, of one attacker is above that of another.
 
     Args:
-        first: Scores of n members and n non-members; NaN for records without one, which are left out.
+        first: Scores of n members and n non-members, or NaN for records without one, which are left out.
         second: Those of the same records by the other attacker.
-        fpr: False-positive rate, in (0, 1); None for the AUC.
+        fpr: False-positive rate, in (0, 1), or None for the AUC.
 
     Returns:
-        A paired difference over its standard error; 0 where there is no difference, or hardly a record.
+        A paired difference over its standard error, or 0 where there is no difference, or hardly a record.
     """
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum(axis=1).min() < 2:

@@ -1,7 +1,7 @@
 """Find datasets, models, mechanisms of defenses, attacks and plots by name, importing them only when used.
 
 A built-in is one line here. A package of somebody else's adds one through an entry point of the group
-``leakbound.<kind>``; a configuration adds one by ``plugins: {<kind>: {<name>: "module:attribute"}}``.
+``leakbound.<kind>``. A configuration adds one by ``plugins: {<kind>: {<name>: "module:attribute"}}``.
 """
 
 import difflib
@@ -18,7 +18,7 @@ _MOST = 40  # names in a message
 
 
 class UnknownNameError(ValueError):
-    """A name that no registry entry answers to; the message lists what is known and the nearest names."""
+    """A name that no registry entry answers to. The message lists what is known and the nearest names."""
 
 
 def nearest(name: str, known: list[str]) -> str:

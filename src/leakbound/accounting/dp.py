@@ -47,7 +47,7 @@ def dp_capacity(
 
 
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
-    """ε of a whole DP training at δ; ∞ for one that clipped without noise.
+    """ε of a whole DP training at δ, or ∞ for one that clipped without noise.
 
     Of two sets of members of which one has one record more. Where a record is replaced by another, ε is up to
     twice that, at (1 + e^ε) δ.
@@ -85,7 +85,7 @@ def record_information(event: PrivacyEvent) -> float:
     channels.
 
     Returns:
-        Nats, rounded up beyond the error of the integral; ∞ without noise.
+        Nats, rounded up beyond the error of the integral, or ∞ without noise.
 
     Raises:
         ValueError: As :func:`epsilon`.
@@ -152,10 +152,10 @@ def poisson_epsilon(
         steps: Number of steps.
         delta: δ, in (0, 1).
         accountant: ``rdp`` or ``prv``.
-        orders: Rényi orders of the ``rdp`` accountant, each > 1; None for Opacus' own.
+        orders: Rényi orders of the ``rdp`` accountant, each > 1, or None for Opacus' own.
 
     Returns:
-        ε >= 0; ∞ where it cannot be bounded, as after any step without noise.
+        ε >= 0, or ∞ where it cannot be bounded, as after any step without noise.
 
     Raises:
         ValueError: If an argument is out of range, or ``orders`` are given for another accountant.

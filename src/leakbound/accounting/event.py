@@ -10,7 +10,7 @@ DP_MECHANISMS = ("dpsgd", "dppsac")
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """Use of private records by a training; all that an accountant may read.
+    """Use of private records by a training, all that an accountant may read.
 
     Attributes:
         mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``,
@@ -47,7 +47,7 @@ class PrivacyEvent:
 
     @property
     def bound(self) -> Literal["nats", "epsilon"] | None:
-        """Kind of bound that an accountant was derived for; None for training without one, as by clipping alone."""
+        """Kind of bound that an accountant was derived for, or None for training without one, as by clipping alone."""
         if self.mechanism == "channel":
             return "nats"
         private = self.mechanism in DP_MECHANISMS and self.sampling == "poisson" and self.noise_multiplier

@@ -1,6 +1,6 @@
 """Information in Gaussian vectors, in nats and float64: capacity, mutual information, conditional covariance.
 
-``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape); noise
+``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape). Noise
 is given by its variances along the same axes, a number standing for the same variance along all. Zero signal
 carries nothing whatever the noise, an infinite noise variance passes nothing, and zero noise on a positive
 signal passes everything.
@@ -82,7 +82,7 @@ def gaussian_capacity(
 
     Args:
         eigenvalues: λ, signal variance along each axis, float64, each >= 0.
-        noise_variances: σ, noise variance along the same axes, or one number for all; 0 and ∞ are allowed.
+        noise_variances: σ, noise variance along the same axes, or one number for all. 0 and ∞ are allowed.
         uses: k, number of looks with independent noise, real, >= 1.
 
     Returns:
@@ -173,7 +173,7 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
 
     Args:
         covariance: Σ of the whole vector, positive definite, float64.
-        first: Indices of some coordinates; the others are the rest.
+        first: Indices of some coordinates. The others are the rest.
 
     Raises:
         ValueError: If Σ is not positive definite, or the indices are none, all, out of range, or given twice.
@@ -189,7 +189,7 @@ def conditional_covariance(
     """Covariance of a Gaussian vector's other coordinates once the ``given`` ones are known, Σ_aa − Σ_ab Σ_bb⁻¹ Σ_ba.
 
     Args:
-        covariance: Σ of the whole vector, float64; the block of the given coordinates is positive definite.
+        covariance: Σ of the whole vector, float64. The block of the given coordinates is positive definite.
         given: Indices of the known coordinates.
 
     Returns:

@@ -31,11 +31,11 @@ class Evidence:
     Attributes:
         release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads``, ``weights``, or
             weights that were trained on mislabelled ``canaries``.
-        uses: Number of uses of the record; -1 where it is that of the training or of the audit.
+        uses: Number of uses of the record, or -1 where it is that of the training or of the audit.
         quantity: ``nats`` about one record, ``epsilon`` by any mechanism, ``gaussian_epsilon`` by a Gaussian
             one.
         demonstrated: Lower confidence limit.
-        allowed: What the accountant states; NaN where no bound was derived.
+        allowed: What the accountant states, or NaN where no bound was derived.
         trials: Independent trials behind the limit: namings, canaries, pairs, or networks.
         attacker: Who demonstrated it.
     """
@@ -54,7 +54,7 @@ class Evidence:
         return self.demonstrated > self.allowed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; None where no bound was derived."""
+        """Plain values for JSON, or None where no bound was derived."""
         facts = asdict(self) | {"alarming": self.alarming}
         return facts | {"allowed": None if math.isnan(self.allowed) else self.allowed}
 
@@ -67,14 +67,14 @@ def evidence(
 ) -> list[Evidence]:
     """All that the attacks of one run demonstrate.
 
-    Each limit holds with the confidence on its own; limits are corrected for what they were chosen among.
+    Each limit holds with the confidence on its own. Limits are corrected for what they were chosen among.
     Replicas are pooled: trials of naming and canaries are independent given the networks, so that limits hold
     for their mean; for trained networks see :func:`weights_information`.
 
     Args:
         rows: Rows of attacks by name: of ``naming`` and of ``audit``, others are left alone.
         scores: Arrays of the attack ``membership`` on networks of the chosen rates.
-        leakage: Bounds that the run's provenance states; None without any.
+        leakage: Bounds that the run's provenance states, or None without any.
         confidence: Of each lower limit, in (0, 1).
     """
     limits = list(_named(rows["naming"], confidence)) if "naming" in rows else []
@@ -88,7 +88,7 @@ def evidence(
 def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
     """Evidence as rows of an attack, for tables: replica -1 stands for all, the unit is the number of uses.
 
-    Metrics are ``<release>_<quantity>``; variants are ``demonstrated`` and, where there is a bound,
+    Metrics are ``<release>_<quantity>``. Variants are ``demonstrated`` and, where there is a bound,
     ``allowed``.
     """
     table = [
@@ -142,13 +142,13 @@ def weights_information(
     rates that are not normal.
 
     Args:
-        members: Scores of members, higher means member; networks whose scores are not finite are left out.
+        members: Scores of members, higher means member. Networks whose scores are not finite are left out.
         nonmembers: Scores of non-members.
-        candidates: Numbers M; those beyond the number of non-members are left out.
+        candidates: Numbers M. Those beyond the number of non-members are left out.
         confidence: In (0, 1).
 
     Returns:
-        Nats; 0 for fewer than two networks, or where no rate is above chance beyond doubt.
+        Nats, or 0 for fewer than two networks, or where no rate is above chance beyond doubt.
     """
     sound = np.isfinite(members).all(axis=1) & np.isfinite(nonmembers).all(axis=1)
     fitting = [count for count in candidates if count <= nonmembers.shape[1]]
@@ -199,7 +199,7 @@ def weights_epsilon(
     (:func:`leakbound.accounting.one_run_p_value`, ``pairs``).
 
     Args:
-        scores: Of both records of each pair; networks whose scores are not finite are left out.
+        scores: Of both records of each pair. Networks whose scores are not finite are left out.
         inserted: Index of the member of each pair.
         delta: δ.
         confidence: In (0, 1).

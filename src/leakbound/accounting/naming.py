@@ -50,7 +50,7 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
 
     Args:
         hits: Successes.
-        trials: Independent trials; none have the limit 0.
+        trials: Independent trials. None have the limit 0.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
 
     Raises:
@@ -67,7 +67,7 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
 def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
     """Lower confidence limit, in nats, of what a release tells, from independent trials of naming one of M candidates.
 
-    :func:`identification_information` of :func:`lower_rate`; 0 if that is at most 1/M. With 0 <= I <= ln M.
+    :func:`identification_information` of :func:`lower_rate`, or 0 if that is at most 1/M. With 0 <= I <= ln M.
 
     Raises:
         ValueError: As these.
@@ -79,7 +79,7 @@ def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Fl
     """Nats that stated probabilities gain over the uniform guess, ln(M q), hedged: q is mixed with 1 % of that guess.
 
     Their expectation is at most what the release tells of the index, for every way to state probabilities, as
-    relative entropies are not negative; it is all of it for the true posterior probabilities.
+    relative entropies are not negative. It is all of it for the true posterior probabilities.
 
     Args:
         posteriors: Probability that was stated for the true candidate, in each trial.
@@ -136,7 +136,7 @@ def naming_bound(information: float, candidates: int) -> float:
         candidates: M >= 2.
 
     Returns:
-        p in [1/M, 1]; 1 where I >= ln M. Not below the exact root by more than rounding.
+        p in [1/M, 1], or 1 where I >= ln M. Not below the exact root by more than rounding.
 
     Raises:
         ValueError: If ``information`` is negative or NaN, or M < 2.

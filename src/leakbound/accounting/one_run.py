@@ -44,7 +44,7 @@ def one_run_p_value(
 
     Args:
         canaries: m, each included, or one of each pair chosen, by a fair coin of its own.
-        guesses: r <= m, canaries whose coin is guessed; how many is decided without a look at the coins.
+        guesses: r <= m, canaries whose coin is guessed. How many is decided without a look at the coins.
         correct: v <= r, guesses that are right.
         epsilon: ε >= 0 of one record that is added or removed.
         delta: δ in [0, 1].
@@ -88,7 +88,7 @@ def one_run_epsilon(
         correct: v.
         delta: δ.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
-        adjacency: Neighbours that a coin decides between; the limit is always one for adding or removing a
+        adjacency: Neighbours that a coin decides between. The limit is always one for adding or removing a
             record.
 
     Raises:
@@ -109,17 +109,17 @@ def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: floa
 
     Such a mechanism has the trade-off of N(0, 1) against N(μ, 1): n full sums with noise of multiplier m have
     μ = √n/m. Knowing the law, the same guesses show far more than :func:`one_run_epsilon`, which has to allow
-    the worst (ε, δ). It contradicts an accountant of that law; it is no limit for other mechanisms, such as
+    the worst (ε, δ). It contradicts an accountant of that law. It is no limit for other mechanisms, such as
     subsampled ones.
 
     Args:
         canaries: m, each included by a fair coin of its own.
-        guesses: r <= m; how many is decided without a look at the coins.
+        guesses: r <= m. How many is decided without a look at the coins.
         correct: v <= r.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
 
     Returns:
-        μ >= 0; :func:`gaussian_epsilon` has its ε.
+        μ >= 0. :func:`gaussian_epsilon` has its ε.
 
     Raises:
         ValueError: If the counts or the confidence are out of range.
@@ -212,7 +212,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _largest(rejected: Callable[[float], bool]) -> float:
-    """Largest argument that is rejected, where smaller ones are too; 0 if none is, and not above the exact end."""
+    """Largest argument that is rejected, where smaller ones are too, or 0 if none is, and not above the exact end."""
     if not rejected(0.0):
         return 0.0
     low, high = 0.0, 1.0

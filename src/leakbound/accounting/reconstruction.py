@@ -26,7 +26,7 @@ def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: 
         information: I, nats about one record, >= 0.
 
     Returns:
-        Squared pixel units; 0 if an eigenvalue is 0.
+        Squared pixel units, or 0 if an eigenvalue is 0.
 
     Raises:
         ValueError: If ``information`` is negative or NaN, or an eigenvalue is negative beyond rounding.
@@ -129,11 +129,11 @@ def empirical_bayes(
         noise_variances: (d,) noise variance along each axis; positive wherever something passes; ∞ passes
             nothing.
         generator: Source of the records drawn and of their noise.
-        draws: Number of simulated uses, >= 2; errors fall as 1/√draws.
-        basis: Axes as orthonormal columns; None for the pixels.
-        gain: (d,) factor along each axis; None for 1.
+        draws: Number of simulated uses, >= 2. Errors fall as 1/√draws.
+        basis: Axes as orthonormal columns, or None for the pixels.
+        gain: (d,) factor along each axis, or None for 1.
         uses: k, looks with fresh noise, real, >= 1.
-        chunk: Draws handled at once; memory is O(chunk·M + M·d).
+        chunk: Draws handled at once. Memory is O(chunk·M + M·d).
 
     Raises:
         ValueError: If ``draws`` < 2, ``uses`` < 1, or an axis passes something without noise.
@@ -175,8 +175,8 @@ def whiten(
     Args:
         records: (m, d), any.
         variances: (d,) noise variance along each axis, squared pixel units; ∞ passes nothing.
-        basis: Axes as orthonormal columns; None for the pixels.
-        gain: Factor along each axis; None for 1.
+        basis: Axes as orthonormal columns, or None for the pixels.
+        gain: Factor along each axis, or None for 1.
 
     Raises:
         ValueError: If an axis passes something without noise.

@@ -18,7 +18,7 @@ class IdentificationRisk:
     Attributes:
         candidates: M.
         probability: Most with which the true one is identified; 1 from ln M nats on, where nothing limits it.
-        epsilon: ε of pure differential privacy that gives the same bound; None where there is no bound.
+        epsilon: ε of pure differential privacy that gives the same bound, or None where there is no bound.
         allowed: Limit of the probability to the most nats that keep it; without limits that guessing reaches.
     """
 

@@ -42,14 +42,14 @@ class AttackRequest(Generic[Config]):
         slug: Name of the run, for messages.
         replicas: Replica of each attacked network.
         device: Where the attack computes.
-        weights: Parameter name to values (networks, ...) of trained networks; empty for untrained ones.
-        learning_rates: Learning rate of each trained network; empty where nothing depends on it.
-        lengths: Length of the training of each network; empty where all are ``full``.
+        weights: Parameter name to values (networks, ...) of trained networks, or empty for untrained ones.
+        learning_rates: Learning rate of each trained network, or empty where nothing depends on it.
+        lengths: Length of the training of each network, or empty where all are ``full``.
         references: Reference networks, :class:`~leakbound.attacks.membership.reference_scores.References`; or
             None.
         defense: What a client does to its records or uploads.
         level: Level as the defense means it.
-        channel: The calibrated channel; None for a defense without one.
+        channel: The calibrated channel, or None for a defense without one.
         moments: Mean and covariance that the channel was made from; without a channel those of the members.
         batch_size: Records whose gradients a client averages; a large batch multiplies it.
         privacy_noise: Origin of the client's noise.
@@ -88,7 +88,7 @@ class AttackRequest(Generic[Config]):
         return build(self.model, self.dataset.colors, classes, generator, side).to(self.device).eval()
 
     def untrained(self, purpose: str, replica: int) -> nn.Module:
-        """Untrained network of a replica; it depends on seed, dataset, purpose, replica and model alone."""
+        """Untrained network of a replica. It depends on seed, dataset, purpose, replica and model alone."""
         return self.network(
             torch_generator(self.seed, self.dataset.name, purpose, replica, self.model, "network")
         )

@@ -59,10 +59,10 @@ def row(
     Args:
         variant: Attacker or control.
         metric: Name of the value.
-        value: The value; NaN where there is none.
-        unit: What the value belongs to, >= 0, such as a class or a number of uses; -1 for all.
-        low: Lower end of its interval; NaN without one.
-        high: Upper end of its interval; NaN without one.
+        value: The value, or NaN where there is none.
+        unit: What the value belongs to, >= 0, such as a class or a number of uses, or -1 for all.
+        low: Lower end of its interval, or NaN without one.
+        high: Upper end of its interval, or NaN without one.
     """
     return {"variant": variant, "unit": unit, "metric": metric, "value": value, "low": low, "high": high}
 
@@ -72,7 +72,7 @@ def table_of(replica: int, found: Iterable[Mapping[str, object]]) -> pd.DataFram
 
     Args:
         replica: Number of the attacked replica.
-        found: The rows; they may have a ``status``, else all are valid.
+        found: The rows. They may have a ``status``, else all are valid.
     """
     made = pd.DataFrame(list(found)).assign(replica=replica)
     return (made if "status" in made else made.assign(status=""))[list(COLUMNS)]
@@ -92,7 +92,7 @@ def rows(
         variant: Attacker or control.
         units: Class or image index of each value.
         values: Metric name to one value per unit.
-        status: Status of all units or of each; empty for a valid one.
+        status: Status of all units or of each, or empty for a valid one.
     """
     table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(
         ["unit", "status"], var_name="metric"

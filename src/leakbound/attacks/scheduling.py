@@ -57,7 +57,7 @@ def by_kind(
         searches: Of any kinds. They can be done again.
         kind: Equal for searches that can be done together.
         search: Does searches of one kind, in their order.
-        at_once: Searches that are done together at most; None for no limit.
+        at_once: Searches that are done together at most, or None for no limit.
         errors: After one of these, half as many searches are done together.
 
     Raises:
@@ -88,8 +88,8 @@ def in_halves(
 
     Args:
         whole: The problems.
-        solve: Solves some; may be called again for problems that it failed at.
-        halves: Divides some; nothing where they cannot be divided.
+        solve: Solves some, may be called again for problems that it failed at.
+        halves: Divides some, or nothing where they cannot be divided.
         errors: Failures that smaller stacks may be spared.
 
     Raises:

@@ -37,7 +37,7 @@ def with_preset(attack: str, values: Any) -> Any:
 
     Args:
         attack: Name of the attack.
-        values: Plain values; those in addition to ``preset`` replace the preset's own.
+        values: Plain values. Those in addition to ``preset`` replace the preset's own.
 
     Raises:
         ValueError: If the attack has no such preset.

@@ -41,12 +41,12 @@ class Attack(Settings):
     An attack is a subclass, found by its name in ``registry.ATTACKS`` or in ``plugins.attacks``.
 
     Attributes:
-        function: Function that attacks a run, ``module:attribute``; it takes a
+        function: Function that attacks a run, ``module:attribute``. It takes a
             :class:`~leakbound.attacks.attack_request.AttackRequest`.
         trained: Whether it attacks a trained network; else the gradients of an untrained one.
         demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
-        over_units: Summary of its rows over units (classes, images) that tables hold; ``separate`` where each
-            unit, such as a number of uses, stands for itself; None where its rows have no units.
+        over_units: Summary of its rows over units (classes, images) that tables hold. ``separate`` where each
+            unit, such as a number of uses, stands for itself, or None where its rows have no units.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True, json_schema_extra=_with_preset)
@@ -86,12 +86,12 @@ class Attack(Settings):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence that says why it cannot attack a defense at a level; None if it can."""
+        """Sentence that says why it cannot attack a defense at a level, or None if it can."""
         return None
 
     @classmethod
     def unsummarised(cls, units: Iterable[int]) -> str | None:
-        """Sentence for an attack with rows of single units that states no summary over them; None for any other.
+        """Sentence for an attack with rows of single units that states no summary over them, or None for any other.
 
         Args:
             units: Units of its rows.

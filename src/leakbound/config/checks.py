@@ -254,7 +254,7 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
 def _option_mistakes(
     where: str, registered: registry.Registry, name: str, options: dict[str, Any]
 ) -> Iterator[str]:
-    """Options that a plot or a claim test does not understand; those of outside ones are not known here."""
+    """Options that a plot or a claim test does not understand. Those of outside ones are not known here."""
     if name in registered.names() and (model := getattr(registered.get(name), "settings", None)):
         try:
             parse(model, options, where)

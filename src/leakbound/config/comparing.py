@@ -97,10 +97,10 @@ def comparison(
 
     Args:
         images: Facts of the records.
-        preset: Name of the configuration; results lie under ``results/<preset>``.
+        preset: Name of the configuration. Results lie under ``results/<preset>``.
         capacities: κ of each target, nats of a use, for every shape of channel.
         replicas: Seeds of each run.
-        members: Records that one client trains on; None for as many as a replica has room for.
+        members: Records that one client trains on, or None for as many as a replica has room for.
         seed: Seed of everything but secure noise.
     """
     aux = images.count // 3

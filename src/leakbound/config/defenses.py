@@ -29,7 +29,7 @@ def level_text(level: float) -> str:
 
 
 class Defense(Settings):
-    """Settings of any defense, with the facts that the rest of the package asks it for; plain SGD unless it says more.
+    """Settings of any defense, with the facts that the rest of the package asks it for, plain SGD unless it says more.
 
     A mechanism is a subclass, found by its name in ``registry.MECHANISMS`` or in ``plugins.mechanisms``.
     Where settings are declared as ``Defense``, values become the class of their ``mechanism``.
@@ -48,7 +48,7 @@ class Defense(Settings):
         needs: Files that training and attacks on gradients read in addition to the images: a channel and its
             spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
-        has_lengths: Whether several lengths of its training are recipes; not where the arm is a length of
+        has_lengths: Whether several lengths of its training are recipes, not where the arm is a length of
             another's.
         styles: Label, colour and marker in figures, by the name of a defense. A name without them gets spare
             ones.

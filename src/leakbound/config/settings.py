@@ -105,7 +105,7 @@ def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T
     validated.
 
     Raises:
-        ValueError: If there is no such class; pydantic makes it a mistake of the configuration.
+        ValueError: If there is no such class. Pydantic makes it a mistake of the configuration.
     """
     declared = (context or {}).get("plugins")
     plugins = declared.get(f"{kind.kind}s") if isinstance(declared, Mapping) else None

@@ -138,7 +138,7 @@ def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
         ``value``. Release ``all_messages`` is the level of all messages up to the time, ``last_message`` that
         of the last one alone, and ``printed`` the published one where it is another. The level of masks is
         that of the server that they protect least. Scheme ``limit`` is Δ²/(2v) at every time, all that the
-        paper gives for scheme 3; ``floor`` is the price of publishing the average, ``contributor`` the level
+        paper gives for scheme 3. ``floor`` is the price of publishing the average, ``contributor`` the level
         towards the contributor's own server.
     """
     graph = network(config, seed)

@@ -1,4 +1,4 @@
-"""Federated averaging under a mutual-information budget (PMIDP-FL): noise, weights, leaks; no torch is loaded here."""
+"""Federated averaging under a mutual-information budget (PMIDP-FL): noise, weights, leaks. No torch is loaded here."""
 
 from leakbound.federated.leaks import aggregate_leak, budget_per_round, server_leak, static_leak
 from leakbound.federated.noise_calibration import (

@@ -37,14 +37,14 @@ class FederatedRequest:
     Attributes:
         dataset: Members, which the clients share among them, and test records.
         run: Scheme, clients, thresholds and budgets.
-        config: Rounds, epochs, batches, learning rate; what the other fields say of sweeps is not used.
+        config: Rounds, epochs, batches, learning rate. What the other fields say of sweeps is not used.
         records: Records of each client.
-        seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose).
+        seed: Seed of the configuration. Each generator derives from (seed, dataset, replica, purpose).
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
         replicas: Federations that repeat the experiment, with records, weights, batches and noise of their
             own.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
-        checkpoint: File to resume from and to save to; None to do neither.
+        checkpoint: File to resume from and to save to, or None to do neither.
         on_rows: Called at each point of the curves with all rows so far, for a live view.
     """
 
@@ -73,7 +73,7 @@ class FederatedResult:
             and in all, ``leak_server_round`` and ``leak_server_total`` to the server. Points but the last are
             computed on at most 2,000 records of each split. A replica that diverged has no row but
             ``diverged`` = 1.
-        parameters: The last average of each replica; NaN for a diverged one.
+        parameters: The last average of each replica, or NaN for a diverged one.
         dimension: Number of parameters.
     """
 
@@ -213,7 +213,7 @@ class Federation:
         return rule(self.thresholds, self.budgets, dimension)
 
     def advance(self) -> bool:
-        """One round, and a point of the curves if it is time for one; False if there was none left to do."""
+        """One round, and a point of the curves if it is time for one, or False if there was none left to do."""
         total = self._request.config.communication_rounds
         if self.round == total or self._diverged:
             return False
@@ -352,7 +352,7 @@ class Federation:
 
 
 def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
-    """Budget of each client in nats for one round; None without noise."""
+    """Budget of each client in nats for one round, or None without noise."""
     run = request.run
     if run.mi_budget is None:
         return None

@@ -62,7 +62,7 @@ def train_clients(
     """Train some clients side by side by plain SGD, all from the same parameters.
 
     Args:
-        model: Architecture; its own parameters are not used.
+        model: Architecture. Its own parameters are not used.
         start: What the server sent.
         images: Records of all clients, on the device of ``start``.
         labels: Their classes.

@@ -7,7 +7,7 @@ Flower asks for older versions of what the rest uses: they lie in a folder of th
     max_rounds=10, max_param_norm=10.0)]) strategy = PersonalizedAveraging(n_clients=100)
 
 A client's reply holds its parameters as one ``ArrayRecord`` with the arrays it was sent, and a
-``MetricRecord``; the mod does the rest. Parameters have to be all that is sent: buffers would count as
+``MetricRecord``. The mod does the rest. Parameters have to be all that is sent: buffers would count as
 parameters.
 
 The client trusts nothing that a server sends: how strong its noise is follows from its own settings and from
@@ -62,10 +62,10 @@ class PersonalizedNoise:
         metrics: Names of metrics that are sent without noise in addition to the parameters, e.g.
             ``num-examples``.
         max_param_norm: Clipping threshold of the first round.
-        clip_rate: Rate at which the threshold follows the norms, in [0, 1); 0 keeps it. A threshold that
+        clip_rate: Rate at which the threshold follows the norms, in [0, 1). 0 keeps it. A threshold that
             follows the norms reveals them to the server.
         clipped: Whether parameters are clipped or their change.
-        generator: Gives the generator of a node's noise in a round, to repeat a simulation; who knows its
+        generator: Gives the generator of a node's noise in a round, to repeat a simulation. Who knows its
             seed can subtract the noise. By default noise is secure and released on a grid
             (:mod:`leakbound.randomness`).
 
@@ -229,7 +229,7 @@ class PersonalizedAveraging(FedAvg):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The average, and how strong its noise is per coordinate; nothing if a client is missing."""
+        """The average, and how strong its noise is per coordinate, or nothing if a client is missing."""
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         if len(valid) != self.n_clients:
             return None, None
@@ -248,7 +248,7 @@ class PersonalizedAveraging(FedAvg):
 
 
 def _own_count(context: Context, name: str, setting: int | None) -> int | None:
-    """A whole number of at least 1 from the mod's settings or else the node's configuration; None if neither has it.
+    """A whole number of at least 1 from the mod's settings or else the node's configuration, or None if neither has it.
 
     Raises:
         ValueError: If it is anything else.

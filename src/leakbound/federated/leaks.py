@@ -32,7 +32,7 @@ def aggregate_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension:
 def server_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
     """Leak of one upload about its client to whoever sees it, (d/2) ln(1 + C_k²/(d σ_k²)); inf at σ_k = 0.
 
-    With noise at the clients this is about N times the leak to the average; the budgets do not bound it.
+    With noise at the clients this is about N times the leak to the average. The budgets do not bound it.
 
     Args:
         noise: Weights and noise of the round.

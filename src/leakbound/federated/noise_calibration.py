@@ -41,7 +41,7 @@ class AggregateNoise:
         return math.hypot(largest * float(np.linalg.norm(stds / largest)), self.server_std)
 
     def utility(self, dimension: int) -> float:
-        """1 / E‖published average − exact average‖², the paper's utility; inf without noise."""
+        """1 / E‖published average − exact average‖², the paper's utility, or inf without noise."""
         variance = dimension * self.aggregate_std**2
         return math.inf if variance == 0 else 1 / variance
 
@@ -120,7 +120,7 @@ def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimens
     """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
 
     Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ
-    1/α_k)². Weights are a softmax of −ln α, in time N; the paper's products take N² and leave the range of
+    1/α_k)². Weights are a softmax of −ln α, in time N. The paper's products take N² and leave the range of
     floats. They depend on budgets and thresholds, not on how many records a client has: the average leans
     towards clients with loose budgets.
 
@@ -153,7 +153,7 @@ def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: flo
         max_param_norms: Thresholds C_k of this round.
         norms: Norms *before* clipping; with those after it, as the paper may be read, a threshold could never
             grow.
-        rate: η_c in [0, 1); 0 keeps the thresholds.
+        rate: η_c in [0, 1). 0 keeps the thresholds.
 
     Returns:
         New thresholds, at least ``LEAST_PARAM_NORM``. They are functions of the private history, and σ_k,

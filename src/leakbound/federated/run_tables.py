@@ -130,7 +130,7 @@ def composition(
 
 
 def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, float | None]]:
-    """Leaks of the worst client of each replica in nats, for a run's provenance; None stands for no bound.
+    """Leaks of the worst client of each replica in nats, for a run's provenance. None stands for no bound.
 
     Args:
         rows: Rows of the run.

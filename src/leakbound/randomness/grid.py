@@ -3,8 +3,8 @@
 Which floating-point numbers a noisy sum can take depends on what the noise was added to (Mironov 2012; Jin et
 al. 2022), so a plain sum tells more than real-valued noise would. Here the sum is taken in float64, whose
 spacing is finer than the grid by a factor of 2⁴⁰ and more, and rounded to a public grid of at most a
-sixteenth of the noise's standard deviation. Rounding comes after the ideal release and so tells nothing more;
-every point of the grid can be reached from every value; and it adds at most 0.033 % to the variance of the
+sixteenth of the noise's standard deviation. Rounding comes after the ideal release and so tells nothing more.
+Every point of the grid can be reached from every value; and it adds at most 0.033 % to the variance of the
 noise. docs/noise.md bounds what is left.
 """
 
@@ -28,14 +28,14 @@ def grid_spacing(std: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         std: Standard deviation of each value's noise, >= 0.
 
     Returns:
-        σ/32 < Δ <= σ/16; 0 where there is no noise, and then nothing is rounded.
+        σ/32 < Δ <= σ/16, or 0 where there is no noise, and then nothing is rounded.
     """
     _, exponent = np.frexp(std)
     return np.where(std > 0, np.ldexp(1.0, exponent - 1 - _FINENESS), 0.0)
 
 
 def to_grid(values: Tensor, spacing: float | Tensor) -> Tensor:
-    """Round values in place to multiples of ``spacing``, halves to even; exact, since the spacing is a power of two.
+    """Round values in place to multiples of ``spacing``, halves to even, exact, since the spacing is a power of two.
 
     Args:
         values: Float64, overwritten.

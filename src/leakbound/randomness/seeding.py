@@ -5,7 +5,7 @@ of them.
 
 Two limits. Torch's generator on a CPU keeps only the low 32 bits of a seed, so among 10⁴ of them two run in
 step with a probability of about 1 %. And seeds are for repeating, not for hiding: whoever knows the seed of a
-configuration, as everybody does once it is published, draws the same noise and subtracts it; whoever does not
+configuration, as everybody does once it is published, draws the same noise and subtracts it. Whoever does not
 tries all 2³² in hours. To protect real records set ``privacy_noise: secure``: their noise then comes from
 :class:`leakbound.randomness.sources.SecureNoise`, which depends on no seed. Nothing drawn here is secret
 then: weights, shuffled batches, splits, the simulated clients' budgets.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, *words: str | int) -> int:
-    """Seed in [0, 2⁶³) for the purpose that ``words`` name; equal arguments give equal seeds on every machine.
+    """Seed in [0, 2⁶³) for the purpose that ``words`` name. Equal arguments give equal seeds on every machine.
 
     It is a hash and not a secret: whoever knows the arguments knows the seed.
     """

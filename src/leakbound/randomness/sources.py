@@ -1,7 +1,7 @@
 """Sources of privacy noise: one that its seed repeats, and one that nobody repeats.
 
 A secure normal number comes from a pair of independent uniform ones by the transform of Box and Muller, in
-float64. It rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn; its
+float64. It rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn. Its
 error is at most r 2⁻⁴⁹ + 2⁻⁵³/r at radius r; and its tails end where 126 random bits do, beyond 13 standard
 deviations.
 """
@@ -42,7 +42,7 @@ class NoiseSource(Protocol):
         """Uniform numbers in [0, 1), multiples of 2⁻⁵³ in float64, on the device of the source."""
 
     def state(self) -> Tensor | None:
-        """All that the next draws depend on; None if there is nothing to keep."""
+        """All that the next draws depend on, or None if there is nothing to keep."""
 
     def restore(self, state: Tensor | None) -> None:
         """Continue from :meth:`state`."""
@@ -52,7 +52,7 @@ class SeededNoise:
     """Draws of a torch generator: equal seeds give equal draws, and whoever knows the seed can subtract the noise.
 
     Args:
-        generator: Belongs to this source alone; draws are on its device.
+        generator: Belongs to this source alone. Draws are on its device.
     """
 
     secure = False
@@ -88,7 +88,7 @@ class SecureNoise:
     """Draws that no seed repeats, safe to use in forked processes: each takes its key from the operating system.
 
     Args:
-        device: Where draws are wanted; they are computed on the CPU.
+        device: Where draws are wanted. They are computed on the CPU.
     """
 
     secure = True
@@ -187,7 +187,7 @@ class StackedNoise:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`: draw again what is reserved, of secure noise new numbers; skip what was used."""
+        """Continue from :meth:`state`: draw again what is reserved, of secure noise new numbers. Skip what was used."""
         for source, saved in zip(self.sources, state["sources"], strict=True):
             source.restore(saved)
         self._before, self._used = list(state["sources"]), state["used"]
@@ -230,8 +230,8 @@ def box_muller(
 ) -> Float[np.ndarray, " numbers"]:
     """Two independent standard normal numbers from each column of three random words, √(−2 ln u) (cos θ, sin θ).
 
-    u takes 63 bits of the first word and, which matters in the tails, 63 more of the second, and is never 0;
-    θ is the third, as an angle in [−π, π]. With t = tan(θ/2), which takes less time than a sine and a cosine,
+    u takes 63 bits of the first word and, which matters in the tails, 63 more of the second, and is never 0.
+    Θ is the third, as an angle in [−π, π]. With t = tan(θ/2), which takes less time than a sine and a cosine,
     these are 2/(1 + t²) − 1 and 2t/(1 + t²).
 
     Args:
@@ -278,7 +278,7 @@ def noise_source(
 
     Args:
         origin: ``seeded`` or ``secure``, the configuration's ``privacy_noise``.
-        seed: Seed of the configuration; secure noise does not depend on it.
+        seed: Seed of the configuration. Secure noise does not depend on it.
         *words: Run, replica and purpose, e.g. ``"noise"``.
         device: Where draws are wanted.
 
@@ -294,7 +294,7 @@ def noise_source(
 
 
 def check_origin(origin: str) -> None:
-    """Refuse an unknown origin of noise; a misspelled one must never give seeded noise.
+    """Refuse an unknown origin of noise. A misspelled one must never give seeded noise.
 
     Raises:
         ValueError: If ``origin`` is not a value of the setting ``privacy_noise``.

@@ -132,7 +132,7 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
 
 
 def _strings(archive: Any) -> dict[str, str]:
-    """Strings stored with the arrays of an open safetensors file; a ValueError if something else is there."""
+    """Strings stored with the arrays of an open safetensors file, a ValueError if something else is there."""
     texts = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise ValueError("beside its arrays lies something else than named strings")
@@ -140,7 +140,7 @@ def _strings(archive: Any) -> dict[str, str]:
 
 
 def _parsed(text: str | bytes) -> Any:
-    """A value from JSON; a ValueError if the text is not JSON, or is nested more deeply than can be read."""
+    """A value from JSON, a ValueError if the text is not JSON, or is nested more deeply than can be read."""
     try:
         return json.loads(text)
     except RecursionError as error:

@@ -59,7 +59,7 @@ def code_fingerprint(step: str, *others: str) -> str:
 
 
 def modules_behind(step: str, *others: str) -> list[str]:
-    """Modules whose code counts for a job, which it loads sooner or later; arguments and errors are those above."""
+    """Modules whose code counts for a job, which it loads sooner or later. Arguments and errors are those above."""
     return sorted(_reached(step, *others))
 
 
@@ -166,7 +166,7 @@ def _tree(module: str) -> ast.Module:
 
 
 class _Executed(ast.NodeTransformer):
-    """Drops statements of a syntax tree that do nothing when they run; comments are no part of one."""
+    """Drops statements of a syntax tree that do nothing when they run. Comments are no part of one."""
 
     def visit(self, node: ast.AST) -> Any:
         return node if isinstance(node, ast.expr) else super().visit(node)  # an expression holds no statement

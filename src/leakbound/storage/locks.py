@@ -27,7 +27,7 @@ def opened(path: Path) -> IO[str]:
 
 
 def acquire(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
-    """Take the lock of an open file; False if others hold it.
+    """Take the lock of an open file, or False if others hold it.
 
     Args:
         file: From :func:`opened`.

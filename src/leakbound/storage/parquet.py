@@ -91,7 +91,7 @@ class ParquetSource:
             yield batch
 
     def _leaves(self, columns: Sequence[str] | None) -> list[int]:
-        """Indices of the chosen columns; a ValueError if one holds lists, or one of all holds structures."""
+        """Indices of the chosen columns, a ValueError if one holds lists, or one of all holds structures."""
         chosen = []
         for index in range(len(self._file.schema)):
             leaf = self._file.schema.column(index)
@@ -108,7 +108,7 @@ class ParquetSource:
         return chosen
 
     def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
-        """Bytes of the longest page of a column in one group of rows, decompressed; the decoder starts at the same."""
+        """Bytes of the longest page of a column in one group of rows, decompressed. The decoder starts at the same."""
         first = chunk.data_page_offset
         if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
             first = chunk.dictionary_page_offset
@@ -159,7 +159,7 @@ def _width(leaf: pq.ColumnSchema) -> int:
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Fields of a structure in Thrift's compact form, by number, and the place after it; an IndexError if it is cut."""
+    """Fields of a structure in Thrift's compact form, by number, and the place after it, an IndexError if it is cut."""
     fields: dict[int, Any] = {}
     number = 0
     while head := data[at]:

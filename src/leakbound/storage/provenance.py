@@ -30,7 +30,7 @@ def settings_hash(settings: Any) -> str:
 
 
 def commit() -> dict[str, Any]:
-    """Git commit of this package's source and whether it had uncommitted changes; nulls if git does not track it."""
+    """Git commit of this package's source and whether it had uncommitted changes, nulls if git does not track it."""
     try:
         _git("ls-files", "--error-unmatch", Path(__file__).name)
         return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "-uno"))}

@@ -23,7 +23,7 @@ class ForeignFolderError(ValueError):
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuse a folder unless it is missing, empty, or ours and unchanged; nothing is written.
+    """Refuse a folder unless it is missing, empty, or ours and unchanged. Nothing is written.
 
     Raises:
         ForeignFolderError: If it is a link or a file, or holds a file that its manifest does not list as it
@@ -69,7 +69,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
 
-    The old one is moved aside first, to ``.NAME.before``; whoever is killed then finds it there, and the next
+    The old one is moved aside first, to ``.NAME.before``. Whoever is killed then finds it there, and the next
     call puts it back.
 
     Raises:
@@ -97,7 +97,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that is there already, unless it is empty; nothing is written.
+    """Refuse a folder that is there already, unless it is empty. Nothing is written.
 
     Raises:
         ValueError: If it is a link or a file, or holds anything.

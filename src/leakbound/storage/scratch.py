@@ -37,7 +37,7 @@ def scratch(path: Path) -> Iterator[Path]:
 
 
 def sweep(path: Path) -> None:
-    """Remove the folders that killed writers of ``path`` left; those of living ones stay.
+    """Remove the folders that killed writers of ``path`` left. Those of living ones stay.
 
     Without locks the two cannot be distinguished, and all of them stay. Others may have planted links and
     pipes there, which are neither followed nor waited for.

@@ -79,7 +79,7 @@ def file_hash(path: Path | str) -> str:
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a regular file; an OSError for a device or a pipe, which may have no end."""
+    """Bytes of a regular file, an OSError for a device or a pipe, which may have no end."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError("it is no regular file")

@@ -3,7 +3,7 @@
 Every table is tidy, with the columns ``mi_budget`` (ε, bits), ``variant`` (the noise), ``metric`` and
 ``value``, and others that a table needs. Metrics: ``utility`` and ``gain`` (utility minus budget),
 ``privacy``, ``excess`` (privacy minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``,
-``noise_covariance``. ``method`` is the way to a value: ``closed_form``, ``determinants`` or ``search``;
+``noise_covariance``. ``method`` is the way to a value: ``closed_form``, ``determinants`` or ``search``.
 ``budget`` is the budget itself.
 """
 
@@ -126,7 +126,7 @@ def _case3(settings: CorrelatedCase, seed: int) -> Rows:
 
 
 def _surface(settings: NoiseSurface, seed: int) -> Rows:
-    """Utility and privacy around each budget's optimum; ``tilt`` is (n − 1) σ_e²/σ²."""
+    """Utility and privacy around each budget's optimum. ``tilt`` is (n − 1) σ_e²/σ²."""
     n = settings.n_clients
     signal = Exchangeable(settings.variance, settings.covariance, n)
     rows: Rows = []
@@ -159,7 +159,7 @@ def _general(settings: GeneralCase, seed: int) -> Rows:
     """Utility of the optimum and of simpler noise, with the cap of all mechanisms, for any covariance.
 
     ``exchangeable`` parameters have unit variances, equal covariances and one budget, so that the closed form
-    of case 3 is the answer; ``drawn`` ones depend on common factors by drawn loadings and have drawn budgets.
+    of case 3 is the answer. ``drawn`` ones depend on common factors by drawn loadings and have drawn budgets.
     ``mi_budget`` is the mean of the budgets, ``share`` a utility's share of the cap, ``released`` the
     directions of the optimum.
     """

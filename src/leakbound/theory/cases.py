@@ -85,7 +85,7 @@ class ExchangeableOptimum:
 
     Args:
         joint_precision: 1/z_a, of all clients moving together, 0 where nothing of it is released.
-        difference_precision: 1/z_b, of the differences between clients; 0 where nothing of them is released.
+        difference_precision: 1/z_b, of the differences between clients, or 0 where nothing of them is released.
         utility_bits: Bits per client.
         noise: The noise, or None if an eigenvalue is infinite.
     """

@@ -40,7 +40,7 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
 
     Args:
         facts: Name of the run, and all that it is found by.
-        means: Means over replicas; the last step of each counts.
+        means: Means over replicas. The last step of each counts.
         bound: Sentence on how much it may leak. Empty without one.
         failed: Whether a replica diverged, so that the run has no results.
     """

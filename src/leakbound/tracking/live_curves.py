@@ -81,7 +81,7 @@ class LiveCurves:
         return client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)").info.run_id
 
     def _send(self, run_id: str) -> None:
-        """Send the rows that the server has not got; a row keeps its first time, so a repeat is no second value."""
+        """Send the rows that the server has not got. A row keeps its first time, so a repeat is no second value."""
         rows = self._rows
         if rows is None:
             return

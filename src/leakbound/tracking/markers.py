@@ -21,7 +21,7 @@ class Outcome:
 
     Attributes:
         marker: The file that keeps the record.
-        status: ``stored``; ``pending`` if the store did not take it; ``damaged`` if the file cannot be read.
+        status: ``stored``. ``pending`` if the store did not take it. ``damaged`` if the file cannot be read.
         reason: Obstacle, if it is not stored.
         place: Identifiers of the run in the store, if it is stored.
     """

@@ -58,7 +58,7 @@ def curve_name(metric: str, *slot: str) -> str:
 
 
 def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[Measurement]:
-    """Values of curves; the time that the job took is spread evenly over its steps.
+    """Values of curves. The time that the job took is spread evenly over its steps.
 
     Args:
         curves: Rows (replica, step, metric, value). None for an untrained network.
@@ -129,7 +129,7 @@ def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> li
 
 
 def _averaged(kind: str, group: list[Measurement], replicas: int, *, diverged: bool) -> list[Measurement]:
-    """Values of one metric and step whose mean is shown; none where it would mislead."""
+    """Values of one metric and step whose mean is shown, or none where it would mislead."""
     if kind == "curve":
         return group if len(group) == replicas else []
     if kind == "interval":

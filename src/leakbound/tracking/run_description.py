@@ -90,14 +90,14 @@ def describe_run(
         facts: Name of the run, and all that it is found by.
         curves: Rows (replica, step, metric, value) of its training. None for an untrained network.
         scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit,
-            metric, value, and optionally low, high); unit -1 stands for all units, replica -1 for all
+            metric, value, and optionally low, high). Unit -1 stands for all units, replica -1 for all
             replicas.
         provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if
             known ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy
             events) and ``diverged`` (one flag for each replica).
         channel: Facts about the channel, as :func:`channel_facts` gives them.
         files: Artifacts.
-        over_units: Source to the summary of its rows over units, by pandas' name for it; all others have
+        over_units: Source to the summary of its rows over units, by pandas' name for it. All others have
             their mean.
 
     Raises:
@@ -140,7 +140,7 @@ def describe_figures(
     Args:
         preset: Name of the configuration.
         files: Artifacts; the newest one's time of change dates the run.
-        root: Folder that holds them; their folders below it are kept.
+        root: Folder that holds them. Their folders below it are kept.
         claims: Verdict to number of claims.
         tags: Further tags, e.g. the commit.
 
@@ -276,7 +276,7 @@ def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tu
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Shortest texts of the values that are there and not empty; whole floats have no point."""
+    """Shortest texts of the values that are there and not empty. Whole floats have no point."""
     return {
         name: repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
         for name, value in values.items()

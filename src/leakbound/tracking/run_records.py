@@ -16,7 +16,7 @@ RunStatus = Literal["FINISHED", "FAILED"]
 
 
 class Point(NamedTuple):
-    """One value of a metric; ``timestamp`` is in milliseconds since 1970 and comes from the job's files."""
+    """One value of a metric. ``timestamp`` is in milliseconds since 1970 and comes from the job's files."""
 
     key: str
     step: int
@@ -50,7 +50,7 @@ class DataInput:
 
     Attributes:
         name: Of the dataset.
-        digest: Beginning of the SHA-256 of its prepared images; MLflow keeps 36 digits.
+        digest: Beginning of the SHA-256 of its prepared images. MLflow keeps 36 digits.
         context: Use that the run made of it, e.g. ``training``.
     """
 

@@ -1,4 +1,4 @@
-"""Bring one run of a store up to the state of a record; may be repeated at will."""
+"""Bring one run of a store up to the state of a record. May be repeated at will."""
 
 import json
 import logging
@@ -111,7 +111,7 @@ def push(record: RunRecord, uri: str) -> RunPlace:
 
 
 class _Push:
-    """The attempts to send one record; ``answered`` is True once the store has answered in any of them."""
+    """The attempts to send one record. ``answered`` is True once the store has answered in any of them."""
 
     def __init__(self, record: RunRecord, uri: str) -> None:
         self.answered = False
@@ -165,7 +165,7 @@ class _Push:
 
 
 def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
-    """Send a run's files; a server takes them itself, and names no folder of this machine, and no other server.
+    """Send a run's files. A server takes them itself, and names no folder of this machine, and no other server.
 
     Raises:
         mlflow.exceptions.MlflowException: If it names one, or does not take a file.
@@ -188,7 +188,7 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
 
 
 def _is_on(uri: str, place: str) -> bool:
-    """True if a server's own folder is meant, read as MLflow reads it; false for what it cannot read."""
+    """True if a server's own folder is meant, read as MLflow reads it. False for what it cannot read."""
     with suppress(ValueError):
         named = urlsplit(place)
         return named.scheme == "mlflow-artifacts" and named.netloc in ("", urlsplit(uri).netloc)
@@ -216,7 +216,7 @@ def _put(home: str, artifact: Artifact) -> None:
 
 
 def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
-    """Name the datasets that a run read; those that are named already stay single."""
+    """Name the datasets that a run read. Those that are named already stay single."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     for item in data:
@@ -270,7 +270,7 @@ def runs_with_key(client: Any, experiment: str, key: str, parent: str | None = N
 
 
 def _find(client: Any, experiment: str, record: RunRecord, parent: str | None) -> Any:
-    """The run with the record's key and content, if any; all others of that key are deleted with their children.
+    """The run with the record's key and content, if any. All others of that key are deleted with their children.
 
     Of several equal ones all writers keep the same.
     """
@@ -291,7 +291,7 @@ def _discard(client: Any, experiment: str, run_id: str) -> None:
 
 
 def send_values(client: Any, run_id: str, points: Sequence[Point], params: Mapping[str, str]) -> None:
-    """Send metrics and params in as few calls as MLflow allows; values that are there already stay single."""
+    """Send metrics and params in as few calls as MLflow allows. Values that are there already stay single."""
     from mlflow.entities import Metric, Param
 
     metrics = [Metric(point.key, point.value, point.timestamp, point.step) for point in points]

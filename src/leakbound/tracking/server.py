@@ -149,7 +149,7 @@ def given_password(admin: str) -> str | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that others could change; one that is not there is nobody's.
+    """Refuse a folder that others could change. One that is not there is nobody's.
 
     Raises:
         ValueError: If it, or the link that leads to it, belongs to another account.
@@ -174,7 +174,7 @@ def prepare_folder(folder: Path) -> None:
 def prepare_accounts(
     folder: Path, admin: str, password: str | None, environment: dict[str, str]
 ) -> dict[str, str]:
-    """Environment of a server that asks for passwords, whose accounts are there; the first administrator gets one.
+    """Environment of a server that asks for passwords, whose accounts are there. The first administrator gets one.
 
     Args:
         folder: Keeps the accounts, and a password that was made up.

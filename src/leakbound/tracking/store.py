@@ -56,7 +56,7 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def writing(uri: str) -> AbstractContextManager[None]:
-    """Be the only process of this library that writes to a SQLite file; servers and other databases need no lock."""
+    """Be the only process of this library that writes to a SQLite file. Servers and other databases need no lock."""
     database = sqlite_file(uri)
     return nullcontext() if database is None else exclusive(database.with_name(f"{database.name}.lock"))
 
@@ -64,7 +64,7 @@ def writing(uri: str) -> AbstractContextManager[None]:
 def connect(uri: str) -> Any:
     """MLflow client that gives up at once on a dead server and after seconds on one that hangs.
 
-    A SQLite file that is not there is made, with all its tables or not at all; hold :func:`writing` for that.
+    A SQLite file that is not there is made, with all its tables or not at all. Hold :func:`writing` for that.
     Values that the environment sets already for MLflow's own variables stay.
 
     Raises:
@@ -136,7 +136,7 @@ def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """Wait longer for a server that has just answered; a time that the environment sets stays."""
+    """Wait longer for a server that has just answered. A time that the environment sets stays."""
     given = os.environ[_TIMEOUT]
     os.environ[_TIMEOUT] = _BUSY if given == _ENVIRONMENT[_TIMEOUT] else given
     try:

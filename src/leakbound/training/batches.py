@@ -23,7 +23,7 @@ class ShuffledBatches:
     Args:
         population: Number of records.
         size: Records in a batch, at most ``population``.
-        generator: Of the CPU; belongs to these batches alone.
+        generator: Of the CPU. Belongs to these batches alone.
     """
 
     def __init__(self, population: int, size: int, generator: torch.Generator) -> None:
@@ -113,7 +113,7 @@ class StackedBatches:
 
 
 class PoissonBatches:
-    """Batches in which each record takes part independently with probability ``rate``; they can be empty.
+    """Batches in which each record takes part independently with probability ``rate``. They can be empty.
 
     Uses are not counted. Amplification by sampling holds as long as the drawn records are secret, and needs
     the rate and the number of steps alone.
@@ -121,7 +121,7 @@ class PoissonBatches:
     Args:
         population: Number of records.
         rate: Probability in (0, 1].
-        source: Of the CPU, or a generator; belongs to these batches alone. It is a source of privacy noise.
+        source: Of the CPU, or a generator. Belongs to these batches alone. It is a source of privacy noise.
     """
 
     def __init__(self, population: int, rate: float, source: NoiseSource | torch.Generator) -> None:

@@ -67,7 +67,7 @@ def identity_hash(
     """Hash of all that the course of a training depends on.
 
     Args:
-        dataset: Images; its drawing of splits counts.
+        dataset: Images. Its drawing of splits counts.
         arrays: Arrays that the training reads.
         settings: Everything else, plain values; ``privacy_noise`` among them.
 
@@ -105,8 +105,8 @@ class Checkpoint:
     The file is the identity, a digest of the rest, and the rest, as torch saves it.
 
     Args:
-        path: The file; None to keep nothing.
-        identity: SHA-256 of what is trained, in hexadecimal; a file with another one is ignored.
+        path: The file. None to keep nothing.
+        identity: SHA-256 of what is trained, in hexadecimal. A file with another one is ignored.
         seconds: Least time between two saves. Saves that take long are made rarer: they cost at most about 5
             %.
     """
@@ -118,7 +118,7 @@ class Checkpoint:
         self._next = time.monotonic() + seconds
 
     def load(self) -> dict[str, Any] | None:
-        """Last content that was saved; None, with the reason in the log, if training starts from scratch."""
+        """Last content that was saved. None, with the reason in the log, if training starts from scratch."""
         if self._path is None:
             return None
         sweep(self._path)

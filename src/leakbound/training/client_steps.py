@@ -64,7 +64,7 @@ class ClientStep:
 
     Args:
         defense: What the client does against an attacker.
-        level: As the defense means it; None without a defense.
+        level: As the defense means it, or None without a defense.
         channel: The calibrated channel, for a channel defense only.
         moments: Gives mean and covariance of the client's records, for a defense that needs them.
     """
@@ -100,7 +100,7 @@ class ClientStep:
         return images
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """Members, ``rows`` of the images, as the networks of a stack see them; each has a source of noise.
+        """Members, ``rows`` of the images, as the networks of a stack see them. Each has a source of noise.
 
         Raises:
             ValueError: If :meth:`released` draws noise, which all uses and all networks would share.
@@ -113,7 +113,7 @@ class ClientStep:
         return Inputs(self.released(images, sources[0]), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
-        """Factors of the records' gradients of given norms; ``slack`` is added to a norm that is divided by."""
+        """Factors of the records' gradients of given norms. ``slack`` is added to a norm that is divided by."""
         return torch.ones_like(norms)
 
     def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
@@ -291,7 +291,7 @@ class AdaptivelyClippedStep(ClippedStep):
     defense: DPPSAC
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
-        """Factors S / (‖g‖ + r / (‖g‖ + r)); no slack is needed, since r > 0.
+        """Factors S / (‖g‖ + r / (‖g‖ + r)). No slack is needed, since r > 0.
 
         The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0. So the sensitivity is
         at most S, and noise and accountant stay those of DP-SGD.
@@ -371,8 +371,8 @@ def record_gradients(
     """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
 
     Args:
-        model: Network without batch statistics; its parameters are read and stay as they are.
-        images: One record each; there may be none.
+        model: Network without batch statistics. Its parameters are read and stay as they are.
+        images: One record each. There may be none.
         labels: Their classes, or fractions of all classes.
 
     Returns:

@@ -55,7 +55,7 @@ def measure_steps(
     one thread meanwhile.
 
     Args:
-        requests: Defense to its run; ``rounds`` is not used.
+        requests: Defense to its run. ``rounds`` is not used.
         steps: Steps in a turn, a multiple of ``NOISE_BATCHES``: noise that is drawn for so many batches at
             once would else fall into some turns and not into others.
         repeats: Turns of each defense that count.
@@ -156,7 +156,7 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         config: Batch size, and the epochs that times are stated for.
 
     Returns:
-        Columns of a study's table; the replica is the repetition. Metrics: ``seconds_per_step``, ``seconds``
+        Columns of a study's table. The replica is the repetition. Metrics: ``seconds_per_step``, ``seconds``
         of all epochs, and ``ratio`` to SGD in the same repetition.
 
     Raises:

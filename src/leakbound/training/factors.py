@@ -121,7 +121,7 @@ class Factors:
 
     Args:
         forward: Logits of images.
-        layers: Name to layer, for all layers with parameters; their gradients are outer products
+        layers: Name to layer, for all layers with parameters. Their gradients are outer products
             (:func:`~leakbound.training.known_layers.factorable`).
     """
 
@@ -145,7 +145,7 @@ class Factors:
         ]
 
     def constant(self, images: ImageTensor, labels: Labels) -> list[Factor] | None:
-        """Factors as of a call, but not differentiable; None if the images are not covered (:meth:`cover`).
+        """Factors as of a call, but not differentiable, or None if the images are not covered (:meth:`cover`).
 
         Args:
             images: A record in each row.
@@ -223,7 +223,7 @@ def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> 
     """Put networks side by side; None where their architecture cannot be written out, or its gradients not be factored.
 
     Args:
-        models: Networks of one architecture on one device, in evaluation mode; their weights are copied.
+        models: Networks of one architecture on one device, in evaluation mode. Their weights are copied.
         image_shape: (colors, height, width).
     """
     device = next(models[0].parameters()).device

@@ -42,7 +42,7 @@ def _divisible(model: nn.Module, suits: Callable[[nn.Module], bool]) -> bool:
 
 
 def _is_known(layer: nn.Module) -> bool:
-    """True for the kinds of layers; a subclass may compute something else."""
+    """True for the kinds of layers. A subclass may compute something else."""
     return type(layer) in (nn.Linear, nn.GroupNorm) or (
         type(layer) is nn.Conv2d and layer.padding_mode == "zeros"
     )

@@ -18,7 +18,7 @@ def leakage_so_far(
 ) -> Callable[[PrivacyEvent], float | None]:
     """Make the function from an event to the nats that a network of the run has revealed about one record.
 
-    At the end of the training it gives what :func:`statement` states; None where no bound holds.
+    At the end of the training it gives what :func:`statement` states, or None where no bound holds.
     """
     return partial(
         stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta")
@@ -37,7 +37,7 @@ def statement(
         request: The run.
         events: Privacy event of each slot: candidates that are not kept have used the records too.
         spectrum: Spectrum that its channel was calibrated from, if it has one.
-        covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``; None without a
+        covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``, or None without a
             channel.
 
     Returns:

@@ -69,7 +69,7 @@ class _Stacks:
         return self._request.steps * len(self.finished) + (self._current["step"] if self._current else 0)
 
     def train_next(self, bar: TrainingProgress) -> bool:
-        """Train the next stack to its end; False if memory does not hold it.
+        """Train the next stack to its end, or False if memory does not hold it.
 
         Raises:
             torch.OutOfMemoryError: If memory does not hold one slot.

@@ -11,7 +11,7 @@ from torch import nn
 
 
 class DeviceLimit(NamedTuple):
-    """A limit for each kind of device; whatever is no CUDA device counts as a CPU."""
+    """A limit for each kind of device. Whatever is no CUDA device counts as a CPU."""
 
     cpu: int
     cuda: int
@@ -97,7 +97,7 @@ def slots_that_fit(slot_bytes: int, device: str | torch.device, reserved: int = 
 
 
 def noise_steps_ahead(device: str | torch.device, values: int) -> int:
-    """Steps whose noise on ``values`` parameters a slot draws at once; 0 where each step draws its own."""
+    """Steps whose noise on ``values`` parameters a slot draws at once, or 0 where each step draws its own."""
     return min(PARAMETER_NOISE_VALUES.on(device) // values, PARAMETER_NOISE_STEPS)
 
 

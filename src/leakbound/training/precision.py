@@ -12,7 +12,7 @@ def full_precision(device: str | torch.device) -> Iterator[None]:
     """Compute convolutions and products in full float32 on a GPU; restore the user's settings afterwards.
 
     Args:
-        device: Where the work runs; nothing is changed for a CPU.
+        device: Where the work runs. Nothing is changed for a CPU.
     """
     if torch.device(device).type == "cpu":
         yield

@@ -47,7 +47,7 @@ class TrainingProgress:
 
 @contextmanager
 def progress(title: str, total: int, done: int) -> Iterator[TrainingProgress]:
-    """Progress of ``total`` steps, of which ``done`` were done before; a bar if standard error is a terminal."""
+    """Progress of ``total`` steps, of which ``done`` were done before. A bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield TrainingProgress(title, done)
         return

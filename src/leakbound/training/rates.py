@@ -22,7 +22,7 @@ RATE_COLUMNS = (
 def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
     """Choose the candidate with the best validation accuracy at the end, for each replica on its own.
 
-    Of equal accuracies the lower loss decides, then the smaller rate; a diverged candidate is never taken
+    Of equal accuracies the lower loss decides, then the smaller rate. A diverged candidate is never taken
     while there is another. A grid of one candidate has no edge.
 
     Args:
@@ -31,7 +31,7 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
         diverged: Whether each slot diverged.
 
     Returns:
-        One row per slot with the columns ``RATE_COLUMNS``; accuracy and loss (nats) are NaN for a diverged
+        One row per slot with the columns ``RATE_COLUMNS``. Accuracy and loss (nats) are NaN for a diverged
         one, and ``at_edge`` says of the chosen one that it is the smallest or the largest candidate.
     """
     last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")

@@ -39,14 +39,14 @@ class TrainingRequest:
         dataset: Pool that replicas draw from, test records and class names.
         model: Registered network.
         defense: What the client does against an attacker.
-        level: As the defense means it, e.g. capacity κ (nats per use) of a channel; None without a defense.
+        level: As the defense means it, e.g. capacity κ (nats per use) of a channel, or None without a defense.
         channel: The calibrated channel, for a channel defense only.
-        rounds: Optimisation steps of the run, >= 0; a defense may take fewer.
+        rounds: Optimisation steps of the run, >= 0. A defense may take fewer.
         batch_size: Records in a step; the expected number under Poisson sampling. A large batch multiplies
             it.
-        learning_rates: Candidates of SGD's, > 0, constant; each is trained at full length on all members.
+        learning_rates: Candidates of SGD's, > 0, constant. Each is trained at full length on all members.
         config: Momentum, points of the curves, spacing of checkpoints, size of a stack.
-        seed: Seed of the configuration; each generator derives from (seed, dataset, replica, purpose), so
+        seed: Seed of the configuration. Each generator derives from (seed, dataset, replica, purpose), so
             that all defenses, levels and candidates see the same members, weights, batches and standard
             normal noise.
         slug: Name of the run.
@@ -55,7 +55,7 @@ class TrainingRequest:
         lengths: Points of each training whose weights are kept, of ``LENGTHS`` in their order, with the last,
             ``full``.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
-        checkpoint: File to resume from and to save to; None to do neither.
+        checkpoint: File to resume from and to save to, or None to do neither.
         leakage_after: Gives the nats that a network reveals about one record after an event, or None without
             a bound; for the curve of the accountant.
         on_rows: Called at each point of the curves with those of the stack in training, for a live view.
@@ -134,7 +134,7 @@ class TrainingResult:
     """Trained slots, in the order of the request's, each with all lengths that the request asks for.
 
     Attributes:
-        weights: Parameter name to its values (slots · lengths, ...), on the CPU; NaN where training had
+        weights: Parameter name to its values (slots · lengths, ...), on the CPU, or NaN where training had
             diverged.
         curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str),
             ``value`` (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the
@@ -147,7 +147,7 @@ class TrainingResult:
             computed on all records, whose ``epsilon`` and ``leakage`` are those of the steps up to it, of the
             best point those of the whole training that it was chosen from.
         events: What was done to the private records by the whole training, per slot.
-        diverged: Whether a slot's loss or weights stopped being finite; such a slot is no result.
+        diverged: Whether a slot's loss or weights stopped being finite. Such a slot is no result.
         rates: One row per network of ``weights``, as :func:`leakbound.training.rates.chosen_rates` has them
             for slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
     """

@@ -85,7 +85,7 @@ class StackWeights:
         return [torch.cat([part.flatten() for part in parts])]
 
     def scale(self, gradients: list[Tensor]) -> None:
-        """Multiply gradients of the leaves by the rate of each slot, in place; momentum is linear."""
+        """Multiply gradients of the leaves by the rate of each slot, in place. Momentum is linear."""
         torch._foreach_mul_(gradients, float(self._rates) if self._rates.numel() == 1 else [self._rates])
 
 
@@ -98,7 +98,7 @@ def forward(
     :func:`vmapped`.
 
     Args:
-        model: Architecture; its own parameters are not used.
+        model: Architecture. Its own parameters are not used.
         params: Parameter name to its values (slots, ...).
         images: A batch per slot. For one batch in all slots pass ``images.expand(slots, ...)``.
     """
@@ -115,7 +115,7 @@ def vmapped(
     """Logits of every slot for its own images, of any network whose operations ``vmap`` knows.
 
     Args:
-        model: Architecture; its own parameters are not used.
+        model: Architecture. Its own parameters are not used.
         params: Parameter name to its values (slots, ...).
         images: A batch per slot.
     """
@@ -133,7 +133,7 @@ def loss(
 def gradients(
     leaves: Sequence[Tensor], logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
 ) -> list[Tensor]:
-    """Gradients of the sum of the slots' :func:`loss` with respect to leaves; 0 for one that the logits do not use.
+    """Gradients of the sum of the slots' :func:`loss` with respect to leaves, or 0 for one that the logits do not use.
 
     No two of them share memory, so that they can be changed in place, and values lie in order, which fused
     optimizers take for granted.
@@ -164,7 +164,7 @@ def predict(
 ) -> Float[Tensor, "slots k classes"]:
     """Logits of every slot for its own rows of the images, by default for all, without gradients.
 
-    A forward pass takes 500 images on a CPU, 4,000 on a GPU, counted over all slots together; this bounds
+    A forward pass takes 500 images on a CPU, 4,000 on a GPU, counted over all slots together. This bounds
     memory.
     """
     first = next(iter(params.values()))

@@ -36,11 +36,11 @@ class Inputs:
         self._rows = rows
 
     def take(self, indices: Chosen) -> Batches:
-        """ImageTensor for one step of every slot; ``indices`` count each slot's own members."""
+        """ImageTensor for one step of every slot. ``indices`` count each slot's own members."""
         return self.seen(indices, self.noise(indices.shape[1]))
 
     def noise(self, batch_size: int) -> Tensor | None:
-        """Noise (slots, batch, d) that is drawn for the next step; None where none is."""
+        """Noise (slots, batch, d) that is drawn for the next step, or None where none is."""
         return None
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
@@ -97,7 +97,7 @@ class FreshInputs(Inputs):
         self._noise: tuple[Tensor, ...] = ()
 
     def noise(self, batch_size: int) -> Float[Tensor, "slots batch d"]:
-        """Noise of the next step of every slot; each row is given out once."""
+        """Noise of the next step of every slot. Each row is given out once."""
         if self._used == self._block:
             self._before = [source.state() for source in self._sources]
             drawn = self._sampler.stacked_noise(self._block * batch_size, self._sources)

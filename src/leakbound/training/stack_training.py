@@ -105,7 +105,7 @@ class StackTraining:
         return self._step == self._request.steps
 
     def advance(self, bar: TrainingProgress) -> bool:
-        """Take one step; False if no step is left, or every slot has ended.
+        """Take one step, or False if no step is left, or every slot has ended.
 
         Args:
             bar: Is moved on, and reports the points of the curves.
@@ -237,7 +237,7 @@ class StackTraining:
         }
 
     def _kept_weights(self, length: str) -> dict[str, Tensor]:
-        """Weights that a length ends with, on the CPU; NaN for slots without them."""
+        """Weights that a length ends with, on the CPU, or NaN for slots without them."""
         keeps_best = length == "full" and self._request.defense.keeps_best
         slots = range(len(self._slots))
         sound = {"half": self._half, "best": self._best}.get(length, set(slots) - set(self._diverged))

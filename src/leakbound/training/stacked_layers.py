@@ -41,13 +41,13 @@ def by_record(
 def written_out(
     model: nn.Module, params: Mapping[str, Tensor], images: Tensor, *, twice: bool = False
 ) -> "WrittenOut | None":
-    """The network written out; None if it has parameters in other layers, or computes otherwise than slot by slot.
+    """The network written out, or None if it has parameters in other layers, or computes otherwise than slot by slot.
 
     What its code does with the records is seen by trying it once, with weights near those given: a network
     that mixes the records of a batch would mix slots, too.
 
     Args:
-        model: Architecture; the answer is kept as long as it lives.
+        model: Architecture. The answer is kept as long as it lives.
         params: Parameter name to its values (slots, ...).
         images: Batches (slots, batch, colors, height, width).
         twice: Whether it is to be differentiated twice, in the images alone.
@@ -63,7 +63,7 @@ class WrittenOut:
     """A network whose layers with parameters compute all slots at once.
 
     Args:
-        model: Architecture, of known layers; its code is copied, its parameters are not.
+        model: Architecture, of known layers. Its code is copied, its parameters are not.
         twice: Whether it is to be differentiated twice, in the images alone.
 
     Attributes:
@@ -161,7 +161,7 @@ class _Convolved(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
-        """Outputs; settings are stride, padding, dilation and groups."""
+        """Outputs. Settings are stride, padding, dilation and groups."""
         ctx.save_for_backward(weight)
         ctx.settings = settings
         ctx.shape = given.shape

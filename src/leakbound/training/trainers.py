@@ -14,7 +14,7 @@ from leakbound.training.sgd import initial_network
 
 
 class UntrainableError(ValueError):
-    """A run that cannot be trained as asked; the message says what to change."""
+    """A run that cannot be trained as asked. The message says what to change."""
 
 
 def train(request: TrainingRequest) -> TrainingResult:

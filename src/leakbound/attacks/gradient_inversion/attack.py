@@ -49,17 +49,17 @@ _PURPOSE = "gradient_inversion"
 def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
     """Reconstruct members, or batches of them, from the gradients that a defended client uploads.
 
-    Variants: ``attack`` knows the defense, and did best on auxiliary records under it; a channel's noise is
+    Variants: ``attack`` knows the defense, and did best on auxiliary records under it. A channel's noise is
     removed by the learned estimate where there is one, else by the best linear one, which then is ``linear``.
     ``geiping`` is the published attack with the total-variation weight that was best on the same records;
     ``untuned`` uses one weight. ``unstaged`` is what ``attack`` would be without the staged search, where the
-    network has stages. Controls: ``prior`` is the mean auxiliary image; ``oracle`` is the best linear
+    network has stages. Controls: ``prior`` is the mean auxiliary image. ``oracle`` is the best linear
     estimate by who knows what the gradient was computed on, absent where gradients are noisy or incomplete;
     ``learned_oracle`` the learned one.
 
     A replica is a network with its own random weights, members and auxiliary records, which depend on seed
     and dataset only, so all levels and defenses are compared on the same problems, with the same standard
-    normal noise. A larger batch holds the smaller one, as long as there are records; errors of mean images
+    normal noise. A larger batch holds the smaller one, as long as there are records. Errors of mean images
     fall with the batch size whatever a defense does: ``relative_mse`` is free of that. Of a batch ``attack``
     restores each record where it can.
 
@@ -221,7 +221,7 @@ class _Replica:
     def limits(
         self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
     ) -> Attacker[dict[str, _Limit | None]]:
-        """Findings of the best method on the attacker's own batches, by variant; None for the published attack."""
+        """Findings of the best method on the attacker's own batches, by variant, or None for the published attack."""
         if self.size > self.config.most_records:
             return {"attack": None}
         best = yield from self.best_methods(own.first(max(2, len(own.units) // self.size)), published)
@@ -249,7 +249,7 @@ class _Replica:
     def best_methods(
         self, own: _Observed, published: Float[np.ndarray, " n"]
     ) -> Attacker[dict[str, Method | None]]:
-        """Method with the lowest mean error on the attacker's own batches; None if the published attack's is lower.
+        """Method with the lowest mean error on the attacker's own batches, or None if the published attack's is lower.
 
         A method that explains the gradients is not bettered by another one; of equations two batches show
         that. Variant ``unstaged`` is the best method but for ``staged``, which is tried last.
@@ -373,7 +373,7 @@ def _table(
 ) -> pd.DataFrame:
     """Rows of all variants.
 
-    The unit is the index of a member, of the first one in a batch; values are NaN where the status is of
+    The unit is the index of a member, of the first one in a batch. Values are NaN where the status is of
     ``rows.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all
     but the prior ``relative_mse`` = MSE / MSE of the prior, and for attacks ``bounded_mse`` = min(MSE, MSE of
     the prior). Of ``attack``, where it recovers images: ``residual``, the relative difference of gradients,

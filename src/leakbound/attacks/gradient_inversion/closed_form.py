@@ -54,7 +54,7 @@ def descend(
     """Find the inputs of a network's layers from gradients of single records, as far down as equations lead.
 
     Linear layers and convolutions are passed where their input is an invertible activation of the layer
-    below; a ReLU is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation
+    below. A ReLU is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation
     and branches end the way. Convolutions are solved by least squares over both kinds of equations, outputs
     weighted by how well float32 holds them: the output of a saturated activation says little.
 
@@ -64,7 +64,7 @@ def descend(
         image_shape: (colors, height, width).
 
     Returns:
-        The lowest inputs that were reached; None where the network has no such last layer.
+        The lowest inputs that were reached, or None where the network has no such last layer.
 
     Source:
         Zhu and Blaschko 2021, "R-GAP: Recursive gradient attack on privacy", with weighted least squares.

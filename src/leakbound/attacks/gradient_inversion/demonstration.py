@@ -37,15 +37,15 @@ class Shown:
     """Uploads behind one channel, and what an attacker has made of them.
 
     Attributes:
-        capacity: κ, nats of a use; None for an upload without a channel.
+        capacity: κ, nats of a use, or None for an upload without a channel.
         seen: What the network saw of the first records, on [-1, 1] and beyond it.
         found: The attacker's estimates of them, solved from gradients, on [-1, 1].
         missed: Largest relative error of a picture that was solved for, ‖solved − seen‖/‖seen‖.
         mse: Mean squared error of estimates of all records, of the first ones without a channel; on the scale
             [0, 1].
-        least: Error of the best linear estimate of what the network saw, in expectation; 0 without a channel.
+        least: Error of the best linear estimate of what the network saw, in expectation, or 0 without a channel.
         named: Share of the records that are named rightly among all of them, by what the network saw.
-        most: Largest probability of that for any attacker; 1 without a channel.
+        most: Largest probability of that for any attacker, or 1 without a channel.
     """
 
     capacity: float | None
@@ -71,11 +71,11 @@ def demonstration(
     """Attack single records' gradients, first without a defense and then behind natural noise.
 
     Args:
-        dataset: Prepared images; the first members of the first replica are attacked.
+        dataset: Prepared images. The first members of the first replica are attacked.
         moments: Mean and covariance of its auxiliary records, to which noise is calibrated.
         capacities: κ of each channel, nats, > 0.
         pictures: Records whose gradients are solved.
-        trials: Records, these among them, that errors are measured on, and candidates for a name; not more
+        trials: Records, these among them, that errors are measured on, and candidates for a name, not more
             than there are members.
         seed: Of the network and the noise.
         each: Told that one more of the 1 + len(capacities) attacks is done.

@@ -3,7 +3,7 @@
 Each candidate has its own observed gradient and the distance is differentiated once more, so per-record
 gradients of the weights are needed inside the graph. Where a network's gradients can be factored
 (:mod:`leakbound.training.factors`), that costs half to all of what vmap takes, and never forms the gradient
-of a linear layer; any other network goes through vmap. Both are exact.
+of a linear layer. Any other network goes through vmap. Both are exact.
 """
 
 import copy
@@ -55,7 +55,7 @@ class GradientMatching(Matching):
     """The same for gradients of any single network.
 
     Args:
-        model: Network whose gradients were observed; a copy is kept.
+        model: Network whose gradients were observed. A copy is kept.
         observed: Parameter name to gradients (n, ...), one per problem.
         image_shape: (colors, height, width) of the candidates.
 
@@ -93,7 +93,7 @@ def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device
     A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of
     convolutions, formed and differentiated) and four times what a training step needs for a record. On a CPU
     two gibibytes are filled, whatever the machine has; on a GPU 60 % of what is free. The network is on the
-    device; images have a shape (colors, height, width).
+    device. Images have a shape (colors, height, width).
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = memory.byte_budget(device, memory.MATCHING_BYTES)

@@ -23,7 +23,7 @@ class Activation(NamedTuple):
 
     Attributes:
         function: The function.
-        inverse: Its inverse; None where it has none.
+        inverse: Its inverse, or None where it has none.
         slope: Its slope as a function of its value.
     """
 
@@ -88,7 +88,7 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
         image_shape: (colors, height, width).
 
     Returns:
-        The image, (1, ...), and the calls in their order; none of a network whose last layer does not make
+        The image, (1, ...), and the calls in their order, or none of a network whose last layer does not make
         the logits, or that calls a layer twice.
     """
     calls: list[Called] = []
@@ -173,7 +173,7 @@ def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2
 
 
 def _activation(source: Tensor, inputs: Tensor) -> Activation | None:
-    """Function that makes a layer's input from the output below; None if it is none of those known."""
+    """Function that makes a layer's input from the output below, or None if it is none of those known."""
     return next(
         (activation for activation in _ACTIVATIONS if equal(activation.function(source), inputs)), None
     )

@@ -3,7 +3,7 @@
 ``recursive`` solves for a single record in closed form. The others look for the most probable images under a
 Gaussian law, of which the attacker's own records give mean and covariance and the channel the noise: they
 minimise ½ Σ ‖u‖² + w · ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u of all
-records of a batch together. ``quasi_newton`` (L-BFGS) suits smooth networks; ``adam`` is not stopped by the
+records of a batch together. ``quasi_newton`` (L-BFGS) suits smooth networks. ``adam`` is not stopped by the
 kinks of ReLU and pooling, and ``staged`` softens them, where a single record went through a chain of
 convolutions (:mod:`leakbound.attacks.gradient_inversion.staged`). No search keeps to the range of pixels:
 noisy images do not. On a GPU all but L-BFGS take several replicas in one stack.
@@ -159,7 +159,7 @@ class StackedProblem(MapProblem):
 
     @classmethod
     def of(cls, problems: Sequence[MapProblem], stack: Stack, part: Part) -> StackedProblem:
-        """Some batches of each problem; clients, numbers of records and shapes are those of all."""
+        """Some batches of each problem. Clients, numbers of records and shapes are those of all."""
         own = [(problems[place], rows) for place, rows in zip(part.searches, part.rows, strict=True)]
         gradients = {
             name: beside(one.gradients[name][rows] for one, rows in own) for name in own[0][0].gradients
@@ -236,7 +236,7 @@ class Recovering:
     Attributes:
         problem: The uploads.
         method: One of :func:`methods`.
-        law: Law of what was released; may be missing for ``recursive``.
+        law: Law of what was released, may be missing for ``recursive``.
         iterations: Steps of a search.
     """
 
@@ -269,7 +269,7 @@ class Recovering:
         return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
 
     def together(self, others: Sequence[Recovering]) -> list[Recovery]:
-        """Images of this search and of others in one stack; L-BFGS, a search of SciPy, takes one after another."""
+        """Images of this search and of others in one stack. L-BFGS, a search of SciPy, takes one after another."""
         searches = [self, *others]
         problems = [one.problem for one in searches]
         if self.method.name == "recursive":

@@ -1,7 +1,7 @@
 """Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
 
 A batch of several records is restored as one image. The weight of the total variation decides how good the
-attack is, and noise asks for more of it, so it is chosen at each level on the attacker's own records; an
+attack is, and noise asks for more of it, so it is chosen at each level on the attacker's own records. An
 attacker who keeps one weight flatters the defense. The search keeps to smooth images in the range of pixels,
 which a noisy image leaves: behind a channel it fails for that reason, whatever the gradient reveals.
 """
@@ -99,7 +99,7 @@ class _Problems(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedReconstruction:
-    """Problems of one network that an attacker has inverted; each has an observed gradient, a start and a weight.
+    """Problems of one network that an attacker has inverted. Each has an observed gradient, a start and a weight.
 
     Attributes:
         network: The network, in evaluation mode.
@@ -181,7 +181,7 @@ class PublishedReconstruction:
 
 @dataclass(frozen=True)
 class Geiping:
-    """Attacker on one network; its searches are done by whoever advances it.
+    """Attacker on one network. Its searches are done by whoever advances it.
 
     Attributes:
         network: The network.

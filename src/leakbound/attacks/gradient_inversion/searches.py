@@ -1,7 +1,7 @@
 """Searches of attackers on gradients: one after another on a CPU, those of several replicas in one stack on a GPU.
 
 An attacker is a generator that yields a search and is sent what it found. A stack takes the kernels of one
-search, however many replicas wait; each gets what it would get alone, up to rounding. On a CPU a stack would
+search, however many replicas wait. Each gets what it would get alone, up to rounding. On a CPU a stack would
 be slower, and the bytes stay those of each replica alone.
 """
 
@@ -86,7 +86,7 @@ class Part(NamedTuple):
         searches: Places of the searches.
         first: Place of the first problem of each.
         counts: Number of problems of each.
-        rows: Places of the problems (n) of each; a search that has fewer than others repeats its own.
+        rows: Places of the problems (n) of each. A search that has fewer than others repeats its own.
     """
 
     searches: list[int]
@@ -104,7 +104,7 @@ class Part(NamedTuple):
             found[search][self.first : self.first + count] = side[:count, column]
 
     def halves(self) -> Sequence[Part]:
-        """Half of the problems of each search, or all problems of half of the searches; nothing of one problem."""
+        """Half of the problems of each search, or all problems of half of the searches, or nothing of one problem."""
         if (middle := len(self.rows[0]) // 2) > 0:
             above = [place for place, count in enumerate(self.counts) if count > middle]
             counts = [min(count, middle) for count in self.counts]

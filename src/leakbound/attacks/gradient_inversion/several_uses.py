@@ -36,7 +36,7 @@ _PURPOSE = "uses"
 def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     """Estimate members from the gradients of their first k uses of a channel.
 
-    Each upload is solved for the noisy image; the images are averaged, and the best linear estimate is taken
+    Each upload is solved for the noisy image. The images are averaged, and the best linear estimate is taken
     from a channel with a k-th of the noise. Under frozen noise all uploads of a record are of one noisy
     image. Records, networks and noise of a replica are the same for all k, a larger k holding the smaller
     ones.
@@ -142,7 +142,7 @@ def _errors(
 
 
 def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
-    """Expected error of the best linear estimate, on the scale [0, 1]; axes that a gain shuts reveal nothing."""
+    """Expected error of the best linear estimate, on the scale [0, 1]. Axes that a gain shuts reveal nothing."""
     covariance = moments.covariance
     if channel.basis is not None:
         covariance = channel.basis.T @ covariance @ channel.basis

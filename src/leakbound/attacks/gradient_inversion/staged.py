@@ -43,7 +43,7 @@ class Stage(NamedTuple):
     Attributes:
         name: Name of the convolution.
         layer: The convolution.
-        side: Of the windows that are pooled, which do not overlap; 1 without pooling.
+        side: Of the windows that are pooled, which do not overlap, or 1 without pooling.
         mean: Whether their mean is taken instead of the largest value.
     """
 
@@ -211,7 +211,7 @@ def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, T
 
 
 def _spread(slopes: Tensor, shares: Tensor, before: Tensor) -> Tensor:
-    """Slopes by the output of a convolution from those by its pooled values; 0 of values outside of all windows."""
+    """Slopes by the output of a convolution from those by its pooled values, or 0 of values outside of all windows."""
     side = round(shares.shape[-1] ** 0.5)
     tiles = (
         (slopes.unsqueeze(-1) * shares)

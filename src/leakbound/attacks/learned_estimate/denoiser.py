@@ -47,8 +47,8 @@ class Denoiser(nn.Module):
     of the same size.
 
     Args:
-        image_shape: (colors, height, width); height and width are multiples of 8.
-        width: Channels of the finest features; the coarser ones have twice as many.
+        image_shape: (colors, height, width). Height and width are multiples of 8.
+        width: Channels of the finest features. The coarser ones have twice as many.
         generator: Draws the first weights.
 
     Raises:

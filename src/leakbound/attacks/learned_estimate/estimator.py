@@ -42,12 +42,12 @@ class Family:
 
     Attributes:
         shape: Name of the shape.
-        profile: (d,) noise variance on each pixel over its mean, for noise along the pixels; None along other
+        profile: (d,) noise variance on each pixel over its mean, for noise along the pixels, or None along other
             axes.
         unknown: (levels,), ascending, part of the images' variance that each of some channels leaves unknown
             to the linear estimate.
         trust: (levels,), weight in [0, 1] of the network's estimate against the linear one that was best for
-            each of them on records that the network was not trained on; 0 where the network is no better.
+            each of them on records that the network was not trained on, or 0 where the network is no better.
     """
 
     shape: str
@@ -136,7 +136,7 @@ class Estimator:
         return np.asarray(plain + weight * (learned - plain), np.float32)
 
     def _seen(self, channel: GaussianChannel, moments: Moments) -> tuple[ChannelView, float]:
-        """View of a channel, and the part of the variance that it leaves unknown; computed once, it takes seconds."""
+        """View of a channel, and the part of the variance that it leaves unknown. Computed once, it takes seconds."""
         key = (id(channel), id(moments))
         if key not in self._views:
             self._views.clear()
@@ -195,7 +195,7 @@ class Estimator:
 
 
 def profile_of(channel: GaussianChannel) -> Float[np.ndarray, " d"] | None:
-    """Noise variance on each pixel over its mean, for noise along the pixels; None along other axes."""
+    """Noise variance on each pixel over its mean, for noise along the pixels, or None along other axes."""
     return None if channel.basis is not None else channel.variances / channel.variances.mean()
 
 

@@ -47,7 +47,7 @@ def train_estimator(
         spectra: One for each shape of channels, which these are calibrated from.
         config: Settings, with at least one step.
         shrinkage: Of the records' covariance, see :class:`~leakbound.channels.covariance.Moments`.
-        seed: Of the configuration; equal arguments give equal bytes on one machine.
+        seed: Of the configuration. Equal arguments give equal bytes on one machine.
         dataset: Its name.
 
     Returns:
@@ -101,7 +101,7 @@ class Scene:
 
     Attributes:
         mean: (d,), of the other records.
-        scale: (d,), standard deviation of the noise on each pixel, but for a factor; 1 along principal axes.
+        scale: (d,), standard deviation of the noise on each pixel, but for a factor, or 1 along principal axes.
         axes: (d, d), orthonormal columns, principal directions of the other records over ``scale``.
         gain: (channels, d), factor of the channel along the axes.
         noise: (channels, d), standard deviation of its noise along the axes.
@@ -226,7 +226,7 @@ def _course(
     groups: Sequence[list[GaussianChannel]],
     shrinkage: float,
 ) -> _Course:
-    """Course for channels of some shapes; those whose noise lies along the same axes share scenes."""
+    """Course for channels of some shapes. Those whose noise lies along the same axes share scenes."""
     alike: dict[bytes, list[list[GaussianChannel]]] = {}
     for group in groups:
         profile = profile_of(group[0])

@@ -35,9 +35,9 @@ def audit(request: AttackRequest[AuditConfig]) -> Attacked:
     Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson
     sampling. Its score is the logarithm of the likelihood ratio of all uploads along its clipped gradient.
     The coins of the clearest scores are guessed, a part that is stated beforehand. Clients are independent,
-    so that their canaries count as those of one mechanism. Variants: ``one_run`` holds for any mechanism;
+    so that their canaries count as those of one mechanism. Variants: ``one_run`` holds for any mechanism.
     ``gaussian``, where nothing is subsampled, speaks against accountants of the Gaussian mechanism, and is
-    far tighter; ``bound`` is the accountant's.
+    far tighter. ``bound`` is the accountant's.
 
     Args:
         request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier.

@@ -34,8 +34,8 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
     The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter.
     Of all distributions with the gradients' covariance Σ the Gaussian one reveals most: ½ Σ ln(1 + B λ_i /
     (m²S²)). Variants: ``measured`` has the eigenvalues λ_i of the sample covariance of some members of each
-    replica, the same ones at all levels, and falls short where there are few of them; ``trace`` is B tr Σ /
-    (2 m²S²), never below it; ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
+    replica, the same ones at all levels, and falls short where there are few of them. ``trace`` is B tr Σ /
+    (2 m²S²), never below it. ``corrected`` and ``printed`` are Theorem 4, which knows but tr Σ <= S².
 
     Args:
         request: Arguments of the attack, with the defense ``dpsgd`` or ``dppsac`` and its noise multiplier m

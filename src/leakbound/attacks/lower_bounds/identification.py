@@ -2,7 +2,7 @@
 
 Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever
 means (:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise
-again, so that trials of a replica are independent; different numbers of uses and candidates share them. The
+again, so that trials of a replica are independent. Different numbers of uses and candidates share them. The
 lists of a replica are drawn from one sample of the pool.
 
 Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel the
@@ -69,7 +69,7 @@ def attack(request: AttackRequest[NamingConfig]) -> Attacked:
 
     Args:
         request: Arguments of the attack. Moments are those of the client's records, for a defense that needs
-            them; bounds of a channel are computed from the pool: candidates come from there, and capacities
+            them. Bounds of a channel are computed from the pool: candidates come from there, and capacities
             hold for the law that has the covariance they are made from. The batch size is one: other records
             of a batch would have to be known as well.
 
@@ -111,9 +111,9 @@ class _Outcome:
     Attributes:
         candidates: Numbers of candidates M.
         hits: (M, k) trials in which the true one was identified.
-        rates: (M, k) mean of the largest posterior probability; None where no likelihood is known.
+        rates: (M, k) mean of the largest posterior probability, or None where no likelihood is known.
         information: (k,) exact nats about the index for the largest M; None as well.
-        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain; None where
+        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain, or None where
             no probabilities are stated, as of uploads without noise.
     """
 
@@ -187,7 +187,7 @@ class _Replica:
         return self.judged(lambda: law(self.client.released(records, source)), truth, lists, kind="exact")
 
     def image_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
-        """Log-likelihoods of candidates given noisy images, up to a constant; values that are not finite count as 0."""
+        """Log-likelihoods of candidates given noisy images, up to a constant. Values that are not finite count as 0."""
         channel = self.client.channel
         gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
         centre = 0.0 if channel.mean is None else channel.mean
@@ -280,7 +280,7 @@ class _Replica:
     def clean_law(self, known: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
         """Scores by the distance from each candidate's upload without noise.
 
-        Noise is the same on all coordinates, so the nearest one is the most likely one; its variance is that
+        Noise is the same on all coordinates, so the nearest one is the most likely one. Its variance is that
         of the attacker's own uploads.
         """
         quiet = self.client
@@ -354,7 +354,7 @@ def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
 
 
 def _allowed(client: ClientStep, pool: Split, config: NamingConfig) -> Iterator[dict[str, object]]:
-    """Rows of what the accountant allows; none for a defense without a bound."""
+    """Rows of what the accountant allows, or none for a defense without a bound."""
     ratios = (
         None if client.channel is None else signal_to_noise(client.channel, estimate_moments([pool.images]))
     )

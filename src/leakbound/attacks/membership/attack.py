@@ -186,7 +186,7 @@ def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
 
     Args:
         case: The replica.
-        found: Scores of each attacker; none if the replica is not sound.
+        found: Scores of each attacker, or none if the replica is not sound.
         variants: Attackers that have rows, sound or not.
     """
     records = case.records
@@ -211,12 +211,12 @@ def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
 def scores_of(
     views: Sequence[View], generator: torch.Generator
 ) -> Generator[AttackData, list[Tensor], Scores]:
-    """Score records by every attacker, without touching the model; those that learn yield what they learn from.
+    """Score records by every attacker, without touching the model. Those that learn yield what they learn from.
 
     Args:
         views: At the records whose membership the attacker knows, the first half members; then at groups to
             score.
-        generator: On the CPU; draws what the trained attackers need.
+        generator: On the CPU, draws what the trained attackers need.
 
     Returns:
         Attacker to its scores of the known records, for one that learns from them by networks that held them
@@ -313,8 +313,8 @@ def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = 
     another is taken only where it is better by paired one-sided tests at .05.
 
     Args:
-        known: Attacker to its scores; the first half are members'. Records without a score are left out.
-        fpr: False-positive rate at which true ones are compared; None for the AUC.
+        known: Attacker to its scores. The first half are members'. Records without a score are left out.
+        fpr: False-positive rate at which true ones are compared, or None for the AUC.
     """
 
     def best(names: Iterable[str], other: str, errors: float, fpr: float | None) -> str:
@@ -328,7 +328,7 @@ def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = 
 
 
 def _area(known: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
-    """AUC, or true-positive rate, of finite scores, the first half members'; 0 where there are too few."""
+    """AUC, or true-positive rate, of finite scores, the first half members', or 0 where there are too few."""
     members, nonmembers = (half[np.isfinite(half)] for half in np.split(known, 2))
     enough = min(len(members), len(nonmembers)) > 1
     return float(score_parts(members, nonmembers, fpr)[0].mean()) if enough else 0.0
@@ -340,13 +340,13 @@ def _rows(
     records: AttackedRecords,
     target: Signals | None,
 ) -> Iterator[dict[str, object]]:
-    """One row per estimate, NaN where there is none; none belongs to a unit of its own.
+    """One row per estimate, NaN where there is none. None belongs to a unit of its own.
 
     Args:
         named: Scores of each attacker, as :meth:`AttackedRecords.named` names them.
-        choices: Metric to the strongest attacker by it; empty names where none was chosen.
+        choices: Metric to the strongest attacker by it, empty names where none was chosen.
         records: Records that were scored.
-        target: Signals of the scored records; None for a network that is not sound.
+        target: Signals of the scored records, or None for a network that is not sound.
     """
     found = {
         (variant, metric): one

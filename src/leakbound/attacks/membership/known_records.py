@@ -89,7 +89,7 @@ class AttackedRecords:
 def attacked_records(
     dataset: ImageDataset, replica: int, known_fraction: float, generator: np.random.Generator
 ) -> AttackedRecords:
-    """Part the members and as many others of a replica; canaries are neither known nor among the scored.
+    """Part the members and as many others of a replica. Canaries are neither known nor among the scored.
 
     Args:
         dataset: Knows each replica's records.

@@ -39,7 +39,7 @@ class AttackData:
         membership: Which of them are members; at least ``FOLDS`` of either kind.
         targets: Signals of the records in question, in groups.
         generator: On the CPU; draws folds, weights and batches.
-        evidence: More about the known records and, after them, about each group, at least two columns; the
+        evidence: More about the known records and, after them, about each group, at least two columns. The
             first is the score, higher means member, that the networks start as in place of the confidence.
             None if empty.
     """
@@ -57,8 +57,8 @@ def white_box_scores(
     """Learn from records of known membership how likely others are members.
 
     For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its
-    own held-out fold is lowest; the learning rate with the lowest mean of these is taken. Tasks of equal
-    shapes are one stack; each has its own draws, and learns what it learns alone.
+    own held-out fold is lowest. The learning rate with the lowest mean of these is taken. Tasks of equal
+    shapes are one stack. Each has its own draws, and learns what it learns alone.
 
     Args:
         tasks: Of one attacker or more.
@@ -83,7 +83,7 @@ def white_box_scores(
 class AttackNetwork(nn.Module):
     """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
 
-    Each signal has as many inputs as ``widths`` says, the score that it starts as first; each generator draws
+    Each signal has as many inputs as ``widths`` says, the score that it starts as first. Each generator draws
     the weights of as many networks as there are folds.
     """
 

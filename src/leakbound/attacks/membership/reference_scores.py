@@ -65,7 +65,7 @@ class Laws:
 
     Attributes:
         variance: Around a record's mean outside, over references outside.
-        curve: Mean inside as a function of the mean outside; None where too few references are inside.
+        curve: Mean inside as a function of the mean outside, or None where too few references are inside.
         spread: Standard deviation around that, over references inside.
     """
 
@@ -136,7 +136,7 @@ def rmia(
         confidence: Of the network in question.
         references: Of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a p_out(x) + 1 − a
             counts as one more reference inside: few draws of the pool hold a record, often none.
-        offline: a, in [0, 1]; 1 where training on a record hardly changes its probability.
+        offline: a, in [0, 1], or 1 where training on a record hardly changes its probability.
 
     Source:
         Zarifzadeh, Liu and Shokri 2024, Eq. 4 and Appendix B.2.2.
@@ -148,10 +148,10 @@ def rmia(
 
 @dataclass(frozen=True)
 class References:
-    """Reference networks of a run, asked about every record of the pool; their answers are kept.
+    """Reference networks of a run, asked about every record of the pool. Their answers are kept.
 
     Attributes:
-        networks: Weights; ``replica`` is the number of a reference.
+        networks: Weights. ``replica`` is the number of a reference.
         network: The architecture, whose parameters are replaced, on the device.
         dataset: Records of the run.
     """
@@ -171,7 +171,7 @@ class References:
         labels: Int[np.ndarray, " n"],
         length: str = "full",
     ) -> Confidences | None:
-        """Confidences of the references of a recipe; None if fewer than two of them trained soundly.
+        """Confidences of the references of a recipe, or None if fewer than two of them trained soundly.
 
         Of a record that all of them were trained on, all count as outside: no other estimate of its law is
         left.

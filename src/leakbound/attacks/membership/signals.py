@@ -52,7 +52,7 @@ class Signals:
 
     @property
     def log_residual(self) -> Float[Tensor, "n classes"]:
-        """Logarithm of |p − y|, the head's bias gradient; its sign is − at the true class, + elsewhere."""
+        """Logarithm of |p − y|, the head's bias gradient. Its sign is − at the true class, + elsewhere."""
         missing = F.logsigmoid(-self.confidence)[:, None]
         return torch.where(self.one_hot.bool(), missing, self.log_posteriors)
 
@@ -94,7 +94,7 @@ class Queries:
     knows and not by luck, and axes that need a product with a matrix are dear but once.
 
     Args:
-        sampler: The channel; None shows records as they are.
+        sampler: The channel. None shows records as they are.
         draws: Draws of its noise.
         generator: Draws it, on the sampler's device.
     """

@@ -47,7 +47,7 @@ def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate).
     ``tuned`` adds the range of pixels and total variation, and chooses its weight and the moment to stop for
     each replica and class: those that come nearest to the mean of the class's auxiliary records, which it
-    owns; the printed result inside the range is among what it chooses from. ``informed`` starts from
+    owns. The printed result inside the range is among what it chooses from. ``informed`` starts from
     ``aux_mean`` and moves once, to where the network likes records of the class better. None of them sees a
     member. ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the
     auxiliary mean of the class.
@@ -259,7 +259,7 @@ class _Attacker:
         return ~(slopes.flatten(1).abs().amax(1) > 0)
 
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
-        """Iterates of each search, (weights, moments, classes, colors, height, width); NaN for classes left out."""
+        """Iterates of each search, (weights, moments, classes, colors, height, width), or NaN for classes left out."""
         traces = yield [self.query(starts, search) for search in searches]
         solved = []
         for search, trace in zip(searches, traces, strict=True):
@@ -294,7 +294,7 @@ class _Attacker:
 
     @staticmethod
     def binding(errors: list[np.ndarray]) -> np.ndarray:
-        """Classes of which the last setting is best; ``errors`` holds those of all classes for each setting."""
+        """Classes of which the last setting is best. ``errors`` holds those of all classes for each setting."""
         return np.flatnonzero([largest_binds(own) for own in np.transpose(errors).tolist()])
 
     def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> Asking[np.ndarray]:

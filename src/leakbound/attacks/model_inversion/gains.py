@@ -65,11 +65,11 @@ class Prior:
 
 
 def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:
-    """Mean image of each class; that of the whole split for a class which has no record in it."""
+    """Mean image of each class, that of the whole split for a class which has no record in it."""
     return np.stack([records_of(split, label).mean(axis=0) for label in classes])
 
 
 def records_of(split: Split, label: int) -> Float[np.ndarray, "n colors height width"]:
-    """Images of a class; those of the whole split if it has none of it."""
+    """Images of a class, those of the whole split if it has none of it."""
     images = split.images[split.labels == label]
     return images if len(images) else split.images

@@ -98,7 +98,7 @@ class Asked:
         """Answers of one stack to questions that are alike."""
 
         def row_by_row(name: str) -> Tensor:
-            """Values of all questions, those of equal rows side by side; 0 after the end of a shorter one."""
+            """Values of all questions, those of equal rows side by side, or 0 after the end of a shorter one."""
             return pad_sequence([getattr(query, name) for query in queries]).flatten(0, 1)
 
         params, labels, images = self._chosen(queries), row_by_row("labels"), row_by_row("images")
@@ -153,7 +153,7 @@ def invert(
         tv_weights: Weight of the total variation of each image, >= 0.
         bounds: Largest absolute pixel value that each image may take, infinite for no constraint.
         learning_rate: Adam's.
-        moments: Iteration numbers, ascending and >= 1; the last one ends the optimisation.
+        moments: Iteration numbers, ascending and >= 1. The last one ends the optimisation.
 
     Returns:
         Iterates after each of ``moments``.

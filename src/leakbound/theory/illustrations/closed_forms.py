@@ -49,7 +49,7 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 
     Returns:
         Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``,
-        ``value``. Metric ``density`` has a value for each gradient 2WD on a grid; ``capacity`` and
+        ``value``. Metric ``density`` has a value for each gradient 2WD on a grid. ``capacity`` and
         ``noise_variance``, that of the noise where it is added, have one for each weight and noise, their
         gradient is NaN.
     """

@@ -38,9 +38,9 @@ def covariance_leak(
     Returns:
         Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions
         in which the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``,
-        exact mean and covariance of the N records; ``shrunk``, the same as :func:`population_moments` shrinks
-        it, taken as it is; ``undone``, the same by who knows its weight and takes the shrinking back;
-        ``mean``, the mean alone, compared with that of ``aux`` along the directions of its covariance;
+        exact mean and covariance of the N records. ``shrunk``, the same as :func:`population_moments` shrinks
+        it, taken as it is. ``undone``, the same by who knows its weight and takes the shrinking back;
+        ``mean``, the mean alone, compared with that of ``aux`` along the directions of its covariance.
         ``aux``, what channels are made from; and ``gaussian``, :func:`gaussian_auc`.
 
     Raises:

@@ -27,7 +27,7 @@ def noisy_images(
     """Draw pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
     A picture has the same standard normal draws at every level of a shape, so that only the level differs.
-    The settings need ``levels``: shape to capacities; ``images`` is the number of pictures, the first of the
+    The settings need ``levels``: shape to capacities. ``images`` is the number of pictures, the first of the
     members.
 
     Returns:
@@ -36,7 +36,7 @@ def noisy_images(
         ``pixel`` is a pixel. The others are one value per image, with color, row and column -1: ``ssim`` to
         the clean image, and ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside
         the box that the personalized shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out
-        the 5 pixels at the border, whose window is not whole; ``ssim_outside`` counts them with the image
+        the 5 pixels at the border, whose window is not whole. ``ssim_outside`` counts them with the image
         mirrored there.
     """
     dataset, moments = needed("noisy_images", dataset, moments)

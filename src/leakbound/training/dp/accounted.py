@@ -49,7 +49,7 @@ class AccountedLearner:
             return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Poisson sampled steps with clipping and noise; who was drawn is secret, so anybody may be in each step."""
+        """Poisson sampled steps with clipping and noise. Who was drawn is secret, so anybody may be in each step."""
         return self._client.event(
             sampling="poisson",
             population=self._population,
@@ -64,11 +64,11 @@ class AccountedLearner:
 
 
 def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
-    """Number of records that are differentiated at once; a larger batch is taken piece by piece.
+    """Number of records that are differentiated at once. A larger batch is taken piece by piece.
 
     On a CPU a gibibyte is filled, whatever the machine has. On a GPU it is what is free, less four copies of
     the parameters that a step makes. A record needs what the layers put out and, in a network that cannot be
-    divided into them, its gradient. The network is on the device; images have a shape (colors, height,
+    divided into them, its gradient. The network is on the device. Images have a shape (colors, height,
     width).
     """
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())

@@ -2,7 +2,7 @@
 
 Sums of clipped gradients come from :mod:`leakbound.training.dp.weighted_sums`, most of them without the
 gradients of single records. They are equal to those of Opacus' optimizer (tested), whose noise, scaling and
-privacy accountant these are. Batches are Poisson samples, as its accountants assume, and can be empty; a step
+privacy accountant these are. Batches are Poisson samples, as its accountants assume, and can be empty. A step
 then adds noise alone. What a large network needs for all records of a batch does not fit into memory at once:
 sums are then accumulated piece by piece, and noise is added once.
 """
@@ -27,7 +27,7 @@ from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 def train_per_sample(request: TrainingRequest) -> TrainingResult:
     """Train by weighed gradients of single records and noise on their sum: DP-SGD and DP-PSAC.
 
-    Networks that are trained one by one take Opacus' step; stacks take the same one for all networks at once.
+    Networks that are trained one by one take Opacus' step. Stacks take the same one for all networks at once.
 
     Source:
         Abadi et al. 2016, Algorithm 1; Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive
@@ -69,7 +69,7 @@ class PrivateOptimizer(DPOptimizer):
         return 1
 
     def add(self, sums: Sequence[Tensor]) -> None:
-        """Add sums over some records of a step, one for each parameter; none of them may be longer than S alone."""
+        """Add sums over some records of a step, one for each parameter, or none of them may be longer than S alone."""
         for parameter, total in zip(self.params, sums, strict=True):
             parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
 

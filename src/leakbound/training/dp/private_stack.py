@@ -55,7 +55,7 @@ class PrivateStackLearner(AccountedLearner):
         return {name: value.detach() for name, value in self._row.params.items()}
 
     def step(self) -> None:
-        """One optimisation step of every slot; a slot that drew no record gets noise alone."""
+        """One optimisation step of every slot. A slot that drew no record gets noise alone."""
         client = self._client
         params = self.params
         sums: list[Tensor] = []

@@ -2,7 +2,7 @@
 
 The gradient of a record with respect to a layer's parameters is an outer product
 (:mod:`leakbound.training.factors`). So one forward and one backward pass through the activations give all
-norms; weights follow from the norms, and the sum of the weighted gradients is that of a batch whose output
+norms. Weights follow from the norms, and the sum of the weighted gradients is that of a batch whose output
 gradients are weighted. A network with layers of other kinds takes the gradient of each record.
 
 Source:
@@ -49,8 +49,8 @@ def weighted_sums(
     """Compute Σ w(‖g_i‖) g_i over the gradients g_i of the records' cross-entropies.
 
     Args:
-        model: Network without batch statistics; its parameters are read and stay as they are.
-        images: One record each; there may be none.
+        model: Network without batch statistics. Its parameters are read and stay as they are.
+        images: One record each. There may be none.
         labels: Their classes.
         weigh: Weights (n,) by the norms (n,), over all parameters together.
 
@@ -88,9 +88,9 @@ def stacked_sums(
     A network that is not of known layers, or that cannot be written out, is computed slot by slot.
 
     Args:
-        model: Architecture; its own parameters are overwritten where slots are computed one by one.
+        model: Architecture. Its own parameters are overwritten where slots are computed one by one.
         params: Parameter name to its values (slots, ...).
-        images: Records of each slot; there may be none.
+        images: Records of each slot. There may be none.
         labels: Their classes.
         weigh: Weights by the norms, of all slots together.
 
