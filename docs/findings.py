@@ -6,6 +6,7 @@ Each docs/<page>.md.jinja becomes docs/<page>.md, and docs/readme.jinja the part
 
 import functools
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,17 @@ class Numbers:
         now = overall(self.claims)[[*names, "verdict"]].rename(columns={"verdict": "now"})
         return earlier.merge(now, on=names, how="outer")
 
-    def moved(self, earlier: str, now: str) -> int:
-        """Count claims that had one verdict and have another (or the same)."""
+    def moved(self, earlier: str | None, now: str | None) -> int:
+        """Count claims that had one verdict and have another (or the same); None stands for no verdict."""
         rows = self.changes()
-        return int(((rows["earlier"] == earlier) & (rows["now"] == now)).sum())
+        had = rows["earlier"].isna() if earlier is None else rows["earlier"] == earlier
+        has = rows["now"].isna() if now is None else rows["now"] == now
+        return int((had & has).sum())
+
+    def changed(self) -> Iterator[Any]:
+        """Yield the rows of ``changes`` whose two verdicts differ, with an empty cause where the file has none."""
+        rows = self.changes().dropna(subset=["earlier", "now"])
+        yield from rows[rows["earlier"] != rows["now"]].fillna({"cause": ""}).itertuples(index=False)
 
 
 def rendered(template: Path) -> str:
