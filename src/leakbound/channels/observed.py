@@ -182,7 +182,8 @@ def _by_gram(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen
 
     The variance along the axes that Directions leave open is spread evenly over them, which bounds it for all choices.
     """
-    mean, gain = records.mean(axis=0, dtype=np.float64), 1.0 if channel.gain is None else channel.gain
+    mean = records.mean(axis=0, dtype=np.float64)
+    gain = 1.0 if channel.gain is None else channel.gain
     noisy = channel.variances > 0
     precision = np.divide(gain**2, channel.variances, out=np.zeros_like(channel.variances), where=noisy)
     if channel.basis is None:
@@ -192,7 +193,9 @@ def _by_gram(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen
         gram = gram_matrix(records, mean, precision)
         return None if np.any(variances[~noisy]) else (gram, np.diag(gram), variances * precision)
     along = channel.basis.coordinates(records) - channel.basis.coordinates(mean[None])
-    rank, rest, gram = along.shape[1], precision[-1], gram_matrix(records, mean)
+    rank = along.shape[1]
+    rest = precision[-1]
+    gram = gram_matrix(records, mean)
     variances = np.full(
         len(mean), max(np.trace(gram) - (along**2).sum(), 0.0) / len(records) / (len(mean) - rank)
     )

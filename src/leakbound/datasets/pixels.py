@@ -85,7 +85,8 @@ def decode(
     largest = limits.PIXELS * limits.factor() * (_REDUCED if form and form.side else 1)
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
-            size, pixels = image.size, None
+            size = image.size
+            pixels = None
             if size[0] * size[1] <= largest:  # known before anything is decoded
                 picture = image if form is None else form.formed(image, place)
                 picture.load()

@@ -243,7 +243,8 @@ def _statement(
 def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -> Iterator[str]:
     """State the conditions that the numbers rest on, one sentence each."""
     moments = engine.calibration.moments
-    count, uses = moments.count, engine.target.uses or 1
+    count = moments.count
+    uses = engine.target.uses or 1
     if known is None:
         yield (
             f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
