@@ -103,7 +103,7 @@ class Numbers:
         from leakbound.claims.scoreboard import overall
 
         names = ["paper", "figure", "claim"]
-        earlier = pd.read_csv(EARLIER).rename(columns={"verdict": "earlier"})
+        earlier = pd.read_csv(EARLIER, dtype=str).rename(columns={"verdict": "earlier"})
         now = overall(self.claims)[[*names, "verdict"]].rename(columns={"verdict": "now"})
         return earlier.merge(now, on=names, how="outer")
 

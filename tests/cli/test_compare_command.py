@@ -118,8 +118,8 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
     np.save(tmp_path / "table.npy", np.random.default_rng(0).normal(size=(400, 6)))
     for words, message in (
         ([str(tmp_path / "table.npy")], "arrays with labels, written by numpy.savez"),
-        ([str(few_rows(tmp_path / "few.csv", 100))], "a comparison needs 300"),
-        ([str(few_rows(tmp_path / "one.csv", 400, classes=1))], "holds one class"),
+        ([str(few_rows(tmp_path / "few.csv", 100)), "--label", "kind"], "a comparison needs 300"),
+        ([str(few_rows(tmp_path / "one.csv", 400, classes=1)), "--label", "kind"], "holds one class"),
         ([str(tmp_path / "none")], "there is no such file or folder"),
         (["digits", "--name", "Two Words"], "give lower-case letters, digits"),
     ):

@@ -248,21 +248,6 @@ def test_claims_that_can_match_are_read(tmp_path, claim):
     assert catalogue_of(tmp_path, claims=[claim]).figures[0].claims
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"select": {"level": [5.5, 6.5]}}, "select.level = [5.5, 6.5]: studies.capacity has "),
-        ({"select": {"defense": "natural", "level": 5.5}}, "select.level = 5.5: studies.capacity has natural at the"),
-        ({"select": {"defense": "natural", "level": None}}, "select.level = None"),
-        ({"options": {"rows": {"κ": {"level": 5.5}}}}, "options.rows.κ.level = 5.5"),
-        ({"claims": [claim_of(a={"defense": "none", "level": 4.0}, value=1.0)]}, "claims.c.options.a.level = 4"),
-    ],
-)
-def test_a_figure_that_selects_levels_which_its_study_lacks_is_refused(tmp_path, changes, said):
-    with pytest.raises(ConfigError, match=re.escape(f"figures.beyond/x.{said}")):
-        catalogue_of(tmp_path, **changes)
-
-
 def test_levels_that_a_study_has_in_part_are_read(tmp_path):
     level = reading.quick().studies["capacity"].defenses["natural"][0]
     for wanted in ([level, 5.5], [None, 5.5], level * (1 + 1e-12), {"not": 5.5}):

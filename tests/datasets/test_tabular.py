@@ -8,7 +8,7 @@ import pytest
 
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.attack import attack
-from leakbound.attacks.images import total_variation
+from leakbound.attacks.search_images import total_variation
 from leakbound.channels import Natural, channel_capacity, population_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig

@@ -139,12 +139,12 @@ def test_records_that_are_too_large_are_refused_by_the_first_of_them(grown, tmp_
     assert sparse(tmp_path / "mine.npy", (1000, 1_000_000)) < MIB  # of 3.7 GiB
     for name, width in (("mine_train.parquet", 4_000_000), ("mine.npy", 1_000_000)):
         taken, said = grown(OWN.format(name), tmp_path)
-        assert f"a record of {width} values" in said
+        assert f"a record has {width} values" in said
         assert taken < 100
 
 
 def test_values_that_no_bytes_of_a_file_stand_for_are_not_taken(grown, tmp_path):
-    dataset(tmp_path, repeated(image(100), 100_000), compression_level=20)
+    dataset(tmp_path, repeated(image(200), 100_000), compression_level=20)
     held = sparse(tmp_path / "mine.npy", (200_000, 10_000), np.uint8)
     assert max(held, (tmp_path / "mine_train.parquet").stat().st_size) < MIB
     for name, bytes_ in (("mine_train.parquet", 4 * 10**9), ("mine.npy", 8 * 10**9)):

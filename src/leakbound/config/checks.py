@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, ClaimConfig, FigureConfig, admitted
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, FigureConfig
+from leakbound.config.claim_checks import claim_mistakes
 from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, TABLES, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
@@ -209,7 +210,7 @@ def _network_mistakes(
 
 
 def _is_table(dataset: str, config: Config) -> bool:
-    """Whether a dataset is of records that are no images."""
+    """True of a dataset of records that are no images."""
     return dataset in config.datasets and config.datasets[dataset].reader in TABLES
 
 
@@ -262,88 +263,6 @@ def _option_mistakes(
             yield from str(error).splitlines()
 
 
-def _claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:
-    """Mistakes of a claim whose options its test understands."""
-    tests = registry.CLAIM_TESTS
-    check = getattr(tests.get(claim.test), "check", None) if claim.test in tests.names() else None
-    if check is None:  # one from outside says when it runs
-        return
-    options = check(claim.options)
-    yield from _delta_mistakes(where, claim, getattr(options, "exact", False))
-    yield from _match_mistakes(f"{where}.options.match", options, figure, config)
-
-
-def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Config) -> Iterator[str]:
-    """Series that must agree in their levels, of which one has levels and another has none."""
-    study = config.studies.get(figure.study or "")
-    match = getattr(options, "match", ())
-    if study is None or not {"level", "strength"} & {*match}:
-        return
-    declared = config.known_defenses()
-    with_levels: dict[bool, str] = {}
-    for side in getattr(options, "series", None) or (options.a, options.b):
-        wanted = {**figure.select, **options.where, **(side or {})}.get("defense")
-        names = admitted(wanted, declared.keys() & study.defenses.keys()) if side is not None else ()
-        kinds = {declared[name].has_level for name in names}
-        if len(kinds) == 1:
-            with_levels |= {kinds.pop(): ", ".join(sorted(names))}
-    if len(with_levels) == 2:
-        rest = [column for column in match if column not in ("level", "strength")]
-        yield (
-            f"{where} = {shown(match)}: {with_levels[False]}, without a level, and {with_levels[True]} share no level, "
-            f"so nothing matches and the claim stays undecided; write match: {shown(rest)}"
-        )
-
-
-def _level_mistakes(key: str, figure: FigureConfig, config: Config) -> Iterator[str]:
-    """Levels that a figure selects and that its study has of none of the defenses that are meant."""
-    if (study := config.studies.get(figure.study or "")) is None:
-        return
-    parts = {"select": figure.select, "options": figure.options}
-    parts |= {f"claims.{claim.id}.options": claim.options for claim in figure.claims}
-    for where, wanted in (mapping for name, part in parts.items() for mapping in _mappings(name, part)):
-        level = wanted.get("level", {})
-        listed = level if isinstance(level, list | tuple) else [level]
-        names = admitted({**figure.select, **wanted}.get("defense"), study.defenses)
-        there = {other for name in names for other in study.defenses[name] or (None,)}
-        if there and all(_lacks(there, value) for value in listed):
-            yield (
-                f"{key}.{where}.level = {shown(level)}: studies.{figure.study} has {', '.join(names)} at the levels "
-                f"{shown(sorted(there - {None}))}; select some of these, or add the level there"
-            )
-
-
-def _lacks(levels: Iterable[float | None], wanted: Any) -> bool:
-    """True of a level, or None for that of undefended runs, which a selection would not find among these."""
-    if wanted is None:
-        return None not in levels
-    if not isinstance(wanted, int | float):
-        return False
-    return not any(level is not None and math.isclose(wanted, level, rel_tol=1e-9) for level in levels)
-
-
-def _mappings(where: str, part: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All mappings inside of a part of a catalogue, each with its place."""
-    if isinstance(part, dict):
-        yield where, part
-        for name, inner in part.items():
-            yield from _mappings(f"{where}.{name}", inner)
-    elif isinstance(part, list | tuple):
-        for index, inner in enumerate(part):
-            yield from _mappings(f"{where}[{index}]", inner)
-
-
-def _delta_mistakes(where: str, claim: ClaimConfig, exact: bool) -> Iterator[str]:
-    """A smallest effect of interest that is missing, or that a statement without chance cannot have."""
-    if exact and claim.delta is not None:
-        yield f"{where}.delta = {claim.delta:g}: closed forms hold or fail without chance; leave out delta and unit"
-    elif not exact:
-        try:
-            claim.smallest_effect()
-        except ValueError as error:
-            yield f"{where}: {error}"
-
-
 def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     """Names that a figure uses and nothing answers to, options that nobody understands, runs that it would mix up."""
     key = f"figures.{figure.paper}/{figure.id}"
@@ -353,8 +272,7 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
         where = f"{key}.claims.{claim.id}"
         yield from _unknown(config, "claim test", {f"{where}.test": claim.test})
         mistakes = list(_option_mistakes(f"{where}.options", registry.CLAIM_TESTS, claim.test, claim.options))
-        yield from mistakes or _claim_mistakes(where, claim, figure, config)
-    yield from _level_mistakes(key, figure, config)
+        yield from mistakes or claim_mistakes(where, claim, figure, config)
     if figure.table is not None:
         section, _, table = figure.table.partition("/")
         if not (table and section in SECTIONS):

@@ -1,0 +1,53 @@
+"""Mistakes of claims in the catalogue of figures, found before a run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from leakbound import registry
+from leakbound.config.catalogue import ClaimConfig, FigureConfig, admitted
+from leakbound.config.messages import shown
+from leakbound.config.whole import Config
+
+
+def claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Mistakes of a claim whose options its test understands."""
+    tests = registry.CLAIM_TESTS
+    check = getattr(tests.get(claim.test), "check", None) if claim.test in tests.names() else None
+    if check is None:  # one from outside says when it runs
+        return
+    options = check(claim.options)
+    yield from _delta_mistakes(where, claim, getattr(options, "exact", False))
+    yield from _match_mistakes(f"{where}.options.match", options, figure, config)
+
+
+def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Series that must agree in their levels, of which one has levels and another has none."""
+    study = config.studies.get(figure.study or "")
+    match = getattr(options, "match", ())
+    if study is None or not {"level", "strength"} & {*match}:
+        return
+    declared = config.known_defenses()
+    with_levels: dict[bool, str] = {}
+    for side in getattr(options, "series", None) or (options.a, options.b):
+        wanted = {**figure.select, **options.where, **(side or {})}.get("defense")
+        names = admitted(wanted, declared.keys() & study.defenses.keys()) if side is not None else ()
+        kinds = {declared[name].has_level for name in names}
+        if len(kinds) == 1:
+            with_levels |= {kinds.pop(): ", ".join(sorted(names))}
+    if len(with_levels) == 2:
+        rest = [column for column in match if column not in ("level", "strength")]
+        yield (
+            f"{where} = {shown(match)}: {with_levels[False]}, without a level, and {with_levels[True]} share no level, "
+            f"so nothing matches and the claim stays undecided; write match: {shown(rest)}"
+        )
+
+
+def _delta_mistakes(where: str, claim: ClaimConfig, exact: bool) -> Iterator[str]:
+    """A smallest effect of interest that is missing, or that a statement without chance cannot have."""
+    if exact and claim.delta is not None:
+        yield f"{where}.delta = {claim.delta:g}: closed forms hold or fail without chance; leave out delta and unit"
+    elif not exact:
+        try:
+            claim.smallest_effect()
+        except ValueError as error:
+            yield f"{where}: {error}"
