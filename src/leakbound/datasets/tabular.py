@@ -101,7 +101,7 @@ read_shown_table = TableReader(publishable=True)  # those whose owner wants to s
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file holds a table or arrays: .csv, .npz, .npy, or Parquet without a column ``image``."""
+    """True of a file of a table or arrays: .csv, .npz, .npy, or Parquet without a column ``image``."""
     if path.suffix == ".parquet" and path.is_file():
         try:
             with pa.memory_map(str(path)) as mapped:

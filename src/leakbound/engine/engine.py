@@ -19,7 +19,7 @@ from leakbound.channels.shapes import shape_named
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
 from leakbound.engine.calibration_cache import cache_folder, calibrated
-from leakbound.engine.counting import Counter, Plan
+from leakbound.engine.counting import Counter
 from leakbound.engine.description import Guarantee, law
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
@@ -35,6 +35,7 @@ from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathere
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
+from leakbound.engine.use_plan import Plan
 
 
 class ChannelEngine(Saved):
@@ -345,20 +346,16 @@ class ChannelEngine(Saved):
 
     @property
     def remaining(self) -> int | None:
-        """Uses that the most used record has left; None if they are not limited."""
+        """Uses that the most used record has left; None without a limit."""
         self._counter.refresh()
         return self._counter.left()
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors to resume from, for a checkpoint.
 
-        It holds no clean record, but a keyed digest and the uses of each that was used; with frozen secure
-        noise also its noisy copy. The key is in it sealed by that of your account
-        (``~/.config/leakbound/record.key``, or the file that ``LEAKBOUND_KEY`` names), so that whoever gets
-        the checkpoint alone recognises no record; with a ledger the key is in that file alone.
-
-        Raises:
-            GuaranteeError: If the key of your account can be neither read nor made.
+        It holds a keyed digest and the uses of each record, and with frozen secure noise its noisy copy. The key is
+        sealed by that of your account, ``~/.config/leakbound/record.key`` or the file that ``LEAKBOUND_KEY`` names.
+        Raises GuaranteeError if the key of your account can be neither read nor made.
         """
         with self._counter.turn():
             return {"law": self._law(), "steps": self.steps, **self._counter.state()}
@@ -366,7 +363,7 @@ class ChannelEngine(Saved):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
 
-        All records of a collection that the state has counted are read once, to find those in it.
+        Records of a counted collection are read once.
 
         Raises:
             GuaranteeError: If the state is of another form, channel or noise, of other data or another run,
