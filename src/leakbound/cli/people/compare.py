@@ -95,28 +95,23 @@ def compare(
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
     if not target.is_file():
-        if is_table(own_records.path_of(records)):
-            if resize or color:
-                raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
-            dataset = _own_table(records, home, label, standardize)
-        else:
-            dataset = _own_images(records, home, label, PictureForm(resize, color), seed)
+        table = is_table(own_records.path_of(records))
+        if table and (resize or color):
+            raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
+        form = PictureForm(resize, color)
+        dataset = (
+            _own_table(records, home, label, standardize)
+            if table
+            else _own_images(records, home, label, form, seed)
+        )
         values = _configured(records, preset, dataset, members, minutes, jobs, seed)
         _store(target, values, dataset[1])
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
         return
-    words = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "-j",
-        str(jobs),
-        "--configfile",
-        str(target.relative_to(_ROOT)),
-    ]
-    words += ["--profile", profile] if profile else []
+    words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
+    words = [sys.executable, *words, *(["--profile", profile] if profile else [])]
     done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **data}, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)
