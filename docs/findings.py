@@ -16,7 +16,7 @@ import pandas as pd
 DOCS = Path(__file__).parent
 KEPT = DOCS.parent / "results" / "reference"
 EARLIER = DOCS / "earlier_verdicts.csv"
-"""Verdicts of an earlier protocol, and why those that changed did."""
+"""Verdicts of an earlier protocol."""
 _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
 
 
@@ -97,8 +97,8 @@ class Numbers:
         """Compare verdicts with those of the earlier protocol.
 
         Returns:
-            Columns paper, figure, claim, earlier, now and cause, a row for each claim of either; NaN where one
-            of them lacks the claim.
+            Columns paper, figure, claim, earlier and now, a row for each claim of either; NaN where one of them
+            lacks the claim.
         """
         from leakbound.claims.scoreboard import overall
 
@@ -115,9 +115,9 @@ class Numbers:
         return int((had & has).sum())
 
     def changed(self) -> Iterator[Any]:
-        """Yield the rows of ``changes`` whose two verdicts differ, with an empty cause where the file has none."""
+        """Yield the rows of ``changes`` whose two verdicts differ."""
         rows = self.changes().dropna(subset=["earlier", "now"])
-        yield from rows[rows["earlier"] != rows["now"]].fillna({"cause": ""}).itertuples(index=False)
+        yield from rows[rows["earlier"] != rows["now"]].itertuples(index=False)
 
 
 def rendered(template: Path) -> str:

@@ -516,7 +516,7 @@ BUGS = (
     ),
     Bug(
         "one use more than planned",
-        "engine/counting.py",
+        "engine/use_plan.py",
         "over: np.ndarray = looks > self.most",
         "over: np.ndarray = looks > self.most + 1",
         "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",

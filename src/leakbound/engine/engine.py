@@ -81,18 +81,15 @@ class ChannelEngine(Saved):
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
-        adds = not isinstance(
-            target, Reconstruction
-        )  # of several channels, nats have a sum; errors have none
+        # Nats of several channels have a sum; their errors have none.
+        adds = not isinstance(target, Reconstruction)
         facts = {**self._law(), "planned uses": most}
         self._counter = Counter(
             Plan(most, calibration.information, adds, frozen, seed is not None, facts), identity, ledger
         )
         if ledger is not None:
-            law = calibration.channel.shape + (
-                f", frozen, seed {seed}" if frozen and seed is not None else ""
-            )
-            ledger.use(law, calibration.ratios)
+            frozen_by = f", frozen, seed {seed}" if frozen and seed is not None else ""
+            ledger.use(calibration.channel.shape + frozen_by, calibration.ratios)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
 
     @classmethod
@@ -353,9 +350,12 @@ class ChannelEngine(Saved):
     def state_dict(self) -> dict[str, Any]:
         """Plain values and tensors to resume from, for a checkpoint.
 
-        It holds a keyed digest and the uses of each record, and with frozen secure noise its noisy copy. The key is
-        sealed by that of your account, ``~/.config/leakbound/record.key`` or the file that ``LEAKBOUND_KEY`` names.
-        Raises GuaranteeError if the key of your account can be neither read nor made.
+        It holds no clean record, but a keyed digest and the uses of each, and with frozen secure noise its noisy copy.
+        The key is sealed by that of your account, ``~/.config/leakbound/record.key`` or the file that
+        ``LEAKBOUND_KEY`` names; with a ledger it is in that file alone.
+
+        Raises:
+            GuaranteeError: If the key of your account can be neither read nor made.
         """
         with self._counter.turn():
             return {"law": self._law(), "steps": self.steps, **self._counter.state()}
@@ -363,7 +363,7 @@ class ChannelEngine(Saved):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
 
-        Records of a counted collection are read once.
+        All records of a collection that the state has counted are read once, to find those in it.
 
         Raises:
             GuaranteeError: If the state is of another form, channel or noise, of other data or another run,
