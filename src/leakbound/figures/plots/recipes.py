@@ -109,7 +109,7 @@ def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -
 
     gains, reasons = [], []
     for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
-        for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
+        for arm, points in block[~block["defense"].isin(options.undefended)].groupby("defense", sort=True):
             try:
                 values = heights_above_plain(matched(block, points, options), leakage, options)
             except EmptySelectionError as error:
@@ -139,7 +139,7 @@ def _title(where: dict[str, str], cells: list[tuple[str, dict[str, str]]]) -> st
 
 def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> None:
     """Draw the recipes of one dataset and network, and the front of plain SGD."""
-    plain = table[table["defense"].isin(options.plain)]
+    plain = table[table["defense"].isin(options.undefended)]
     metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
     for defense in style.ordered(table["defense"]):
         tried, look = table[table["defense"] == defense], style.look(defense)
@@ -207,7 +207,7 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
         entries.append(
             handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"})
         )
-    if table["defense"].isin(options.plain).any():
+    if table["defense"].isin(options.undefended).any():
         entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
     return entries
 
