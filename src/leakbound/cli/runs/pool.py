@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leakbound.config.catalogue import FigureConfig
     from leakbound.config.whole import Config
 
-_SHARED = ("privacy_noise", "covariance", "alpha", "training", "attacks")
+_SHARED = ("privacy_noise", "covariance", "alpha", "training")
 """Settings that a run and its repeat must share."""
 
 
@@ -138,6 +138,9 @@ def _differences(first: Config, repeat: Config) -> Iterator[str]:
             yield f"studies.{name} differs"
         if first.studies[name].defenses.items() - study.defenses.items():
             yield f"studies.{name}.defenses lacks some of the first run"
+        for attack in study.attacks:
+            if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
+                yield f"attacks.{attack} differs"
         for dataset in study.datasets:
             if first.datasets[dataset] != repeat.datasets[dataset]:
                 yield f"datasets.{dataset} differs"
