@@ -30,18 +30,18 @@ def demo(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", parser=own_records.path_of, help="Page to write, HTML; it must not exist."
+            metavar="FILE", parser=own_records.path_of, help="HTML page to write. It must not exist."
         ),
     ] = Path("demo.html"),
     dataset: Annotated[
         str,
         typer.Option(
-            help="Images: digits, which the package contains, or others from the folder LEAKBOUND_DATA."
+            help="Dataset: digits, which the package contains, or another one from the folder LEAKBOUND_DATA."
         ),
     ] = "digits",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of records, network and noise.")] = 0,
 ) -> None:
-    """Write one offline page of pictures that an attacker recovers from uploads, without and with a channel."""
+    """Write one offline page of images that an attacker recovers from uploads, without and with a channel."""
     from leakbound import storage
     from leakbound.cli.inputs import check_outputs
 

@@ -14,6 +14,7 @@ import typer
 
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
+from leakbound.cli.people.guidance import write_guidance
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -39,7 +40,11 @@ def protect(
     path: own_records.DataArgument,
     out: Annotated[
         Path,
-        typer.Option(metavar="FOLDER", parser=own_records.path_of, help="Folder to write, absent or empty."),
+        typer.Option(
+            metavar="FOLDER",
+            parser=own_records.path_of,
+            help="Folder to write. It must be empty or not exist.",
+        ),
     ],
     kappa: own_records.KappaOption = None,
     leakage: own_records.LeakageOption = None,
@@ -54,8 +59,8 @@ def protect(
         bool,
         typer.Option(
             "--calibrate-to-own",
-            help="Without public records: calibrate to the given ones. Then no bound holds against whoever knows the "
-            "other records.",
+            help="Without public records: calibrate to your own records. Then no bound holds against an attacker who "
+            "knows the other records.",
         ),
     ] = False,
     accept_capacity: own_records.AcceptOption = None,
@@ -65,8 +70,8 @@ def protect(
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
-            help="For images: PNG in the layout of the input, clipped and rounded to 256 levels, which reveals nothing "
-            "more; or the values that the channel released, float32 arrays of images and labels."
+            help="For images. png: the format of the input, clipped and rounded to 256 levels. npy: the values that "
+            "the channel releases, as float32 arrays of images and labels."
         ),
     ] = "png",
     seed: Annotated[
@@ -114,6 +119,7 @@ def protect(
             f"by the moments of the given records all planned copies reveal {found.rounded:g} nats about the values of "
             f"a record; this number is in no file, keep it to yourself\n"
         )
+    write_guidance(engine.calibration, target, known or own)
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 

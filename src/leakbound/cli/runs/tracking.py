@@ -18,13 +18,14 @@ tracking:
 """
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
 _AccountsOption = Annotated[
-    bool, typer.Option(help="Require a login. Only a server for this machine may do without it.")
+    bool,
+    typer.Option(help="Require a login. Only a server that this machine alone can reach may do without it."),
 ]
 
 
 def sync(
     configfile: ConfigOption = Path("config/config.yaml"),
-    everything: Annotated[bool, typer.Option(help="Send all runs, e.g. to fill a new store.")] = False,
+    everything: Annotated[bool, typer.Option(help="Send all runs again, e.g. to a new store.")] = False,
 ) -> None:
     """Send to MLflow the runs that it has not accepted yet."""
     from leakbound import tracking
@@ -44,7 +45,9 @@ def ui(
     configfile: ConfigOption = Path("config/config.yaml"),
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
     passwords: _AccountsOption = True,
-    folder: Annotated[Path, typer.Option(help="Folder of the account.")] = Path("results/ui"),
+    folder: Annotated[Path, typer.Option(help="Folder for the password of the account.")] = Path(
+        "results/ui"
+    ),
 ) -> None:
     """Open MLflow's pages for the runs of a configuration, on this machine only."""
     from leakbound.config import reading
@@ -74,9 +77,9 @@ def ui(
 
 
 def tracking_server(
-    folder: Annotated[Path, typer.Option(help="Folder of artifacts and accounts.")] = _FOLDER,
+    folder: Annotated[Path, typer.Option(help="Folder for artifacts and accounts.")] = _FOLDER,
     database: Annotated[
-        str, typer.Option(envvar=_DATABASE, help="Address of the database of the runs.")
+        str, typer.Option(envvar=_DATABASE, help="URL of the database of the runs.")
     ] = "postgresql:///mlflow",
     host: Annotated[
         str, typer.Option(help="Address to listen on. By default only this machine can connect.")
@@ -85,7 +88,8 @@ def tracking_server(
     passwords: _AccountsOption = True,
     admin: Annotated[str, typer.Option(help="Name of the administrator.")] = "admin",
     name: Annotated[
-        list[str] | None, typer.Option(help="Another name of this machine. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Another host name under which clients reach this machine. May be repeated."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of server processes.", min=1, max=64)] = 4,
 ) -> None:
