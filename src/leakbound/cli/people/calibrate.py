@@ -15,6 +15,7 @@ import typer
 
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
+from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.text_table import text_table
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def calibrate(
     sys.stdout.write(
         json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
     )
+    write_guidance(calibrations[0], target, law)
 
 
 def _check_out(out: Path, shape: str | None) -> None:

@@ -14,6 +14,7 @@ import typer
 
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
+from leakbound.cli.people.guidance import write_guidance
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -114,6 +115,7 @@ def protect(
             f"by the moments of the given records all planned copies reveal {found.rounded:g} nats about the values of "
             f"a record; this number is in no file, keep it to yourself\n"
         )
+    write_guidance(engine.calibration, target, known or own)
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 

@@ -1,0 +1,160 @@
+"""Warnings where next to nothing is left of records, with the nats and the sides that would leave more."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from leakbound.cli.people import own_records
+from leakbound.cli.people.bars import counted
+
+if TYPE_CHECKING:
+    from leakbound.channels.covariance import Moments
+    from leakbound.datasets.collection import Collection
+    from leakbound.engine.targets import Calibration, Target
+
+LITTLE = 0.1
+"""Share of the variance below which next to nothing is left."""
+_SIDES = (16, 32, 128)  # in between lie sides whose covariance takes half a minute
+_MOST = 1_000  # pictures that stand for all when smaller ones are tried
+_HALF = 0.5
+
+
+def recovered(calibration: Calibration, uses: int) -> float:
+    """Share of a record's variance that the best linear estimate from all its copies recovers.
+
+    Args:
+        calibration: Channel and the data that it was calibrated to.
+        uses: Copies, each with its own noise.
+    """
+    return 1.0 - calibration.linear_error(uses) / calibration.linear_error(0)
+
+
+def visible(calibration: Calibration, uses: int) -> float:
+    """Share of the variance of single values of the mean of all copies that is the records' own, not noise.
+
+    Args:
+        calibration: As in :func:`recovered`.
+        uses: Copies, each with its own noise.
+    """
+    channel = calibration.channel
+    if channel.gain is not None:  # it shrinks what it cannot show, so that values never look noisy
+        return 1.0
+    signal = calibration.linear_error(0)
+    return signal / (signal + float(channel.pixel_variances().mean()) / uses)
+
+
+def write_guidance(calibration: Calibration, target: Target, public: Collection) -> None:
+    """Write the sentences of :func:`guidance` as warnings.
+
+    Args:
+        calibration: As there.
+        target: As there. All of its uses count.
+        public: As there.
+    """
+    for sentence in guidance(calibration, target, target.uses or 1, public):
+        sys.stderr.write(f"leakbound: warning: {sentence}\n")
+
+
+def guidance(calibration: Calibration, target: Target, uses: int, public: Collection) -> Iterator[str]:
+    """Say what is lost where next to nothing is left, and what would leave more; nothing where enough is left.
+
+    Args:
+        calibration: Channel, and the moments of the records that it was calibrated to.
+        target: That it meets, in the units that people give.
+        uses: Copies that the target limits, each with its own noise.
+        public: Records that it was calibrated to.
+    """
+    from leakbound.engine.targets import Reconstruction
+
+    share = recovered(calibration, uses)
+    shown = visible(calibration, uses)
+    if min(share, shown) >= LITTLE:
+        return
+    copies = "a copy" if uses == 1 else f"all {uses} copies averaged"
+    if share < LITTLE:
+        yield (
+            f"next to nothing is left: the best linear estimate from {copies} recovers {_percent(share)} of a "
+            "record's variance"
+        )
+    else:
+        yield (
+            f"single values of {copies} show next to nothing: the standard deviation of their noise is "
+            f"{math.sqrt(1.0 / shown - 1.0):.2g} times that of the records. Only an estimate from all values recovers "
+            f"{_percent(share)} of the variance"
+        )
+    natural = calibration
+    if calibration.spectrum.weights is not None:
+        natural = _solved("natural", calibration.moments, target, uses, public)
+    kind = natural.channel.shape
+    reached = [(recovered, "half of the variance is recovered")] if share < LITTLE else []
+    reached += [(visible, "the noise is as large as the spread of the records")] if shown < LITTLE else []
+    levels = (f"from about {_nats(of, natural, uses)} nats on {text}" for of, text in reached)
+    yield f"more nats about the values leave more: with the shape {kind}, {', and '.join(levels)}"
+    if public.pictures and not isinstance(target, Reconstruction):  # whose unit is a value of these pictures
+        smaller = [*_smaller(kind, target, uses, public)]
+        if smaller:
+            yield f"smaller pictures need less noise for the same target: {', '.join(smaller)}"
+
+
+def _nats(share: Callable[[Calibration, int], float], calibration: Calibration, uses: int) -> str:
+    """Nats of all copies, to two digits, at which a share that grows with the capacity is one half."""
+    from leakbound.engine.targets import Calibration
+    from leakbound.registry import SHAPES
+
+    shape = SHAPES.get(calibration.channel.shape)
+
+    def made(doublings: float) -> Calibration:
+        channel = shape.calibrate(calibration.spectrum, calibration.information(1) * 2.0**doublings)
+        return Calibration(channel, calibration.spectrum, calibration.moments)
+
+    high = 1.0
+    while share(made(high), uses) < _HALF:
+        high += 1.0
+    root = brentq(lambda doublings: share(made(doublings), uses) - _HALF, 0.0, high, xtol=1e-4)
+    nats = float(f"{made(root).information(uses):.2g}")
+    return f"{nats:g}" if nats < 1000 else f"{nats:,.0f}"
+
+
+def _smaller(shape: str, target: Target, uses: int, public: Collection) -> Iterator[str]:
+    """Noise that the target needs on smaller pictures, and what is recovered from them, side by side."""
+    from leakbound.channels.covariance import population_moments
+
+    sides = [side for side in _SIDES if side < min(public.values.shape[2:])]
+    with counted("the same target on smaller pictures", len(sides)) as each:
+        for side in sides:
+            pictures = replace(public, values=_resized(public, side), unit=1.0)
+            solved = _solved(shape, population_moments(pictures.values), target, uses, pictures)
+            std = own_records.deviations(solved.channel)["root_mean_square"]
+            yield f"--resize {side} std {std:.2g} (recovers {_percent(recovered(solved, uses))})"
+            each(1)
+
+
+def _resized(public: Collection, side: int) -> Float[np.ndarray, "n colors {side} {side}"]:
+    """Pictures, at most 1,000 of them, as --resize would make them, one unit being that from black to white."""
+    from PIL import Image, ImageOps
+
+    values = public.values[:_MOST]
+    planes = values.reshape(-1, *values.shape[2:]).astype(np.float32) * np.float32(public.unit)
+    small = [np.asarray(ImageOps.fit(Image.fromarray(plane), (side, side))) for plane in planes]
+    return np.stack(small).reshape(*values.shape[:2], side, side)
+
+
+def _solved(shape: str, moments: Moments, target: Target, uses: int, public: Collection) -> Calibration:
+    """Channel of a shape without weights that meets the target for records of these moments."""
+    from leakbound.registry import SHAPES
+
+    chosen = SHAPES.get(shape)
+    return own_records.in_units(target, public).solve(chosen, chosen.decompose(moments), moments, uses)
+
+
+def _percent(share: float) -> str:
+    """A share in percent, two digits."""
+    return f"{100 * share:.2g} %"
