@@ -13,6 +13,7 @@ from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
+from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
@@ -263,6 +264,15 @@ def test_figures_of_all_rates_are_drawn_only_from_studies_that_keep_them():
         study = QUICK.studies["comparison"].model_copy(update={"rates": rates})
         config = QUICK.model_copy(update={"studies": {"comparison": study}})
         assert set(RunTable(config, Catalogue(figures=(recipes,))).figures) == shown
+
+
+@pytest.mark.parametrize(("datasets", "shown"), [(["mine"], set()), (["digits", "mine"], {"beyond/similarity"})])
+def test_similarity_of_images_is_not_drawn_of_tables_alone(datasets, shown):
+    similarity = figure("similarity", study="gradient_inversion", select={"metric": "ssim"})
+    tables = {"mine": DatasetConfig(reader="table", path="mine.csv")}
+    study = QUICK.studies["gradient_inversion"].model_copy(update={"datasets": datasets})
+    parts = {"datasets": QUICK.datasets | tables, "studies": {"gradient_inversion": study}}
+    assert set(RunTable(QUICK.model_copy(update=parts), Catalogue(figures=(similarity,))).figures) == shown
 
 
 def test_inversion_behind_a_channel_reads_the_learned_estimate_of_its_dataset_alone():

@@ -7,7 +7,7 @@ from typing import Any
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, FigureConfig
 from leakbound.config.claim_checks import claim_mistakes
-from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, TABLES, size_of
+from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.studies import StudyConfig
@@ -194,7 +194,7 @@ def _network_mistakes(
     builtin = [name for name in models if name in registry.MODELS.builtin]
     fixed = [name for name in builtin if name not in ANY_SIDE]
     for dataset in datasets:
-        if _is_table(dataset, config):
+        if dataset in config.tables:
             yield from (
                 f"{key} = {model}: takes images, and datasets.{dataset} is a table; use {', '.join(ANY_SHAPE)}"
                 for model in builtin
@@ -209,14 +209,9 @@ def _network_mistakes(
             )
 
 
-def _is_table(dataset: str, config: Config) -> bool:
-    """True of a dataset of records that are no images."""
-    return dataset in config.datasets and config.datasets[dataset].reader in TABLES
-
-
 def _table_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
     """Noise in a rectangle, and learned estimates, which are of images, where a dataset is a table."""
-    tables = [name for name in study.datasets if _is_table(name, config)]
+    tables = [name for name in study.datasets if name in config.tables]
     channels = {name: config.defense(name).channel for name in {*study.defenses} & {*config.known_defenses()}}
     for name, channel in channels.items() if tables else ():
         if channel is not None and channel.shape == "personalized":

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from leakbound.config.attacks import AttackConfig
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.config.data import CovarianceOf, DatasetConfig
+from leakbound.config.data import TABLES, CovarianceOf, DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
@@ -63,6 +63,11 @@ class Config(Settings):
     def root(self) -> PurePosixPath:
         """Folder of the configuration's results."""
         return PurePosixPath("results") / self.preset
+
+    @property
+    def tables(self) -> set[Name]:
+        """Datasets whose records are no images."""
+        return {name for name, dataset in self.datasets.items() if dataset.reader in TABLES}
 
     def known_defenses(self) -> dict[Name, Defense]:
         """Name to settings of every defense that a study may sweep: the declared ones, and the defaults of others."""

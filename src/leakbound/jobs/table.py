@@ -90,6 +90,8 @@ class RunTable:
         study = self.config.studies.get(figure.study)
         if study is None or (figure.rates == "all" and study.rates != "all"):
             return False
+        if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
+            return False  # the index is of images
         asked = {"dataset": study.datasets, "model": study.models, "defense": set(study.defenses) - {"none"}}
         attacks = registry.ATTACKS.names(self.config.plugins.attacks)
         missing = set(attacks) - set(study.attacks)

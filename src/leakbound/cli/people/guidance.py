@@ -1,4 +1,4 @@
-"""What a noisy copy still shows of a record, and what would leave more where that is next to nothing."""
+"""Warnings where next to nothing is left of records, with the nats and the sides that would leave more."""
 
 from __future__ import annotations
 
