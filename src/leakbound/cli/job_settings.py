@@ -1,11 +1,9 @@
 """Settings of jobs on the command line: reading, checking, and settings that several steps share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import typer
 from pydantic import ConfigDict, Field, model_validator
@@ -56,7 +54,7 @@ class DefendedSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _has_a_possible_level(self) -> DefendedSettings:
+    def _has_a_possible_level(self) -> Self:
         if (problem := self.defense.level_problem(self.level)) is not None:
             raise ValueError(f"level = {self.level}: {problem}")
         return self

@@ -1,12 +1,10 @@
 """Runs: one (dataset, model, defense, level, rounds, batch size) each, with the same name everywhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 from leakbound.config.defenses import level_text
 from leakbound.config.studies import StudyConfig
@@ -56,7 +54,7 @@ class Run:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_slug(cls, slug: str, replicas: int = 1) -> Run:
+    def from_slug(cls, slug: str, replicas: int = 1) -> Self:
         """Parse the name of a run.
 
         Args:

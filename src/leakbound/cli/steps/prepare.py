@@ -63,8 +63,7 @@ def originals(job: Job, table: RunTable) -> str:
         return "{}"
     from leakbound.datasets.originals import original_hashes
 
-    provenance = Path(job.outputs["provenance"])
-    return json.dumps(original_hashes(job.name, settings, provenance), sort_keys=True)
+    return json.dumps(original_hashes(job.name, settings, Path(job.outputs["provenance"])), sort_keys=True)
 
 
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:

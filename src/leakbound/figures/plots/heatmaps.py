@@ -96,8 +96,12 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     beside: list[float] = []
     for axes, (title, where) in zip(grid, settings.items(), strict=True):
         small = [
-            _grid(_small(rows, where, conditions), names, levels)
-            for conditions in (options.beside, options.floor)
+            _grid(
+                rows.iloc[:0] if wanted is None else select_or_nothing(rows, {**where, **wanted}),
+                names,
+                levels,
+            )
+            for wanted in (options.beside, options.floor)
         ]
         sides = [select_or_nothing(chosen, where)["value"].mean() for chosen in constants.values()]
         beside += sides
@@ -128,11 +132,6 @@ def _scale(rows: pd.DataFrame, options: HeatmapOptions) -> _Scale:
     low, high = float(means.min()), float(means.max())
     norm = LogNorm(low, high) if options.log and low > 0 else Normalize(low, high)
     return _Scale(low, high, norm, colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
-
-
-def _small(rows: pd.DataFrame, where: Conditions, conditions: Conditions | None) -> pd.DataFrame:
-    """Choose the rows of small numbers in one panel, none without conditions."""
-    return rows.iloc[:0] if conditions is None else select_or_nothing(rows, {**where, **conditions})
 
 
 def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale, digits: int) -> None:

@@ -194,8 +194,7 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: LeakageAxis, options:
         band = [middle.low for middle in line], [middle.high for middle in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
     axes.plot(at, [middle.value for middle in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
-    lowest = plain["y"].min()
-    axes.set_ylim(bottom=min(axes.get_ylim()[0], lowest))
+    axes.set_ylim(bottom=min(axes.get_ylim()[0], plain["y"].min()))
 
 
 def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
