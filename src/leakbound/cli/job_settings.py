@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from pydantic import ConfigDict, Field, model_validator
@@ -16,6 +16,7 @@ from leakbound.config.settings import (
     Line,
     Listed,
     Name,
+    PrivacyNoise,
     Records,
     Replicas,
     Seed,
@@ -24,7 +25,6 @@ from leakbound.config.settings import (
     Target,
 )
 from leakbound.config.training import Length, TrainingConfig
-from leakbound.randomness.origin import PrivacyNoise
 
 J = TypeVar("J", bound=Settings)
 ConfigOption = Annotated[Path, typer.Option(help="Configuration file.")]
@@ -54,7 +54,7 @@ class DefendedSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _has_a_possible_level(self) -> Self:
+    def _has_a_possible_level(self) -> "DefendedSettings":
         if (problem := self.defense.level_problem(self.level)) is not None:
             raise ValueError(f"level = {self.level}: {problem}")
         return self

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
@@ -190,7 +190,7 @@ class EstimatorConfig(Settings):
     """Lowest and highest capacity that it is trained on; of others the linear estimate is taken."""
 
     @model_validator(mode="after")
-    def _ascending(self) -> Self:
+    def _ascending(self) -> "EstimatorConfig":
         if self.capacities[0] >= self.capacities[1]:
             raise ValueError(f"capacities = {list(self.capacities)}: the first must be below the second")
         return self

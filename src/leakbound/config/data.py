@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -92,7 +92,7 @@ class DatasetConfig(Settings):
     """Whether values of a table are standardized by the attacker's records; if not, all lie in -1 to 1."""
 
     @model_validator(mode="after")
-    def _file_of_a_table(self) -> Self:
+    def _file_of_a_table(self) -> "DatasetConfig":
         if (self.reader in TABLES) != (self.path is not None):
             raise ValueError(
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
@@ -125,7 +125,7 @@ class Defense(Settings):
         """Optimisation steps that training takes of a run's rounds."""
         return rounds
 
-    def on(self, dataset: str) -> Self:
+    def on(self, dataset: str) -> "Defense":
         """These settings as they hold on one dataset."""
         return self
 
@@ -231,7 +231,7 @@ class ChannelDefense(Defense):
     """β of the personalized shapes; the others ignore it."""
 
     @property
-    def channel(self) -> Self:
+    def channel(self) -> "ChannelDefense":
         """These settings."""
         return self
 
@@ -290,7 +290,7 @@ class DPSGD(Defense):
         """δ and accountant."""
         return {"delta": self.delta, "accountant": self.accountant}
 
-    def on(self, dataset: str) -> Self:
+    def on(self, dataset: str) -> "DPSGD":
         """These settings on one dataset, with the δ that holds there."""
         return self.model_copy(update={"delta": self.deltas.get(dataset, self.delta), "deltas": {}})
 

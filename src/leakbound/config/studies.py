@@ -1,7 +1,7 @@
 """Settings of sweeps, and of rows that need no training."""
 
 from itertools import product
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -46,7 +46,7 @@ class StudyConfig(Settings):
     all``. Controls that are such a point of plain SGD (early_stopping, stopped) have their own alone."""
 
     @model_validator(mode="after")
-    def _lengths_of_all_rates(self) -> Self:
+    def _lengths_of_all_rates(self) -> "StudyConfig":
         if self.lengths == "all" and self.rates != "all":
             raise ValueError("lengths = 'all' needs rates: all: a recipe is a learning rate and a length")
         return self

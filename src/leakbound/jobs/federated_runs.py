@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,7 @@ from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Level, Name, Settings
 
 Scheme = Literal["none", "client", "server", "personalized", "uniform"]
+"""Noise and clipping of a run, as :class:`FederatedRun` explains them."""
 BASIC: tuple[Scheme, ...] = ("client", "server")
 """Schemes with one budget for all and a fixed threshold."""
 ADAPTED: tuple[Scheme, ...] = ("personalized", "uniform")
@@ -42,7 +43,7 @@ class FederatedRun(Settings):
     budget_spread: Level | None = None
 
     @model_validator(mode="after")
-    def _has_what_its_scheme_needs(self) -> Self:
+    def _has_what_its_scheme_needs(self) -> "FederatedRun":
         spread = ("budget_spread",) if self.scheme in ADAPTED else ()
         for name in () if self.scheme == "none" else ("max_param_norm", "mi_budget", *spread):
             if getattr(self, name) is None:

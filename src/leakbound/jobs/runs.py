@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Self
+from typing import Any
 
 from leakbound.config.defenses import level_text
 from leakbound.config.studies import StudyConfig
@@ -54,7 +54,7 @@ class Run:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_slug(cls, slug: str, replicas: int = 1) -> Self:
+    def from_slug(cls, slug: str, replicas: int = 1) -> "Run":
         """Parse the name of a run.
 
         Args:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 from leakbound.storage import file_hash
 from leakbound.storage.provenance import settings_hash
@@ -37,7 +37,7 @@ class Artifact:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path, folder: str = "") -> Self:
+    def of(cls, path: Path, folder: str = "") -> "Artifact":
         """The file at ``path`` as it is now."""
         return cls(path, folder, file_hash(path))
 
@@ -121,7 +121,7 @@ class RunRecord:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], folder: Path) -> Self:
+    def from_dict(cls, values: dict[str, Any], folder: Path) -> "RunRecord":
         """The record that :meth:`to_dict` wrote; a KeyError for less, a TypeError for more or another form."""
         metrics = tuple(
             Point(key, int(step), int(timestamp), float(value))

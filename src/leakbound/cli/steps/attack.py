@@ -24,11 +24,10 @@ from leakbound.cli.job_settings import DefendedSettings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
-from leakbound.config.settings import Line, Name, Records, Replicas
+from leakbound.config.settings import Line, Name, PrivacyNoise, Records, Replicas
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run
-from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.tables import RATES, read_table
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import model_validator
 
@@ -14,11 +14,10 @@ from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, 
 from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Count, Replicas, Seed
+from leakbound.config.settings import Count, PrivacyNoise, Replicas, Seed
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
-from leakbound.randomness.origin import PrivacyNoise
 
 _KEPT = {
     "split",
@@ -49,7 +48,7 @@ class FederateSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _knows_how_many_records(self) -> Self:
+    def _knows_how_many_records(self) -> "FederateSettings":
         if self.most_clients is None and self.federated.records is None:
             raise ValueError(
                 "most_clients: is missing, and federated.records does not state the number for each client"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Strict, model_validator
 
@@ -28,7 +28,7 @@ class FederatedSettings(JobSettings):
     federated: FederatedConfig | None = None
 
     @model_validator(mode="after")
-    def _has_its_source(self) -> Self:
+    def _has_its_source(self) -> "FederatedSettings":
         if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
             raise ValueError(
                 f"table = {self.table!r}: {_CLOSED} needs federated, and every other table at least one of runs"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -16,11 +16,10 @@ from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_
 from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Name, Seed
+from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.config.training import TrainingConfig
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
-from leakbound.randomness.origin import PrivacyNoise
 
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
@@ -36,7 +35,7 @@ class MeasureSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _knows_its_defenses(self) -> Self:
+    def _knows_its_defenses(self) -> "MeasureSettings":
         if missing := sorted(set(self.config.defenses) - set(self.defenses)):
             raise ValueError(f"defenses: {', '.join(missing)} missing")
         return self

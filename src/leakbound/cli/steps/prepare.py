@@ -13,9 +13,8 @@ from leakbound import registry, storage
 from leakbound.cli.inputs import write_provenance
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import DatasetConfig
-from leakbound.config.settings import Name, Seed
+from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
-from leakbound.randomness.origin import PrivacyNoise
 
 
 class PrepareSettings(JobSettings):

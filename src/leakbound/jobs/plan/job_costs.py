@@ -42,7 +42,7 @@ def job_cost(job: Job, costs: UnitCosts) -> JobCost:
         if work.kind == "disk":
             disk += work.amount
         elif work.kind == "parameters":
-            disk += work.amount * costs.parameters(work.model, work.colors)
+            disk += work.amount * costs.on_cpu(work.kind, work.model, work.colors)
         elif costs.device == "cpu" or not work.model:
             cpu += costs.seconds(work) or 0.0
         else:
