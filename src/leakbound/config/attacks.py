@@ -1,7 +1,5 @@
 """Settings of attacks and their facts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -192,7 +190,7 @@ class EstimatorConfig(Settings):
     """Lowest and highest capacity that it is trained on; of others the linear estimate is taken."""
 
     @model_validator(mode="after")
-    def _ascending(self) -> EstimatorConfig:
+    def _ascending(self) -> "EstimatorConfig":
         if self.capacities[0] >= self.capacities[1]:
             raise ValueError(f"capacities = {list(self.capacities)}: the first must be below the second")
         return self

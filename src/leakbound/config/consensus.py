@@ -1,7 +1,5 @@
 """Settings of private average consensus (Wang et al. 2020). The defaults are the paper's."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, model_validator
@@ -21,7 +19,7 @@ class AveragingConfig(Settings):
     """Batches of equally many repetitions; the mean over a batch is one replica."""
 
     @model_validator(mode="after")
-    def _splits_evenly(self) -> AveragingConfig:
+    def _splits_evenly(self) -> "AveragingConfig":
         if self.runs % self.batches:
             raise ValueError(f"runs = {self.runs} does not split into batches = {self.batches} equal parts")
         return self
@@ -61,7 +59,7 @@ class ConsensusConfig(Settings):
         return [("", "")], self.averaging.batches
 
     @model_validator(mode="after")
-    def _is_possible(self) -> ConsensusConfig:
+    def _is_possible(self) -> "ConsensusConfig":
         if self.values[0] > self.values[1]:
             raise ValueError(f"values = {list(self.values)}: the least value comes first")
         for first, second in self.edges:

@@ -1,7 +1,5 @@
 """Settings of datasets, and facts of the known ones."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -94,7 +92,7 @@ class DatasetConfig(Settings):
     """Whether values of a table are standardized by the attacker's records; if not, all lie in -1 to 1."""
 
     @model_validator(mode="after")
-    def _file_of_a_table(self) -> DatasetConfig:
+    def _file_of_a_table(self) -> "DatasetConfig":
         if (self.reader in TABLES) != (self.path is not None):
             raise ValueError(
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
@@ -102,7 +100,7 @@ class DatasetConfig(Settings):
             )
         return self
 
-    def sizes(self, training: int) -> Sizes:
+    def sizes(self, training: int) -> "Sizes":
         """Sizes of what is drawn from an original training split of so many records."""
         aux = min(training // 5, _MOST_AUX) if self.aux is None else self.aux
         pool = max(training - aux, 0) if self.pool is None else self.pool

@@ -1,7 +1,5 @@
 """Settings of defenses and their facts. The level that each is swept over stands in the studies."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping
@@ -78,7 +76,7 @@ class Defense(Settings):
     """Candidate learning rates; by default those of ``training``."""
 
     @property
-    def channel(self) -> ChannelDefense | None:
+    def channel(self) -> "ChannelDefense | None":
         """Settings of the channel that puts noise on the images. None without one."""
         return None
 
@@ -127,7 +125,7 @@ class Defense(Settings):
         """Optimisation steps that training takes of a run's rounds."""
         return rounds
 
-    def on(self, dataset: str) -> Defense:
+    def on(self, dataset: str) -> "Defense":
         """These settings as they hold on one dataset."""
         return self
 
@@ -236,7 +234,7 @@ class ChannelDefense(Defense):
     """β of the personalized shapes; the others ignore it."""
 
     @property
-    def channel(self) -> ChannelDefense:
+    def channel(self) -> "ChannelDefense":
         """These settings."""
         return self
 
@@ -295,7 +293,7 @@ class DPSGD(Defense):
         """δ and accountant."""
         return {"delta": self.delta, "accountant": self.accountant}
 
-    def on(self, dataset: str) -> DPSGD:
+    def on(self, dataset: str) -> "DPSGD":
         """These settings on one dataset, with the δ that holds there."""
         return self.model_copy(update={"delta": self.deltas.get(dataset, self.delta), "deltas": {}})
 

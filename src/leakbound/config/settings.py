@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
@@ -83,6 +83,8 @@ Seconds = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Replicas = Annotated[int, Field(ge=1, le=1000)]
 """Seeds of a run."""
+PrivacyNoise = Literal["seeded", "secure"]
+"""Origin of noise that protects records, as :data:`leakbound.randomness.origin.PrivacyNoise` names it."""
 
 
 class Settings(BaseModel):

@@ -1,7 +1,5 @@
 """Settings of the closed forms of Zeng et al. 2022: utility against privacy, in bits. Defaults are the paper's."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from pydantic import Field, Strict, model_validator
@@ -28,7 +26,7 @@ class _Exchangeable(Settings):
     """σ_k², covariance of any two clients' parameters."""
 
     @model_validator(mode="after")
-    def _is_a_covariance(self) -> _Exchangeable:
+    def _is_a_covariance(self) -> "_Exchangeable":
         least = -self.variance / (self.n_clients - 1)
         if not least < self.covariance < self.variance:
             raise ValueError(

@@ -11,7 +11,7 @@ from leakbound.config.data import TABLES, CovarianceOf, DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
+from leakbound.config.settings import Line, Name, PrivacyNoise, Replicas, Seed, Settings
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
@@ -24,7 +24,7 @@ class Config(Settings):
     """Name of the configuration; results lie under ``results/<preset>``."""
     seed: Seed = 0
     """Every random number derives from it, but secure privacy noise."""
-    privacy_noise: Literal["seeded", "secure"] = "seeded"
+    privacy_noise: PrivacyNoise = "seeded"
     """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it;
     secure comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     covariance: CovarianceOf = "aux"

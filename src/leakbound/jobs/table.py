@@ -176,25 +176,20 @@ class RunTable:
         every = self.rates[run.slug] == "all" and run.rounds > 0
         return run.replicas * (len(self.candidates(run)) if every else 1) * len(self.lengths[run.slug])
 
-    def recipe_settings(self, run: Run) -> dict[str, Any]:
-        """Return the lengths that a run keeps, if it keeps more than the full one.
-
-        Args:
-            run: Run of the configuration.
-        """
-        lengths = self.lengths[run.slug]
-        return {"lengths": list(lengths)} if len(lengths) > 1 else {}
-
     def references(self, slug: str) -> int:
         """Count the trainings of a run's reference networks at each learning rate that it keeps.
 
         Args:
             slug: Name of the run.
         """
-        config = self.config.attacks
+        asked = "references" in self._needs(slug) and self.runs[slug].rounds > 0
+        return self.config.attacks.membership.references if asked else 0
+
+    def _needs(self, slug: str) -> set[str]:
+        """Return the kinds of files that the attacks on a run read."""
+        attacks = self.config.attacks.all()
         defense = self.config.defense(self.runs[slug].defense)
-        asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
-        return config.membership.references if asked and self.runs[slug].rounds > 0 else 0
+        return {file for name in self.attacks[slug] for file in attacks[name].needs(defense)}
 
     def reference_networks(self, slug: str) -> int:
         """Count the trainings of a run's reference networks at all learning rates that it keeps.
@@ -316,14 +311,9 @@ class RunTable:
     def estimators(self) -> dict[str, dict[str, str]]:
         """Return the shape of each family of channels for every dataset that needs a learned estimate."""
         learned: dict[str, dict[str, str]] = {}
-        for slug, attacks in self.attacks.items():
-            run = self.runs[slug]
+        for slug, run in self.runs.items():
             channel = self.config.defense(run.defense).channel
-            attacks_of = self.config.attacks.all()
-            needed = {
-                file for name in attacks for file in attacks_of[name].needs(self.config.defense(run.defense))
-            }
-            if channel is not None and "estimator" in needed and self.estimator_file(run):
+            if channel is not None and "estimator" in self._needs(slug) and self.estimator_file(run):
                 learned.setdefault(run.dataset, {})[channel.family] = channel.shape
         return learned
 

@@ -138,8 +138,14 @@ def audit(
         from leakbound.cli.people.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
 
         bound = stated_bound(epsilon, delta, nats, uses)
-        files = NetworkFiles(checkpoint, script, members, others, references, canaries)
-        audit_checkpoint(files, bound, confidence, seed, out, as_json)
+        audit_checkpoint(
+            NetworkFiles(checkpoint, script, members, others, references, canaries),
+            bound,
+            confidence,
+            seed,
+            out,
+            as_json,
+        )
 
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:

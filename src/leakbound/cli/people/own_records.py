@@ -17,6 +17,9 @@ import typer
 from jaxtyping import Float
 
 from leakbound.cli.people.bars import counted
+from leakbound.engine.record_uses import refuse_shared
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.storage.replaced_folders import check_new
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
@@ -150,7 +153,6 @@ def target_of(
     Raises:
         BadParameter: If none or several are given, or a number is out of range.
     """
-    from leakbound.engine.refusals import GuaranteeError
     from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction
 
     targets: dict[str, tuple[float | None, Callable[[float], Target]]] = {
@@ -237,9 +239,6 @@ def read_both(
             f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one, or "
             "give --resize and --color"
         )
-    from leakbound.engine.record_uses import refuse_shared
-    from leakbound.engine.refusals import GuaranteeError
-
     try:
         refuse_shared(known.values.reshape(len(known), -1), own.values.reshape(len(own), -1))
     except GuaranteeError as error:
@@ -285,7 +284,6 @@ def in_units(target: Target, records: Collection) -> Target:
 def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
     """Refuse records that are too large for a covariance."""
     from leakbound.engine.records import check_size
-    from leakbound.engine.refusals import GuaranteeError
 
     try:
         check_size(count, math.prod(shape))
@@ -334,8 +332,6 @@ def check_new_folder(folder: Path) -> None:
     Raises:
         BadParameter: If it does, or is no folder.
     """
-    from leakbound.storage.replaced_folders import check_new
-
     try:
         check_new(folder)
     except ValueError as error:

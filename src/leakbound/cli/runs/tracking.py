@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
+from leakbound.config import reading
+from leakbound.config.messages import printable
+from leakbound.config.settings import without_password
 
 _DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 _FOLDER = Path("results/tracking-server")
@@ -29,11 +32,11 @@ def sync(
 ) -> None:
     """Send to MLflow the runs that it has not accepted yet."""
     from leakbound import tracking
-    from leakbound.config import reading
 
     config = reading.load(configfile)
-    folder = Path(config.root) / "tracking"
-    outcomes = tracking.send_pending(folder, config.tracking.uri, everything=everything)
+    outcomes = tracking.send_pending(
+        Path(config.root) / "tracking", config.tracking.uri, everything=everything
+    )
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.marker}: {outcome.status} {outcome.reason or ''}\n")
     sys.stdout.write(f"{sum(outcome.status == 'stored' for outcome in outcomes)} of {len(outcomes)} stored\n")
@@ -50,8 +53,6 @@ def ui(
     ),
 ) -> None:
     """Open MLflow's pages for the runs of a configuration, on this machine only."""
-    from leakbound.config import reading
-    from leakbound.config.messages import printable
     from leakbound.tracking.server import Server
     from leakbound.tracking.store import is_server, sqlite_file
 
@@ -94,7 +95,6 @@ def tracking_server(
     workers: Annotated[int, typer.Option(help="Number of server processes.", min=1, max=64)] = 4,
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and print the lines for the configuration."""
-    from leakbound.config.settings import without_password
     from leakbound.tracking.server import Server
 
     if without_password(database) != database and any(database in word for word in sys.argv):
