@@ -121,7 +121,8 @@ class Numbers:
     def remark(self, row: Any) -> str:
         """Write why more blocks might not decide a claim, as its detail says."""
         reasons = ("flips", "nothing to compare", "the claimed way, but", "ranks and means", "significantly otherwise")
-        return ", ".join(part for part in row.detail.split("; ") if part.startswith(reasons) or "not by at least" in part)
+        parts = row.detail.split("; ")
+        return ", ".join(part for part in parts if part.startswith(reasons) or "not by at least" in part)
 
     @functools.cache  # noqa: B019 - as above
     def changes(self) -> pd.DataFrame:

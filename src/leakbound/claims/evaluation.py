@@ -92,8 +92,6 @@ def evaluate(
             "figure": figure.id,
             "claim": claim.id,
             "text": claim.text,
-        }
-        stated |= {
             "test": claim.test,
             "unit": claim.unit or "",
             "delta": claim.delta,

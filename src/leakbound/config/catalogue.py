@@ -11,8 +11,6 @@ EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
-SECTIONS = ("theory", "consensus", "federated")
-"""Sections of a configuration that make tables of their own, ``<section>/<table>``."""
 
 
 def _condition(wanted: Any) -> Any:

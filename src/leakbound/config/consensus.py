@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import PlannedBlocks, Settings
+from leakbound.config.settings import PlannedBlocks, Settings, TableSection
 
 _Edge = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Strict(False)]
 _Value = Annotated[int, Field(ge=-(10**9), le=10**9)]
@@ -25,7 +25,7 @@ class AveragingConfig(Settings):
         return self
 
 
-class ConsensusConfig(Settings):
+class ConsensusConfig(TableSection):
     """Servers that average their contributors' data over a network, with one of several schemes of noise."""
 
     TABLES: ClassVar[tuple[str, ...]] = ("averaging", "privacy")
@@ -77,7 +77,3 @@ class ConsensusConfig(Settings):
                 f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network"
             )
         return self
-
-    def tables(self) -> tuple[str, ...]:
-        """Tables that this section makes: the simulated averaging, and what observers learn."""
-        return self.TABLES

@@ -32,6 +32,7 @@ class Original:
         classes: Number of labels.
         train: Records of the original training split.
         test: Records of the original test split.
+        has_test: Whether there is an original test split, or its records are drawn from the same ones as all others.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Original:
     classes: int
     train: int
     test: int
+    has_test: bool = True
 
 
 ORIGINALS = {
@@ -47,10 +49,9 @@ ORIGINALS = {
     "svhn": Original("SVHN", colors=3, classes=10, train=73257, test=26032),
     "fashion_mnist": Original("Fashion-MNIST", colors=1, classes=10, train=60000, test=10000),
     "mnist": Original("MNIST", colors=1, classes=10, train=60000, test=10000),
-    "digits": Original("digits", colors=1, classes=10, train=1438, test=359),
+    "digits": Original("digits", colors=1, classes=10, train=1438, test=359, has_test=False),
 }
 """Reader to what is known of its dataset, in the order of figures."""
-_WITHOUT_TEST = {"digits"}  # without an original test split
 _MOST_AUX = 10_000
 _LEAST = 10  # records of a part
 _UNKNOWN = Original("", colors=3, classes=10, train=60000, test=10000)
@@ -164,10 +165,9 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     original = ORIGINALS.get(reader, _UNKNOWN_TABLE if reader in TABLES else _UNKNOWN)
     test = config.test or original.test
     training = original.train
-    if reader in _WITHOUT_TEST:  # test records are taken from the same ones
+    if not original.has_test:  # test records are taken from the same ones
         training += original.test - test
     drawn = config.sizes(training)
-    known = reader in ORIGINALS
     return DatasetSize(
         original.colors,
         original.classes,
@@ -176,7 +176,7 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
         drawn.validation,
         test,
         drawn.aux,
-        known,
+        reader in ORIGINALS,
         config.side,
     )
 

@@ -156,6 +156,11 @@ class Defense(Settings):
         return {"anyOf": [*(handler(MECHANISMS.get(name).__pydantic_core_schema__) for name in names), other]}
 
 
+def _unless(allowed: bool, problem: str) -> str | None:
+    """The problem of a level that is not allowed. None where it is."""
+    return None if allowed else problem
+
+
 class Undefended(Defense):
     """Plain SGD on the clean images."""
 
@@ -199,9 +204,9 @@ class Stopped(Undefended):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a part of the rounds."""
-        allowed = level is not None and 0 < level <= 1
-        return (
-            None if allowed else "stopped needs the part of the rounds after which training ends, in (0, 1]"
+        return _unless(
+            level is not None and 0 < level <= 1,
+            "stopped needs the part of the rounds after which training ends, in (0, 1]",
         )
 
     def steps(self, level: float | None, rounds: int) -> int:
@@ -254,8 +259,10 @@ class ChannelDefense(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a positive capacity."""
-        allowed = level is not None and 0 < level < math.inf
-        return None if allowed else 'a capacity must be > 0 nats. For no noise use the defense "none"'
+        return _unless(
+            level is not None and 0 < level < math.inf,
+            'a capacity must be > 0 nats. For no noise use the defense "none"',
+        )
 
 
 class DPSGD(Defense):
@@ -283,9 +290,9 @@ class DPSGD(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a noise multiplier."""
-        allowed = level is not None and 0 <= level < math.inf
-        return (
-            None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
+        return _unless(
+            level is not None and 0 <= level < math.inf,
+            f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)",
         )
 
     @property
@@ -332,8 +339,10 @@ class ParameterNoise(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
-        allowed = level is not None and 0 <= level < math.inf
-        return None if allowed else "parameter_noise needs the standard deviation of its noise, >= 0"
+        return _unless(
+            level is not None and 0 <= level < math.inf,
+            "parameter_noise needs the standard deviation of its noise, >= 0",
+        )
 
 
 class GradientCompression(Defense):
@@ -356,11 +365,9 @@ class GradientCompression(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
-        allowed = level is not None and 0 < level <= 1
-        return (
-            None
-            if allowed
-            else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
+        return _unless(
+            level is not None and 0 < level <= 1,
+            "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]",
         )
 
 
@@ -377,8 +384,10 @@ class LargeBatch(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a factor."""
-        allowed = level is not None and level >= 1 and level % 1 == 0
-        return None if allowed else "large_batch needs a factor on the batch size, a whole number >= 1"
+        return _unless(
+            level is not None and level >= 1 and level % 1 == 0,
+            "large_batch needs a factor on the batch size, a whole number >= 1",
+        )
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """The batch size times the level."""
@@ -402,11 +411,10 @@ class Compression(Defense):
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless images of so many values, or of any if that is not known, have the principal direction."""
         directions = pixels or MOST_COLORS * IMAGE_SIDE**2
-        if level is not None and 0 <= level < directions and level % 1 == 0:
-            return None
-        return (
+        return _unless(
+            level is not None and 0 <= level < directions and level % 1 == 0,
             "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
-            f"below the number of pixels times colors, {directions}"
+            f"below the number of pixels times colors, {directions}",
         )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import Settings
+from leakbound.config.settings import Settings, TableSection
 
 Budgets = Annotated[
     tuple[Annotated[float, Field(gt=0, le=500)], ...], Strict(False), Field(min_length=1, max_length=100)
@@ -95,7 +95,7 @@ class GeneralCase(Settings):
     """Means of the budgets, bits."""
 
 
-class TheoryConfig(Settings):
+class TheoryConfig(TableSection):
     """Utility against privacy in closed form. A table that is null is left out."""
 
     TABLES: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")

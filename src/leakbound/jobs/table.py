@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
-from leakbound.config.whole import Config
+from leakbound.config.whole import SECTIONS, Config
 from leakbound.jobs.federated_runs import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
@@ -42,6 +42,7 @@ class RunTable:
         tables: Names of all tables: each study's, ``efficiency``, ``<section>/<table>`` of the sections that
             have tables of their own, and ``scoreboard`` if a figure makes claims.
         figures: ``paper/id`` to figure.
+        left_out: Figures of the configuration's studies that select what these do not have.
     """
 
     def __init__(self, config: Config, catalogue: Catalogue) -> None:
@@ -71,6 +72,11 @@ class RunTable:
         self.figures = {
             f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)
         }
+        self.left_out = [
+            figure
+            for figure in catalogue.figures
+            if figure.study in config.studies and f"{figure.paper}/{figure.id}" not in self.figures
+        ]
 
     def _table_names(self) -> Iterator[str]:
         """Yield the names of all tables except the scoreboard."""
@@ -92,11 +98,14 @@ class RunTable:
             return False
         if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
             return False  # the index is of images
-        asked = {"dataset": study.datasets, "model": study.models, "defense": set(study.defenses) - {"none"}}
+        asked = {
+            "dataset": study.datasets,
+            "model": study.models,
+            "defense": set(study.defenses) - {"none"} or {"none"},
+        }
         attacks = registry.ATTACKS.names(self.config.plugins.attacks)
-        missing = set(attacks) - set(study.attacks)
         wanted = figure.admitted("source", attacks) if "source" in figure.select else ()
-        return not missing & set(wanted) and all(
+        return set(wanted) <= set(study.attacks) and all(
             figure.admitted(column, names) for column, names in asked.items()
         )
 

@@ -115,8 +115,9 @@ class TrainingRequest:
         All noise that protects records comes from it, and so does the choice of records where an accountant
         counts on its being secret.
         """
-        words = (self.dataset.name, replica, purpose)
-        return noise_source(self.privacy_noise, self.seed, *words, device=device or self.device)
+        return noise_source(
+            self.privacy_noise, self.seed, self.dataset.name, replica, purpose, device=device or self.device
+        )
 
     def generator(self, replica: int, purpose: str) -> torch.Generator:
         """Generator on the CPU of a replica's draws for one purpose that no secret depends on."""

@@ -81,7 +81,11 @@ def _shared(jobs: JobList) -> Iterator[str]:
 
 
 def _guesses(jobs: JobList) -> Iterator[str]:
-    """Yield notes on datasets whose sizes differ from those of the measurements."""
+    """Yield notes on datasets whose sizes differ from those of the measurements, and on figures that are left out."""
+    yield from (
+        f"figure {figure.paper}/{figure.id} is left out: study {figure.study} lacks what it selects"
+        for figure in jobs.table.left_out
+    )
     for job in jobs.of("prepare"):
         size = jobs.table.size(job.name)
         if not size.known:

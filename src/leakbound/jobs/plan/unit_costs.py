@@ -92,6 +92,7 @@ class UnitCosts:
             line = f"cpu,{unit},{model},{colors or ''},1,SECONDS,SOURCE"
             raise ValueError(
                 f"the table of costs has no {unit}{f' of {model}' if model else ''}: "
+                f"{'state work on the class of the attack, or ' * unit.startswith('attack_')}"
                 f"give a copy of {PACKAGED} with the line {line} as --table"
             )
         plain = self._measured(_PLAIN, model, colors)
