@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,9 +44,7 @@ def pool(
     """
     import pandas as pd
 
-    from leakbound.claims.repeats import evaluate_twice, pooled_rows
     from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
-    from leakbound.randomness.seeding import numpy_generator
 
     config, again = (reading.load(folder / "config.yaml") for folder in (first, repeat))
     facts, facts_again = (
@@ -61,44 +59,50 @@ def pool(
     catalogue = reading.load_catalogue(config.catalogue, config)
     repeated = [figure for figure in catalogue.figures if figure.study in again.studies]
     readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
-    keys = {(figure.paper, figure.id) for figure in repeated}
-    claims = storage.read_rows(first / "claims.parquet", sealed=False)
-    kept = [key not in keys for key in zip(claims["paper"], claims["figure"], strict=True)]
-    verdicts = [claims[kept].assign(first=claims["verdict"], repeat="")]
     with replaced_folder(out) as new:
         shutil.copytree(first, new, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
         shutil.copyfile(repeat / "config.yaml", new / "repeat.yaml")
-        for study in again.studies:
-            earlier, later = (_rows(folder, study) for folder in (first, repeat))
-            both = pooled_rows(earlier, later)
-            storage.write_rows(new / _table(study), both, sealed=False)
-            for figure in repeated:
-                if figure.study == study:
-                    _redraw(figure, both, readers, new)
-                    verdicts.append(
-                        evaluate_twice(figure, earlier, later, config.alpha, partial(numpy_generator, 0))
-                    )
+        verdicts = [_untouched(first, repeated)]
+        for figure in repeated:
+            verdicts.append(_again(figure, first, repeat, config.alpha, readers, new))
         claims = pd.concat(verdicts, ignore_index=True)
-        counts = verdict_counts(claims)
         storage.write_rows(new / "claims.parquet", claims, sealed=False)
+        counts = verdict_counts(claims)
         storage.write_rows(new / _table(SCOREBOARD), counts, sealed=False)
-        for figure in catalogue.figures:
-            if figure.table == SCOREBOARD:
-                _redraw(figure, counts, readers, new)
+        for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
+            _redraw(figure, counts, readers, new)
         (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
         storage.write_json(new / "provenance.json", {**facts, "repeat": facts_again}, sealed=False)
     counted = overall(claims)["verdict"].value_counts()
     sys.stdout.write(f"{out}: {', '.join(f'{count} {verdict}' for verdict, count in counted.items())}\n")
 
 
+def _untouched(first: Path, repeated: Sequence[FigureConfig]) -> pd.DataFrame:
+    """Read the verdicts of a run on the figures that are not repeated."""
+    claims = storage.read_rows(first / "claims.parquet", sealed=False)
+    again = {(figure.paper, figure.id) for figure in repeated}
+    kept = [key not in again for key in zip(claims["paper"], claims["figure"], strict=True)]
+    return claims[kept].assign(first=claims["verdict"], repeat="")
+
+
+def _again(
+    figure: FigureConfig, first: Path, repeat: Path, alpha: float, readers: Mapping[str, str], folder: Path
+) -> pd.DataFrame:
+    """Write the table and the pictures of a repeated figure with the blocks of both runs; return its verdicts."""
+    from leakbound.claims.repeats import evaluate_twice, pooled_rows
+    from leakbound.randomness.seeding import numpy_generator
+
+    table = _table(figure.study or "")
+    earlier, later = (storage.read_rows(home / table, sealed=False) for home in (first, repeat))
+    both = pooled_rows(earlier, later)
+    storage.write_rows(folder / table, both, sealed=False)
+    _redraw(figure, both, readers, folder)
+    return evaluate_twice(figure, earlier, later, alpha, partial(numpy_generator, 0))
+
+
 def _table(name: str) -> str:
     """Return the path of a table in the folder of a kept run."""
     return f"tables/{name}.parquet"
-
-
-def _rows(folder: Path, study: str) -> pd.DataFrame:
-    """Read the rows of a study in the folder of a kept run."""
-    return storage.read_rows(folder / _table(study), sealed=False)
 
 
 def _redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str], folder: Path) -> None:
