@@ -61,8 +61,7 @@ class Inputs:
         taken = by_record(self._images, self._rows.gather(1, indices))
         if self._released is None:
             return taken
-        slots = zip(taken, self._sources, strict=True)
-        return torch.stack([self._released(images, source) for images, source in slots])
+        return torch.stack([self._released(*slot) for slot in zip(taken, self._sources, strict=True)])
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""
