@@ -27,7 +27,7 @@ class Inputs:
     Args:
         images: Members of all slots, on the device of the stack.
         rows: Members of each slot, rows of ``images``; on the same device.
-        released: From images and a source to what a network sees of them, called for each use and each slot;
+        released: From images and a source to what a network sees of them, called for each use and each slot.
             None if the images are seen as they are.
         sampler: The channel, if there is one.
         sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
