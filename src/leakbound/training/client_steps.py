@@ -265,7 +265,8 @@ class ClippedStep(ClientStep):
 
     def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
         """Averages of noisy sums."""
-        return [perturbed(total, self.level * self.defense.max_grad_norm, source) / size for total in sums]
+        std = self.level * self.defense.max_grad_norm
+        return [perturbed(total, std, source) / size for total in sums]
 
     def noise_std(self, size: int) -> float:
         """That of the noise on the sum, divided like it."""

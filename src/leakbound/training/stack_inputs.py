@@ -27,7 +27,7 @@ class Inputs:
     Args:
         images: Members of all slots, on the device of the stack.
         rows: Members of each slot, rows of ``images``; on the same device.
-        released: From images and a source to what a network sees of them, called for each use and each slot;
+        released: From images and a source to what a network sees of them, called for each use and each slot.
             None if the images are seen as they are.
         sampler: The channel, if there is one.
         sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
@@ -61,8 +61,7 @@ class Inputs:
         taken = by_record(self._images, self._rows.gather(1, indices))
         if self._released is None:
             return taken
-        slots = zip(taken, self._sources, strict=True)
-        return torch.stack([self._released(images, source) for images, source in slots])
+        return torch.stack([self._released(*slot) for slot in zip(taken, self._sources, strict=True)])
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""
