@@ -87,8 +87,10 @@ def read_dataset(path: Path) -> ImageDataset:
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
         names = tuple(map(str, classes))
-        secret = metadata.get("secret", "")
-        return ImageDataset.from_arrays(metadata["name"], names, arrays, _drawing(drawing), secret)
+        secret, nats = metadata.get("secret", ""), metadata.get("label_nats")
+        return ImageDataset.from_arrays(
+            metadata["name"], names, arrays, _drawing(drawing), secret, None if nats is None else float(nats)
+        )
 
 
 def _drawing(values: Any) -> Drawing:
