@@ -29,6 +29,21 @@ _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
 _ROOT = Path(__file__).parents[4]
 """Clone of the repository that holds the workflow."""
+_StandardizeOption = Annotated[
+    bool,
+    typer.Option(
+        help="Of tables and arrays: standardize each value by mean and standard deviation of the attacker's records; "
+        "otherwise all lie in -1 to 1."
+    ),
+]
+_LabelNatsOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NATS",
+        help="Most nats that a label reveals: each gets one randomized response, the same for all protections. By "
+        "default labels are kept, and reveal up to the logarithm of the number of classes.",
+    ),
+]
 
 
 def compare(
@@ -64,21 +79,8 @@ def compare(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
-    standardize: Annotated[
-        bool,
-        typer.Option(
-            help="Of tables and arrays: standardize each value by mean and standard deviation of the attacker's "
-            "records; otherwise all lie in -1 to 1."
-        ),
-    ] = True,
-    label_nats: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NATS",
-            help="Most nats that a label reveals: each gets one randomized response, the same for all protections. "
-            "By default labels are kept, and reveal up to the logarithm of the number of classes.",
-        ),
-    ] = None,
+    standardize: _StandardizeOption = True,
+    label_nats: _LabelNatsOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
