@@ -93,6 +93,38 @@ class Numbers:
         return int(rows["verdict"].isin(verdicts).sum()) if verdicts else len(rows)
 
     @functools.cache  # noqa: B019 - as above
+    def twice(self) -> pd.DataFrame:
+        """Choose the claims on experiments that a repeat with another seed tested again.
+
+        Returns:
+            Rows over all blocks, with the columns first (verdict of the first look), repeat (of the repeat alone),
+            verdict (what follows from both) and flips.
+        """
+        from leakbound.claims.scoreboard import overall
+
+        rows = overall(self.claims)
+        rows = rows[~rows["exact"].astype(bool) & (rows["repeat"] != "") & (rows["first"] != "")]
+        return rows.assign(flips=rows["detail"].str.contains("flips: "))
+
+    def undecided(self) -> Iterator[Any]:
+        """Yield the undecided claims on experiments, those that need the fewest blocks first."""
+        from leakbound.claims.scoreboard import overall
+
+        rows = overall(self.claims)
+        rows = rows[~rows["exact"].astype(bool) & (rows["verdict"] == "undecided")]
+        yield from rows.sort_values(["blocks_needed", "paper", "figure", "claim"]).itertuples(index=False)
+
+    def needed(self, row: Any) -> str:
+        """Write the number of blocks that a claim needs."""
+        return "–" if pd.isna(row.blocks_needed) else f"{row.blocks_needed}"
+
+    def remark(self, row: Any) -> str:
+        """Write why more blocks might not decide a claim, as its detail says."""
+        reasons = ("flips", "nothing to compare", "the claimed way, but", "ranks and means", "significantly otherwise")
+        parts = row.detail.split("; ")
+        return ", ".join(part for part in parts if part.startswith(reasons) or "not by at least" in part)
+
+    @functools.cache  # noqa: B019 - as above
     def changes(self) -> pd.DataFrame:
         """Compare verdicts with those of the earlier protocol.
 

@@ -10,14 +10,16 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import logsumexp, ndtri
 
-from leakbound.accounting.gaussian import conditional_covariance, gaussian_capacity, log_determinant, log_expm1
+from leakbound.accounting.gaussian import check_covariance, gaussian_capacity, log_determinant, log_expm1
+from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.printed_bound import printed_scale
 from leakbound.consensus.graphs import graph_from_edges
 from leakbound.consensus.schemes import check_decay
-from leakbound.theory import Exchangeable, conditional_variances
+from leakbound.federated import AggregateNoise
+from leakbound.theory import Exchangeable, Release, conditional_variances
 from leakbound.theory.budget import BIT
 
 
@@ -222,3 +224,108 @@ def printed_weights(noise_units: Float[np.ndarray, " clients"]) -> Float[np.ndar
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         products = np.array([np.prod(np.delete(noise_units, k)) for k in range(len(noise_units))])
         return products / products.sum()
+
+
+def conditional_covariance(covariance: Float[np.ndarray, "d d"], given: Sequence[int]) -> Float[np.ndarray, "r r"]:
+    """Covariance of a Gaussian vector's other coordinates once the ``given`` ones are known, Σ_aa − Σ_ab Σ_bb⁻¹ Σ_ba.
+
+    Args:
+        covariance: Σ of the whole vector, float64. The block of the given coordinates is positive definite.
+        given: Indices of the known coordinates.
+
+    Returns:
+        Covariance of the rest, in increasing order of index.
+
+    Raises:
+        ValueError: If Σ is no covariance, or the known block is singular.
+    """
+    check_covariance(covariance)
+    observed = list(given)
+    rest = [index for index in range(len(covariance)) if index not in observed]
+    cross = covariance[np.ix_(rest, observed)]
+    try:
+        factor = linalg.cho_factor(covariance[np.ix_(observed, observed)])
+    except linalg.LinAlgError as error:
+        raise ValueError("the known coordinates have a singular covariance; drop the redundant ones") from error
+    result = covariance[np.ix_(rest, rest)] - cross @ linalg.cho_solve(factor, cross.T)
+    return 0.5 * (result + result.T)
+
+
+def posterior(
+    observation: Float[np.ndarray, " d"],
+    candidates: Float[np.ndarray, "m d"],
+    noise_covariance: float | Float[np.ndarray, " d"] | Float[np.ndarray, "d d"],
+) -> Float[np.ndarray, " m"]:
+    """Probability of each candidate given one noisy observation of an equally likely one of them.
+
+    w_j ∝ exp(−½ (y − x_j)ᵀ Σ_ξ⁻¹ (y − x_j)). The least-squares estimate is ``w @ candidates``.
+
+    Args:
+        observation: y; for k looks their mean.
+        candidates: x_1..x_M.
+        noise_covariance: Σ_ξ as a variance, as a diagonal, or in full; positive definite; for k looks divided
+            by k.
+
+    Returns:
+        w, probabilities that sum to 1.
+
+    Raises:
+        ValueError: If Σ_ξ is not positive definite and finite.
+    """
+    offsets = observation - candidates
+    noise = np.asarray(noise_covariance, dtype=np.float64)
+    if noise.ndim < 2:
+        if not np.all((noise > 0) & np.isfinite(noise)):
+            raise ValueError("noise_covariance: every variance must be positive and finite")
+        whitened = offsets / np.sqrt(noise)
+    else:
+        check_covariance(noise, "noise_covariance")
+        try:
+            factor = linalg.cholesky(noise, lower=True)
+        except linalg.LinAlgError as error:
+            raise ValueError("noise_covariance: it is not positive definite") from error
+        whitened = linalg.solve_triangular(factor, offsets.T, lower=True).T
+    scores = -0.5 * (whitened**2).sum(axis=1)
+    return np.exp(scores - logsumexp(scores))
+
+
+def budget_per_round(total: float, rounds: int, dimension: int | None = None) -> float:
+    """Budget ε of each round so that all T together reveal at most ``total`` nats.
+
+    Args:
+        total: Nats over all rounds, > 0.
+        rounds: T.
+        dimension: If given, the secret is taken to be the same vector in each round: ``federated.static_leak`` is
+            inverted. Without it the budget is total/T, which always holds.
+    """
+    if dimension is None:
+        return total / rounds
+    signal = float(log_expm1(np.array([2 * total / dimension]))[0]) - math.log(rounds)
+    return 0.5 * dimension * float(np.logaddexp(0.0, signal))
+
+
+def distances(moments: Moments, records: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Squared Mahalanobis distances, where what lies outside the directions of the data counts very much.
+
+    The records that a covariance comes from lie in its directions, and are nearer to their mean than others.
+    """
+    variances, basis = linalg.eigh(moments.covariance, driver="evd")
+    along = (records.reshape(len(records), -1).astype(np.float64) - moments.mean) @ basis
+    return (along**2 / variances.clip(min=1e-9 * variances.max())).sum(axis=1)
+
+
+def joint_bracket(release: Release) -> float:
+    """|Cov(Yⁿ, X⁻ⁱ)| without its common factors, the numerator that Eq. (24) should have.
+
+    [σ_m² + (n−2) σ_k²] z_a z_b + x_a x_b [σ² + (n−2) σ_e²] (theory B7), variances to the third power.
+    """
+    signal, noise, n = release.signal, release.noise, release.signal.n_clients
+    conditioned = signal.variance + (n - 2) * signal.covariance
+    other = noise.variance + (n - 2) * noise.covariance
+    return conditioned * noise.joint * noise.difference + other * signal.joint * signal.difference
+
+
+def utility(noise: AggregateNoise, dimension: int) -> float:
+    """1 / E‖published average − exact average‖², the utility of PMIDP-FL, or inf without noise."""
+    variance = dimension * noise.aggregate_std**2
+    return math.inf if variance == 0 else 1 / variance

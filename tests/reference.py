@@ -24,7 +24,7 @@ from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
 from leakbound.consensus.graphs import metropolis_weights
-from leakbound.consensus.privacy import Secret, contributor_level, masked_level, zero_sum_level
+from leakbound.consensus.privacy import Secret, masked_level, zero_sum_level
 
 Values = Mapping[str, Any]
 
@@ -119,7 +119,7 @@ def _batch(inputs: Values) -> dict[str, Any]:
 def _empirical_posterior(inputs: Values) -> dict[str, Any]:
     candidates = np.array(inputs["candidates"])
     noise = inputs["noise_cov"]
-    weights = accounting.posterior(
+    weights = formulas.posterior(
         np.array(inputs["observation"]), candidates, noise if isinstance(noise, float) else np.array(noise)
     )
     return {"posterior_mean": weights @ candidates, "weights": weights}
@@ -181,7 +181,7 @@ def _kldp(inputs: Values) -> dict[str, Any]:
     secret = Secret(scale * inputs["alpha"], states[server])
     own = variances[server]
     return {
-        "step1": contributor_level(inputs["alpha"], inputs["dc_noise_variance"]),
+        "step1": Secret(inputs["alpha"], inputs["dc_noise_variance"]).limit,
         "scheme1": secret.level(own),
         "scheme2_printed": [zero_sum_level(secret, own, decay, time, as_printed=True) for time in times],
         "scheme2_joint": [zero_sum_level(secret, own, decay, time) for time in times],
@@ -272,10 +272,10 @@ def _pmidp(inputs: Values) -> dict[str, Any]:
         "alpha": np.exp(federated.log_noise_unit(norms, budgets, dimension)),
         "pmidp_sigma": personal.client_std,
         "pmidp_weights": personal.weights,
-        "pmidp_utility": personal.utility(dimension),
+        "pmidp_utility": formulas.utility(personal, dimension),
         "baseline_sigma_client": baseline.client_std[0],
         "baseline_sigma_server": federated.server_noise(norms, budgets, dimension).server_std,
-        "baseline_utility": baseline.utility(dimension),
+        "baseline_utility": formulas.utility(baseline, dimension),
         "leak_each_client": federated.aggregate_leak(personal, norms, dimension),
         "server_view_leak_client0": federated.server_leak(personal, norms, dimension)[0],
         "cor1_sigma_client_C0_eps0": federated.client_noise(*first).client_std[0],

@@ -78,6 +78,19 @@ def bound(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+def defined(path: Path) -> frozenset[str]:
+    """Names that a module defines itself; a package also those that it passes on."""
+    if path.name == "__init__.py":
+        return bound(path)
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    functions = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return functions | {n.id for node in body for n in ast.walk(node) if isinstance(n, ast.Name) and is_set(n)}
+
+
+def is_set(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
 def missing(dotted: str) -> str | None:
     """First part of a dotted name below the package that is not there; None if all is."""
     folder, words = PACKAGE, dotted.split(".")[1:]
@@ -86,7 +99,7 @@ def missing(dotted: str) -> str | None:
     module = folder / "__init__.py"
     if words and (folder / f"{words[0]}.py").is_file():
         module = folder / f"{words.pop(0)}.py"
-    if words and words[0] not in bound(module):
+    if words and words[0] not in defined(module):
         return words[0]
     everywhere = [bound(path) for path in PACKAGE.rglob("*.py")]  # attributes may be inherited
     return next((word for word in words[1:] if not any(word in names for names in everywhere)), None)
@@ -130,3 +143,11 @@ def bound_texts(path: Path) -> set[str]:
     """Texts of a module that are one word."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_each_walk_has_ten_lines():
+    text = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    walks = re.findall(r"^\*\*(An? [^\n*]+)\*\*[^\n]*:\n\n((?:\d+\. [^\n]+\n)+)\n", text, re.MULTILINE)
+    numbers = {name: re.findall(r"^(\d+)\.", lines, re.MULTILINE) for name, lines in walks}
+    names = ("An image", "A level", "A seed", "A row of an attack")
+    assert numbers == {name: [*map(str, range(1, 11))] for name in names}

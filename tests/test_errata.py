@@ -627,9 +627,10 @@ def test_c9_bias_that_the_utility_does_not_count():
         noise, baseline = dimension / (1 / unit).sum() ** 2, dimension * (unit.max() / 2) ** 2
         found[dimension] = noise, float((weights - 0.5) @ np.array([1.0, -1.0])) ** 2, baseline
         law = federated.personalized_noise(np.ones(2), budgets, dimension)
-        assert 1 / law.utility(dimension) == pytest.approx(noise, rel=1e-9)
+        assert 1 / formulas.utility(law, dimension) == pytest.approx(noise, rel=1e-9)
         np.testing.assert_allclose(law.weights, weights, rtol=1e-9)
-        assert 1 / federated.client_noise(np.ones(2), budgets, dimension).utility(dimension) == pytest.approx(baseline)
+        uniform = federated.client_noise(np.ones(2), budgets, dimension)
+        assert 1 / formulas.utility(uniform, dimension) == pytest.approx(baseline)
     says("C-9", "at d = 1,000 the optimum has {:.2f} C² of noise and {:.2f} C² of bias".format(*found[1000][:2]))
     says("C-9", f"equal weights {found[1000][2]:.2f} C² of noise")
     says("C-9", f"At d = 5 its bias of {found[5][1]:.2f} C² is more than their noise of {found[5][2]:.2f} C²")

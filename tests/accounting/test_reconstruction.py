@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
 import formulas
+from formulas import posterior
 from leakbound import accounting
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import estimate_moments
@@ -117,10 +118,10 @@ def test_silent_channel_leaves_the_prior_and_open_channel_names_the_record():
 def test_posterior_is_the_same_for_all_forms_of_the_noise(seed, variance):
     rng = np.random.default_rng(seed)
     candidates, observation = rng.normal(size=(5, 3)), rng.normal(size=3)
-    scalar = accounting.posterior(observation, candidates, variance)
+    scalar = posterior(observation, candidates, variance)
     assert scalar.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(accounting.posterior(observation, candidates, np.full(3, variance)), scalar, atol=1e-12)
-    np.testing.assert_allclose(accounting.posterior(observation, candidates, variance * np.eye(3)), scalar, atol=1e-9)
+    np.testing.assert_allclose(posterior(observation, candidates, np.full(3, variance)), scalar, atol=1e-12)
+    np.testing.assert_allclose(posterior(observation, candidates, variance * np.eye(3)), scalar, atol=1e-9)
 
 
 def test_posterior_is_proportional_to_the_density_of_the_noise():
@@ -128,7 +129,7 @@ def test_posterior_is_proportional_to_the_density_of_the_noise():
     candidates, observation, factor = rng.normal(size=(4, 3)), rng.normal(size=3), rng.normal(size=(3, 3))
     noise = factor @ factor.T + np.eye(3)
     densities = np.array([multivariate_normal(one, noise).pdf(observation) for one in candidates])
-    np.testing.assert_allclose(accounting.posterior(observation, candidates, noise), densities / densities.sum())
+    np.testing.assert_allclose(posterior(observation, candidates, noise), densities / densities.sum())
 
 
 def test_standard_errors_of_the_simulation_are_those_of_its_spread():
@@ -169,7 +170,7 @@ def test_bounds_hold_for_the_fewest_records_that_they_speak_of():
 
 
 def test_posterior_survives_noise_far_below_the_distances():
-    weights = accounting.posterior(np.array([0.1]), np.array([[0.0], [1.0]]), 1e-200)
+    weights = posterior(np.array([0.1]), np.array([[0.0], [1.0]]), 1e-200)
     np.testing.assert_array_equal(weights, [1.0, 0.0])
 
 
@@ -216,13 +217,13 @@ def test_capacity_of_a_batch_falls_with_its_size_where_that_of_dp_rises():
         (lambda: accounting.fano_error(-1.0, 5), "information = -1"),
         (lambda: accounting.fano_error(1.0, 1), "candidates = 1"),
         (lambda: accounting.gaussian_surrogate_error(np.ones(2), math.nan), "information = nan"),
-        (lambda: accounting.posterior(np.zeros(2), np.ones((3, 2)), np.triu(np.ones((2, 2)))), "noise_covariance: "),
+        (lambda: posterior(np.zeros(2), np.ones((3, 2)), np.triu(np.ones((2, 2)))), "noise_covariance: "),
         (
             lambda: accounting.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=5, chunk=0),
             "chunk = 0",
         ),
-        (lambda: accounting.posterior(np.zeros(2), np.ones((3, 2)), 0.0), "positive and finite"),
-        (lambda: accounting.posterior(np.zeros(2), np.ones((3, 2)), -np.eye(2)), "not positive definite"),
+        (lambda: posterior(np.zeros(2), np.ones((3, 2)), 0.0), "positive and finite"),
+        (lambda: posterior(np.zeros(2), np.ones((3, 2)), -np.eye(2)), "not positive definite"),
         (
             lambda: accounting.empirical_bayes(np.eye(2), np.zeros(2), np.random.default_rng(0), draws=5),
             "without noise",

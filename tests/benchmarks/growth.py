@@ -172,9 +172,9 @@ def round_box(plain: TrainingRequest) -> Box:
 def _federation(plain: TrainingRequest, clients: int) -> Federation:
     """A federation that goes on for longer than it is measured."""
     run = FederatedRun(
-        plain.dataset.name,
-        plain.model,
-        "client",
+        dataset=plain.dataset.name,
+        model=plain.model,
+        scheme="client",
         n_clients=clients,
         max_param_norm=5.0,
         mi_budget=2000.0,

@@ -85,8 +85,8 @@ def verdicts(found: Iterable[Blocks], delta: float = DELTA) -> Counter[str]:
     generator = np.random.default_rng(99)
     counts: Counter[str] = Counter()
     for blocks in found:
-        judged = judge(blocks, delta, generator)
-        reached = verdict(judged, blocks.rule, judged.p_value, delta, ALPHA)
+        judged = judge(blocks, delta, ALPHA, generator)
+        reached = verdict(judged, blocks.rule, judged.p_value, ALPHA)
         counts.update([reached, "all", *(["seen"] if judged.p_value < ALPHA and judged.direction else [])])
     return counts
 
@@ -209,7 +209,7 @@ def front_rates(
         rows = rows if restrict else rows.replace({"defense": {"early_stopping": "none", "stopped": "none"}})
         found = CLAIM_TESTS.get("beyond")(rows, options=BEYOND)
         index = pd.MultiIndex.from_product([["data0"], ["lenet"], found.effects.index], names=[*STRATUM, "replica"])
-        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, generator)
+        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, ALPHA, generator)
         counts[judged.direction * (judged.p_value < ALPHA)] += 1
     return counts[1] / trials, counts[-1] / trials
 
@@ -254,7 +254,7 @@ def test_networks_of_another_replica_are_neither_beyond_plain_sgd_nor_behind_it(
             pd.concat([rows.assign(length="full"), arm.assign(defense="arm")]), options=BEYOND
         )
         index = pd.MultiIndex.from_product([["data0"], ["lenet"], found.effects.index], names=[*STRATUM, "replica"])
-        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, generator)
+        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, ALPHA, generator)
         counts[judged.direction * (judged.p_value < ALPHA)] += 1
     assert max(counts[1], counts[-1]) / trials <= most(trials)
 
@@ -383,7 +383,7 @@ def test_power_is_what_was_promised(test, levels, blocks):
     values = spread * normal(generator, trials, blocks, 2, levels)
     values[:, :, 0] += 2 * DELTA * (slopes if test == "increasing" else 1)
     found = list(trials_of(test, NULL[test], rows_of(values), trials, 2))
-    promise = np.mean([promised(one, DELTA, ALPHA).power(blocks) for one in found])
+    promise = np.mean([promised(one, DELTA, ALPHA, ALPHA).power(blocks) for one in found])
     reached = verdicts(found)["reproduced"] / trials
     assert reached > 0.3
     assert promise - 0.15 < reached < promise + 0.2

@@ -205,11 +205,11 @@ def test_a_difference_within_delta_has_two_sides_to_be_outside_of():
     effects = pd.DataFrame({"difference": [3.0] * 5})
     one = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
     generator = np.random.default_rng(0)
-    assert judge(one, 1.0, generator).p_value == 2 * 2.0**-5  # above, or below: all five signs, one way or the other
+    assert judge(one, 1.0, 0.05, generator).p_value == 2 * 2.0**-5  # above, or below: all five signs
     upward = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="at most")})
-    assert judge(upward, 1.0, generator).p_value == 2.0**-5
+    assert judge(upward, 1.0, 0.05, generator).p_value == 2.0**-5
     inside = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
-    assert judge(inside, 4.0, generator).p_value == 2.0**-5  # both sides must hold
+    assert judge(inside, 4.0, 0.05, generator).p_value == 2.0**-5  # both sides must hold
 
 
 @pytest.mark.parametrize(

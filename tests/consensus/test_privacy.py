@@ -12,7 +12,6 @@ from leakbound.consensus.graphs import graph_from_edges, metropolis_weights, nam
 from leakbound.consensus.privacy import (
     Secret,
     bounded_level,
-    contributor_level,
     contributor_variance,
     effective_variance,
     masked_level,
@@ -98,7 +97,7 @@ def test_the_level_of_one_look_is_the_divergence_of_two_gaussians(secret, varian
 
 def test_the_published_budget_gives_the_published_variance():
     assert contributor_variance(2.0, 0.5) == 4.0
-    assert contributor_level(2.0, 4.0) == 0.5
+    assert Secret(2.0, 4.0).limit == 0.5
 
 
 @settings(max_examples=25)

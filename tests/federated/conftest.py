@@ -54,7 +54,7 @@ def make_request(dataset: ImageDataset) -> Callable[..., FederatedRequest]:
             (run if name in run else settings)[name] = value
         return FederatedRequest(
             dataset=dataset,
-            run=FederatedRun("bars", "mlp", scheme, **run),
+            run=FederatedRun(dataset="bars", model="mlp", scheme=scheme, **run),
             config=FederatedConfig(**{"evaluations": 3, **settings}),
             records=records,
             seed=seed,

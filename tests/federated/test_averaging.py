@@ -145,7 +145,7 @@ def test_noise_of_clients_and_of_the_server_reaches_the_average_with_equal_varia
     clean = {}
     for scheme in ("client", "server"):
         request = make_request(scheme, communication_rounds=1, evaluations=2)
-        quiet = dataclasses.replace(request, run=dataclasses.replace(request.run, mi_budget=1e12))
+        quiet = dataclasses.replace(request, run=request.run.model_copy(update={"mi_budget": 1e12}))
         clean[scheme] = (Federation(request, 0), Federation(quiet, 0))
     for noisy, silent in clean.values():
         silent._request = dataclasses.replace(silent._request, run=noisy._request.run)  # the same draws

@@ -41,7 +41,15 @@ def request_of(clipped: str, clip_rate: float) -> averaging.FederatedRequest:
     generator = np.random.default_rng(0)
     return averaging.FederatedRequest(
         dataset=gathered(bars(520, generator), members=240, validation=40, name="bars", classes=("a", "b", "c", "d")),
-        run=FederatedRun("bars", "mlp", "personalized", CLIENTS, 4.0, 2000.0, 600.0),
+        run=FederatedRun(
+            dataset="bars",
+            model="mlp",
+            scheme="personalized",
+            n_clients=CLIENTS,
+            max_param_norm=4.0,
+            mi_budget=2000.0,
+            budget_spread=600.0,
+        ),
         config=FederatedConfig(
             communication_rounds=ROUNDS,
             local_epochs=2,

@@ -6,16 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from formulas import budget_per_round
 from leakbound.accounting.gaussian import gaussian_capacity
-from leakbound.federated import (
-    aggregate_leak,
-    budget_per_round,
-    client_noise,
-    personalized_noise,
-    server_leak,
-    server_noise,
-    static_leak,
-)
+from leakbound.federated import aggregate_leak, client_noise, personalized_noise, server_leak, server_noise, static_leak
 
 
 def two_point_information(half_distance: float) -> float:

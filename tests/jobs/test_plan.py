@@ -70,7 +70,7 @@ def test_training_time_is_proportional_to_rounds_and_replicas(factor):
 
 
 def test_weights_take_the_disk_of_their_parameters():
-    parameters = UnitCosts(ROWS, "cpu").parameters("mlp", 1)
+    parameters = UnitCosts(ROWS, "cpu").on_cpu("parameters", "mlp", 1)
     table = quick_jobs().table
     recipes = [name for name, study in QUICK.studies.items() if study.rates == study.lengths == "all"]
     assert recipes

@@ -24,7 +24,7 @@ def test_measured_costs_answer_every_question_of_a_plan(measured):
 
 
 def test_parameters_are_counted(measured):
-    assert UnitCosts(measured.to_dict("records"), "cpu").parameters("mlp", 1) == 1024 * 32 + 32 + 32 * 10 + 10
+    assert UnitCosts(measured.to_dict("records"), "cpu").on_cpu("parameters", "mlp", 1) == 1024 * 32 + 32 + 32 * 10 + 10
 
 
 def test_attacks_on_a_stack_are_measured_as_one(monkeypatch):

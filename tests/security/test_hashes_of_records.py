@@ -123,7 +123,15 @@ def test_secrets_are_drawn_anew_stay_with_the_records_and_are_readable_by_nobody
 @pytest.mark.parametrize("kind", ["training", "federation"])
 def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_is_trained(tmp_path, kind):
     common = {"dataset": prepare("digits", DatasetConfig(**CONFIG), 0), "checkpoint": tmp_path / "kept"}
-    run = averaging.FederatedRun("digits", "mlp", "personalized", 2, 4.0, 2000.0, 600.0)
+    run = averaging.FederatedRun(
+        dataset="digits",
+        model="mlp",
+        scheme="personalized",
+        n_clients=2,
+        max_param_norm=4.0,
+        mi_budget=2000.0,
+        budget_spread=600.0,
+    )
     config = averaging.FederatedConfig(communication_rounds=1)
     federation = averaging.FederatedRequest(
         run=run, config=config, records=10, seed=0, privacy_noise="secure", **common

@@ -13,6 +13,7 @@ import pytest
 from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.metrics import roc_auc_score
 
+from formulas import distances
 from leakbound import datasets, storage
 from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
 from leakbound.claims.evaluation import COLUMNS
@@ -23,7 +24,6 @@ from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.figures.report.page import Report, page
-from leakbound.theory.illustrations.covariance_leaks import distances
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 MEMBERS = 40

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from formulas import distances
 from images import gathered
 from leakbound.channels import GaussianChannel, Moments, Spectrum, estimate_moments, population_moments
 from leakbound.config.data import DatasetConfig
@@ -14,7 +15,7 @@ from leakbound.datasets import ImageDataset, Split, prepare
 from leakbound.metrics import auc_interval
 from leakbound.registry import ILLUSTRATIONS, SHAPES
 from leakbound.theory import illustrations
-from leakbound.theory.illustrations.covariance_leaks import distances, gaussian_auc
+from leakbound.theory.illustrations.covariance_leaks import gaussian_auc
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")

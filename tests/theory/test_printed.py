@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from formulas import joint_bracket
 from leakbound import theory
 from leakbound.theory import Exchangeable, Release
-from leakbound.theory.printed import joint_bracket, printed_bracket
+from leakbound.theory.printed import printed_bracket
 
 PAPER = Exchangeable(30.0, 2.0, 101)
 
@@ -53,7 +54,7 @@ def test_printed_determinants_differ_from_the_covariance_and_from_each_other_for
     factor = (signal.difference * noise.difference) ** (n - 2)
     assert full_determinant(signal, noise) == pytest.approx(correct, rel=1e-12)
     assert joint_determinant(Release(signal, noise), as_printed=True) == pytest.approx(printed_22, rel=1e-12)
-    assert joint_bracket(Release(signal, noise), as_printed=True) * factor == pytest.approx(printed_24, rel=1e-12)
+    assert printed_bracket(Release(signal, noise), (-1) ** (n + 1)) * factor == pytest.approx(printed_24, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])

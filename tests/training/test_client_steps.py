@@ -21,7 +21,8 @@ from leakbound.config.defenses import (
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.grid import grid_spacing
-from leakbound.randomness.sources import SecureNoise
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training import train
 from leakbound.training.client_steps import ClientStep, client_step, record_gradients
@@ -61,7 +62,7 @@ def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, 
 
 
 class LaplaceStep(ClientStep):
-    """A step from outside whose images have noise, but which does not say for which use it is drawn."""
+    """A step from outside whose images have noise."""
 
     def released(self, images, source):
         uniform = source.uniform(images.numel()).view(images.shape) - 0.5
@@ -72,12 +73,19 @@ class Laplace(Defense):
     mechanism: Literal["laplace"] = "laplace"
 
 
-def test_noise_that_all_networks_would_share_is_refused(digits):
+def test_noise_of_released_images_is_drawn_for_each_network_and_each_use(digits):
     step = LaplaceStep(Laplace(), 0.1)
     images = torch.from_numpy(digits.pool.images[:4])
-    sources = [SecureNoise(), SecureNoise()]
-    with pytest.raises(ValueError, match="laplace: released is called once for all networks"):
-        step.inputs(images, torch.arange(4).view(2, 2), sources)
+    rows, chosen = torch.tensor([[0, 1], [0, 1]]), torch.tensor([[0, 1], [0, 1]])
+    for sources in ([SecureNoise(), SecureNoise()], [SeededNoise(torch_generator(0, slot)) for slot in (0, 1)]):
+        inputs = step.inputs(images, rows, sources)
+        first, before = inputs.take(chosen), inputs.state()
+        second = inputs.take(chosen)
+        noise = torch.stack([*(first - images[:2]), *(second - images[:2])])
+        assert len({tuple(values) for values in noise.flatten(1).tolist()}) == 4
+        assert 0.05 < noise.abs().mean() < 0.2
+        inputs.restore(before)
+        assert torch.equal(inputs.take(chosen), second) == (not sources[0].secure)
 
 
 class PeakStep(ClientStep):

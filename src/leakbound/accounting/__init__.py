@@ -29,7 +29,6 @@ from leakbound.accounting.reconstruction import (
     empirical_bayes,
     fano_error,
     gaussian_surrogate_error,
-    posterior,
 )
 
 __all__ = [
@@ -55,7 +54,6 @@ __all__ = [
     "one_run_information",
     "one_run_p_value",
     "poisson_epsilon",
-    "posterior",
     "record_information",
     "stated_gains",
 ]

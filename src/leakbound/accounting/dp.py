@@ -172,7 +172,8 @@ def _history_epsilon(
     orders: Sequence[float] | None = None,
 ) -> float:
     """ε of Poisson-subsampled Gaussian mechanisms, each (noise multiplier, sample rate, steps), one after another."""
-    _check_delta(delta)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
     for noise_multiplier, sample_rate, _ in history:
         if not 0 <= noise_multiplier < math.inf:
             raise ValueError(f"noise_multiplier = {noise_multiplier}: it must be >= 0 and finite")
@@ -211,9 +212,3 @@ def _check(**values: float | int | None) -> None:
     for name, value in values.items():
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} = {value}: it must be positive and finite")
-
-
-def _check_delta(delta: float) -> None:
-    """Refuse a δ outside (0, 1)."""
-    if not 0 < delta < 1:
-        raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")

@@ -183,36 +183,6 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
     return 0.5 * (sum(map(log_determinant, blocks)) - log_determinant(covariance))
 
 
-def conditional_covariance(
-    covariance: Float[np.ndarray, "d d"], given: Sequence[int]
-) -> Float[np.ndarray, "r r"]:
-    """Covariance of a Gaussian vector's other coordinates once the ``given`` ones are known, Σ_aa − Σ_ab Σ_bb⁻¹ Σ_ba.
-
-    Args:
-        covariance: Σ of the whole vector, float64. The block of the given coordinates is positive definite.
-        given: Indices of the known coordinates.
-
-    Returns:
-        Covariance of the rest, in increasing order of index.
-
-    Raises:
-        ValueError: If Σ is no covariance, the known block is singular, or the indices are none, all, out of
-            range, or given twice.
-    """
-    check_covariance(covariance)
-    rest = _complement(len(covariance), given)
-    observed = list(given)
-    cross = covariance[np.ix_(rest, observed)]
-    try:
-        factor = linalg.cho_factor(covariance[np.ix_(observed, observed)])
-    except linalg.LinAlgError as error:
-        raise ValueError(
-            "the known coordinates have a singular covariance; drop the redundant ones"
-        ) from error
-    result = covariance[np.ix_(rest, rest)] - cross @ linalg.cho_solve(factor, cross.T)
-    return 0.5 * (result + result.T)
-
-
 def _complement(dimension: int, indices: Sequence[int]) -> list[int]:
     """The other indices, of some but not all coordinates that are given once each."""
     chosen = set(indices)

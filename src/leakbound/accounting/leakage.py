@@ -81,14 +81,14 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
         )
     uses, printed, linear = added_up(events)
     record = joint_information(ratios, uses)
-    return ChannelLeakage(uses, printed, linear, record, times(first.population, record))
+    return ChannelLeakage(uses, printed, linear, record, repeated(first.population, record))
 
 
 def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
     """Looks, n·κ as published, and k·κ of trainings through one channel."""
     uses = sum(map(looks, events))
     capacity = events[0].capacity or 0.0
-    return uses, times(sum(event.steps for event in events), capacity), times(uses, capacity)
+    return uses, repeated(sum(event.steps for event in events), capacity), repeated(uses, capacity)
 
 
 def looks(event: PrivacyEvent) -> int:
@@ -122,7 +122,7 @@ def _law(event: PrivacyEvent) -> PrivacyEvent:
     return replace(event, steps=0, uses=0, batch_size=0)
 
 
-def times(count: int, nats: float) -> float:
+def repeated(count: int, nats: float) -> float:
     """The nats times the count; 0 for a count of 0, also of ∞."""
     return count * nats if count else 0.0
 

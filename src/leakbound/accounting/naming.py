@@ -60,7 +60,7 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
         raise ValueError(
             f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed"
         )
-    _check_confidence(confidence)
+    check_confidence(confidence)
     return float(stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
 
 
@@ -117,7 +117,7 @@ def gained_information(
         Maurer and Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
     """
     _check_candidates(candidates)
-    _check_confidence(confidence)
+    check_confidence(confidence)
     if trials < 2 or not variance >= 0:
         raise ValueError(f"trials = {trials} must be >= 2 and variance = {variance} >= 0")
     doubt = math.log(2.0 / (1.0 - confidence))
@@ -142,8 +142,7 @@ def naming_bound(information: float, candidates: int) -> float:
         ValueError: If ``information`` is negative or NaN, or M < 2.
     """
     _check_candidates(candidates)
-    if not information >= 0:
-        raise ValueError(f"information = {information}: it is >= 0 nats")
+    check_information(information)
     if information >= math.log(candidates):
         return 1.0
     root = optimize.brentq(
@@ -244,7 +243,13 @@ def _check_candidates(candidates: int) -> None:
         raise ValueError(f"candidates = {candidates}: naming takes at least 2")
 
 
-def _check_confidence(confidence: float) -> None:
+def check_information(information: float) -> None:
+    """Refuse a negative amount of information, or NaN."""
+    if not information >= 0:
+        raise ValueError(f"information = {information}: it is >= 0 nats")
+
+
+def check_confidence(confidence: float) -> None:
     """Refuse a confidence outside (0, 1)."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence = {confidence}: it must be in (0, 1), e.g. 0.95")

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import optimize, special, stats
 
-from leakbound.accounting.naming import identification_information
+from leakbound.accounting.naming import check_confidence, identification_information
 
 Adjacency = Literal["add_remove", "pairs"]
 _LARGEST = 700.0  # e^ε is finite up to here
@@ -95,7 +95,7 @@ def one_run_epsilon(
         ValueError: As there, and if ``confidence`` is not in (0, 1).
     """
     _check(canaries, guesses, correct, delta)
-    _check_confidence(confidence)
+    check_confidence(confidence)
 
     def rejected(epsilon: float) -> bool:
         """True if an ε is too small for what was seen."""
@@ -129,7 +129,7 @@ def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: floa
         Algorithm 3.
     """
     _check(canaries, guesses, correct, 0.0)
-    _check_confidence(confidence)
+    check_confidence(confidence)
 
     def rejected(mu: float) -> bool:
         """True if a μ is too small for what was seen."""
@@ -173,7 +173,7 @@ def one_run_information(pairs: int, guesses: int, correct: int, confidence: floa
         '0.0121'
     """
     _check(pairs, guesses, correct, 0.0)
-    _check_confidence(confidence)
+    check_confidence(confidence)
     level = 1.0 - confidence
     log_chance = float(stats.binom.logsf(correct - 1, guesses, 0.5))
     if log_chance >= math.log(level):
@@ -232,9 +232,3 @@ def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:
         )
     if not 0 <= delta <= 1:
         raise ValueError(f"delta = {delta}: it must be in [0, 1]")
-
-
-def _check_confidence(confidence: float) -> None:
-    """Refuse a confidence outside (0, 1)."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence}: it must be in (0, 1), e.g. 0.95")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import linalg
 from scipy.special import logsumexp
 
-from leakbound.accounting.gaussian import check_covariance, check_uses, clip_eigenvalues
+from leakbound.accounting.gaussian import check_uses, clip_eigenvalues
+from leakbound.accounting.naming import check_information
 
 
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
@@ -31,7 +31,7 @@ def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: 
     Raises:
         ValueError: If ``information`` is negative or NaN, or an eigenvalue is negative beyond rounding.
     """
-    _check_information(information)
+    check_information(information)
     signal = clip_eigenvalues(eigenvalues)
     if not signal.all():
         return 0.0
@@ -45,48 +45,10 @@ def fano_error(information: float, candidates: int) -> float:
         ValueError: If ``information`` I, in nats, is negative or NaN, or there are fewer than 2
             ``candidates`` M.
     """
-    _check_information(information)
+    check_information(information)
     if candidates < 2:
         raise ValueError(f"candidates = {candidates}: guessing takes at least 2")
     return max(0.0, 1.0 - (information + math.log(2.0)) / math.log(candidates))
-
-
-def posterior(
-    observation: Float[np.ndarray, " d"],
-    candidates: Float[np.ndarray, "m d"],
-    noise_covariance: float | Float[np.ndarray, " d"] | Float[np.ndarray, "d d"],
-) -> Float[np.ndarray, " m"]:
-    """Probability of each candidate given one noisy observation of an equally likely one of them.
-
-    w_j ∝ exp(−½ (y − x_j)ᵀ Σ_ξ⁻¹ (y − x_j)). The least-squares estimate is ``w @ candidates``.
-
-    Args:
-        observation: y; for k looks their mean.
-        candidates: x_1..x_M.
-        noise_covariance: Σ_ξ as a variance, as a diagonal, or in full; positive definite; for k looks divided
-            by k.
-
-    Returns:
-        w, probabilities that sum to 1.
-
-    Raises:
-        ValueError: If Σ_ξ is not positive definite and finite.
-    """
-    offsets = observation - candidates
-    noise = np.asarray(noise_covariance, dtype=np.float64)
-    if noise.ndim < 2:
-        if not np.all((noise > 0) & np.isfinite(noise)):
-            raise ValueError("noise_covariance: every variance must be positive and finite")
-        whitened = offsets / np.sqrt(noise)
-    else:
-        check_covariance(noise, "noise_covariance")
-        try:
-            factor = linalg.cholesky(noise, lower=True)
-        except linalg.LinAlgError as error:
-            raise ValueError("noise_covariance: it is not positive definite") from error
-        whitened = linalg.solve_triangular(factor, offsets.T, lower=True).T
-    scores = -0.5 * (whitened**2).sum(axis=1)
-    return np.exp(scores - logsumexp(scores))
 
 
 @dataclass(frozen=True)
@@ -189,9 +151,3 @@ def whiten(
         )
     coordinates = records[:, passing] if basis is None else records @ basis[:, passing]
     return coordinates * (factors[passing] / np.sqrt(variances[passing]))
-
-
-def _check_information(information: float) -> None:
-    """Refuse a negative amount of information."""
-    if not information >= 0:
-        raise ValueError(f"information = {information}: it is >= 0 nats")

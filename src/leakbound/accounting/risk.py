@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leakbound.accounting.naming import identification_information, naming_bound
+from leakbound.accounting.naming import check_information, identification_information, naming_bound
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ def membership_bound(information: float) -> tuple[float, float]:
     Source:
         Pinsker's inequality; Bretagnolle and Huber 1979, "Estimation des densités: risque minimax".
     """
-    if not information >= 0:
-        raise ValueError(f"information = {information}: it is >= 0 nats")
+    check_information(information)
     advantage = min(math.sqrt(0.5 * information), math.sqrt(-math.expm1(-information)))
     return advantage, 0.5 + advantage - 0.5 * advantage**2
 

@@ -12,7 +12,7 @@ from scipy import linalg
 
 from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.accounting.leakage import joint_information
-from leakbound.channels.covariance import Moments, stored_array
+from leakbound.channels.covariance import Moments, ratios_of, stored_array
 from leakbound.channels.directions import Directions
 
 
@@ -210,8 +210,8 @@ def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Flo
                 f"the spectrum of shape {source.shape!r} holds no variances along principal directions"
             )
         signal = source.data_eigenvalues
-        return _ratio(signal if channel.gain is None else channel.gain**2 * signal, noise)
-    return _ratio(source.eigenvalues, noise if source.weights is None else noise / source.weights)
+        return ratios_of(signal if channel.gain is None else channel.gain**2 * signal, noise)
+    return ratios_of(source.eigenvalues, noise if source.weights is None else noise / source.weights)
 
 
 def _check_dimension(channel: GaussianChannel, source: Spectrum | Moments) -> None:
@@ -237,7 +237,7 @@ def _scaled(
     variances = clip_eigenvalues(np.diag(signal))
     noisy = (noise > 0) & np.isfinite(noise)
     deviations = np.sqrt(noise[noisy])
-    return _ratio(variances[~noisy], noise[~noisy]), signal[np.ix_(noisy, noisy)] / np.outer(
+    return ratios_of(variances[~noisy], noise[~noisy]), signal[np.ix_(noisy, noisy)] / np.outer(
         deviations, deviations
     )
 
@@ -254,9 +254,3 @@ def channel_capacity(channel: GaussianChannel, source: Spectrum | Moments) -> fl
         ValueError: If dimensions or shapes disagree.
     """
     return joint_information(signal_to_noise(channel, source), 1)
-
-
-def _ratio(signal: Float[np.ndarray, " d"], noise: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Quotient of signal and noise, 0 where there is no signal whatever the noise, ∞ where only the noise is 0."""
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.divide(signal, noise, out=np.zeros_like(signal), where=signal > 0)

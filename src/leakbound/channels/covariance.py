@@ -290,7 +290,7 @@ def population_moments(
         raise ValueError(
             f"records = {len(flat)} of {width} values: of more than {DENSE} values allowed are {FEW} records"
         )
-    found = estimate_moments(_chunks(flat))
+    found = estimate_moments(chunks(flat))
     if len(flat) >= _AMPLE * width:
         return found
     from sklearn.covariance import ledoit_wolf_shrinkage
@@ -352,7 +352,7 @@ def _weight_for_fresh(
     for fold in range(parts):
         progress(f"shrinkage, part {fold + 1} of {parts}", 0.2 + 0.6 * fold / parts)
         left_out = np.arange(len(flat)) % parts == fold
-        kept = estimate_moments(_chunks(flat[~left_out]))
+        kept = estimate_moments(chunks(flat[~left_out]))
         variances, basis = linalg.eigh(kept.covariance, driver="evd")
         fresh = ((flat[left_out] - kept.mean) @ basis) ** 2
         folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh.mean(axis=0)))
@@ -360,7 +360,7 @@ def _weight_for_fresh(
     def excess(weight: float) -> float:
         """Mean of xᵀ Σ⁻¹ x over d, less 1."""
         shrunk = [(fresh, (1.0 - weight) * variances + weight * mean) for variances, mean, fresh in folds]
-        return float(np.mean([_ratios(fresh, scale).sum() / width for fresh, scale in shrunk])) - 1.0
+        return float(np.mean([ratios_of(fresh, scale).sum() / width for fresh, scale in shrunk])) - 1.0
 
     low = high = least
     while high < 1.0 and excess(high) > 0:
@@ -368,12 +368,12 @@ def _weight_for_fresh(
     return high if high == low or excess(high) > 0 else float(brentq(excess, low, high, xtol=_LEAST_WEIGHT))
 
 
-def _ratios(fresh: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Quotients, 0 where nothing varies, ∞ where only the scale is 0."""
-    with np.errstate(divide="ignore"):
-        return np.divide(fresh, scale, out=np.zeros_like(fresh), where=fresh > 0)
+def ratios_of(variances: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """Quotients of variances and a scale, 0 where nothing varies whatever the scale, ∞ where only the scale is 0."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.divide(variances, scale, out=np.zeros_like(variances), where=variances > 0)
 
 
-def _chunks(flat: Num[np.ndarray, "n d"]) -> Iterator[Num[np.ndarray, "_ d"]]:
+def chunks(flat: Num[np.ndarray, "n d"]) -> Iterator[Num[np.ndarray, "_ d"]]:
     """Records in parts that fit the memory as float64."""
     return (flat[start : start + _CHUNK] for start in range(0, len(flat), _CHUNK))

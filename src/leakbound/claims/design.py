@@ -9,7 +9,6 @@ from leakbound.claims.statistics import smallest_p
 
 ENOUGH = 0.8
 MOST = 1_000
-_STEP_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,7 @@ class Design:
         level: Level of the test, in (0, 1).
         share: Share of the blocks, in (0, 1], that must show the effect by themselves. These may be the
             blocks of any datasets.
+        step_level: Level of the test of each step of a trend, in (0, 0.5).
     """
 
     rule: Rule
@@ -35,6 +35,7 @@ class Design:
     levels: int
     level: float
     share: float = 1.0
+    step_level: float = 0.05
 
     def smallest_p(self, blocks: int) -> float:
         """Compute the least p-value that sign flips of this many blocks can give.
@@ -82,7 +83,7 @@ class Design:
             for spread in self.spreads
         ]
         missed += [
-            1 - _power((1 + times * width) * self.delta, spread, blocks, _STEP_LEVEL)
+            1 - _power((1 + times * width) * self.delta, spread, blocks, self.step_level)
             for spread, width in self.steps
         ]
         return max(0.0, 1 - sum(missed))

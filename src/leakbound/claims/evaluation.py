@@ -73,7 +73,9 @@ def evaluate(
     """
     findings = [measured(figure, claim, rows) for claim in figure.claims]
     judged = [
-        judge(finding, claim.smallest_effect(), generator_of("claim", figure.paper, figure.id, claim.id))
+        judge(
+            finding, claim.smallest_effect(), alpha, generator_of("claim", figure.paper, figure.id, claim.id)
+        )
         if isinstance(finding, Blocks)
         else None
         for claim, finding in zip(figure.claims, findings, strict=True)
@@ -90,8 +92,6 @@ def evaluate(
             "figure": figure.id,
             "claim": claim.id,
             "text": claim.text,
-        }
-        stated |= {
             "test": claim.test,
             "unit": claim.unit or "",
             "delta": claim.delta,
@@ -185,7 +185,7 @@ def _of_datasets(
     datasets = [name for name in names(blocks) if name]
     parts = [part(blocks, name) for name in datasets]
     judged = [
-        judge(subset, claim.smallest_effect(), generator_of("claim", claim.id, name))
+        judge(subset, claim.smallest_effect(), alpha, generator_of("claim", claim.id, name))
         for name, subset in zip(datasets, parts, strict=True)
     ]
     adjusted = holm([result.p_value for result in judged])
@@ -202,7 +202,7 @@ def _of_all(
 ) -> dict[str, Any]:
     """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
     delta, reached = claim.smallest_effect(), row["verdict"]
-    whole = verdict(pooled, blocks.rule, pooled.p_value, delta, alpha) if reached == "undecided" else reached
+    whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
     if against := opposed(blocks, whole, delta, alpha):
         detail = f"{', '.join(against)}: significantly otherwise, by Student's t"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
@@ -224,8 +224,8 @@ def _row(
 ) -> dict[str, Any]:
     """Return the columns of judged blocks, with verdict, and power at the least favourable of Holm's levels."""
     delta = claim.smallest_effect()
-    design = promised(blocks, delta, level)
-    reached = verdict(judged, blocks.rule, p_adjusted, delta, alpha)
+    design = promised(blocks, delta, level, alpha)
+    reached = verdict(judged, blocks.rule, p_adjusted, alpha)
     notes = [f"{judged.blocks} blocks", blocks.detail]
     if blocks.left_out:
         notes.append(f"{blocks.left_out} blocks with missing values left out")

@@ -26,15 +26,17 @@ class Judged:
             front.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        low_90: Lower end of the 90 % interval, which is equivalent to two one-sided tests.
+        low_90: Lower end of the 90 % interval.
         high_90: Upper end.
+        negligible: True if two one-sided tests at alpha show that the effect is inside ±delta.
         p_value: p-value of the claim's test, two-sided if the claim is that there is an effect, NaN without
             blocks. With several datasets it is the largest over :func:`subsets`, so that at least half of
             them show the effect.
         pooled: p-value of all blocks together.
         direction: 1 if the effect has the claimed direction, -1 if the opposite one, 0 if neither.
         blocks: Number of blocks.
-        falling: Steps that may fall by delta, with the lower end of the mean's 90 % interval.
+        falling: Steps that may fall by delta by a one-sided test at alpha, with the lower end of the interval
+            of the mean.
     """
 
     effect: float = math.nan
@@ -42,6 +44,7 @@ class Judged:
     high: float = math.nan
     low_90: float = math.nan
     high_90: float = math.nan
+    negligible: bool = False
     p_value: float = math.nan
     pooled: float = math.nan
     direction: int = 0
@@ -119,12 +122,13 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
         yield part(blocks, *some)
 
 
-def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judged:
+def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Generator) -> Judged:
     """Test blocks by sign flips.
 
     Args:
         blocks: Blocks of all settings.
         delta: Smallest effect of interest, in the unit of the effects.
+        alpha: Level of the tests about ±delta, in (0, 0.5).
         generator: Draws signs if there are too many blocks to enumerate them.
     """
     name, pooled, direction = _tested(blocks, delta, generator)
@@ -133,37 +137,35 @@ def judge(blocks: Blocks, delta: float, generator: np.random.Generator) -> Judge
     )
     p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in results)])
     values, strata = _column(blocks.effects, name)
-    low_90, high_90 = interval(values, strata, 0.9)
     return Judged(
         float(values.mean()),
         *interval(values, strata, 0.95),
-        low_90,
-        high_90,
+        *interval(values, strata, 0.9),
+        _inside(interval(values, strata, 1 - 2 * alpha), delta),
         p_value,
         pooled,
         direction,
         len(values),
-        _falling(blocks.steps, delta),
+        _falling(blocks.steps, delta, alpha),
     )
 
 
-def verdict(judged: Judged, rule: Rule, p_adjusted: float, delta: float, alpha: float) -> str:
+def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     """Return the verdict on a claim, or on one dataset of it.
 
-    The verdict is *negligible* if the 90 % interval of the effect is inside ±delta. It is *reproduced* or
-    *contradicted*, by the direction, if the adjusted p-value is below ``alpha``. Otherwise it is *undecided*.
-    A trend is also *undecided* if a step may fall by delta. The mean of each step must be above -delta by its
-    own one-sided 5 % test, so a curve with a step that does fall by delta is called a trend in at most 5 % of
-    cases.
+    The verdict is *negligible* if two one-sided tests show that the effect is inside ±delta. It is
+    *reproduced* or *contradicted*, by the direction, if the adjusted p-value is below ``alpha``. Otherwise it
+    is *undecided*. A trend is also *undecided* if a step may fall by delta. The mean of each step must be
+    above -delta by a one-sided test of its own, so a curve with a step that does fall by delta is called a
+    trend in at most a share alpha of cases.
 
     Args:
-        judged: Effect over the blocks.
+        judged: Effect over the blocks, judged at the same level.
         rule: Kind of the claim about the effect.
         p_adjusted: Adjusted p-value.
-        delta: Smallest effect of interest, in the unit of the effect.
         alpha: Level of the verdict, in (0, 0.5).
     """
-    if rule == "beyond" and _inside((judged.low_90, judged.high_90), delta):
+    if rule == "beyond" and judged.negligible:
         return "negligible"
     if not p_adjusted < alpha or not judged.direction:
         return "undecided"
@@ -211,7 +213,8 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
         name, p_value, side = _decisive(
             subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
         )
-        small = blocks.rule == "beyond" and _inside(interval(*_column(subset.effects, name), 0.9), delta)
+        ends = interval(*_column(subset.effects, name), 1 - 2 * alpha)
+        small = blocks.rule == "beyond" and _inside(ends, delta)
         results.append((p_value, 0 if small else side))
     adjusted = holm([p_value for p_value, _ in results])
     return [
@@ -221,13 +224,14 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
     ]
 
 
-def promised(blocks: Blocks, delta: float, level: float) -> Design:
+def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design:
     """Design a test from the spread between these blocks, to predict what a number of blocks can detect.
 
     Args:
         blocks: Blocks of all settings.
         delta: Smallest effect of interest, in the unit of the effects.
-        level: Level of the test, in (0, 1).
+        level: Level of the test after Holm's correction, in (0, 1).
+        alpha: Level of the test of each step, in (0, 0.5).
     """
     steps = (
         {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
@@ -236,7 +240,14 @@ def promised(blocks: Blocks, delta: float, level: float) -> Design:
     back = tuple((value, blocks.widths[name]) for name, value in steps.items())
     subset = next(subsets(blocks))
     return Design(
-        blocks.rule, delta, spreads, back, blocks.levels, level, len(names(subset)) / len(names(blocks))
+        blocks.rule,
+        delta,
+        spreads,
+        back,
+        blocks.levels,
+        level,
+        len(names(subset)) / len(names(blocks)),
+        alpha,
     )
 
 
@@ -303,9 +314,10 @@ def _p_values(
     return below, above
 
 
-def _falling(steps: pd.DataFrame | None, delta: float) -> tuple[str, ...]:
-    """List the steps whose mean is not above -delta by a one-sided test at 5 %, i.e. by the 90 % interval."""
-    lows = {} if steps is None else {name: interval(*_column(steps, name), 0.9)[0] for name in steps}
+def _falling(steps: pd.DataFrame | None, delta: float, alpha: float) -> tuple[str, ...]:
+    """List the steps whose mean is not above -delta by a one-sided test at alpha."""
+    share = 1 - 2 * alpha
+    lows = {} if steps is None else {name: interval(*_column(steps, name), share)[0] for name in steps}
     return tuple(f"{name} ({low:+.2g})" for name, low in lows.items() if not low > -delta)
 
 

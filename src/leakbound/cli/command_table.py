@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, Place] = {
     "report": Place("runs.report", "report", RUNS),
     "figures": Place("runs.reference", "figures", RUNS),
     "reference": Place("runs.reference", "reference", RUNS),
+    "pool": Place("runs.pool", "pool", RUNS),
     "sync": Place("runs.tracking", "sync", RUNS),
     "ui": Place("runs.tracking", "ui", RUNS),
     "tracking-server": Place("runs.tracking", "tracking_server", RUNS),

@@ -83,13 +83,18 @@ def read_dataset(path: Path) -> ImageDataset:
 
     with _expected(path, "prepare"):
         arrays, metadata = storage.read_arrays_and_metadata(path)
-        classes, drawing = json.loads(metadata["classes"]), json.loads(metadata["drawing"])
+        classes = json.loads(metadata["classes"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
         names = tuple(map(str, classes))
-        secret, nats = metadata.get("secret", ""), metadata.get("label_nats")
+        nats = metadata.get("label_nats")
         return ImageDataset.from_arrays(
-            metadata["name"], names, arrays, _drawing(drawing), secret, None if nats is None else float(nats)
+            metadata["name"],
+            names,
+            arrays,
+            _drawing(json.loads(metadata["drawing"])),
+            metadata.get("secret", ""),
+            None if nats is None else float(nats),
         )
 
 
@@ -195,7 +200,9 @@ def refuse_excess(exceeds: bool, where: Path, accepted: float) -> None:
         )
 
 
-def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Path) -> None:
+def check_passing(
+    images: ImageDataset, channel: Path, noise: GaussianChannel, source: Spectrum, where: Path
+) -> None:
     """Refuse images for which a channel was not calibrated.
 
     A sample of the pool is compared with the channel's capacity, and all directions of the sample with those
@@ -204,7 +211,8 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     Args:
         images: Images of a dataset.
         channel: File of the channel.
-        spectrum: File of its spectrum.
+        noise: The channel.
+        source: Its spectrum.
         where: File of the images, for the message.
 
     Raises:
@@ -216,19 +224,18 @@ def check_passing(images: ImageDataset, channel: Path, spectrum: Path, where: Pa
     from leakbound.channels.channel import signal_to_noise
     from leakbound.channels.observed import REFUSED, own_capacity, sample_size, unspanned
 
-    found, source = read_channel(channel, spectrum)
     pool = images.pool.images
     chosen = np.random.default_rng(0).permutation(len(pool))[: sample_size(pool[0].size)]
     rows = pool[np.sort(chosen)].reshape(len(chosen), -1).astype(np.float64)
-    if found is None or source is None or found.dimension != rows.shape[1]:
+    if noise.dimension != rows.shape[1]:
         return  # the user of the channel refuses this
     accepted = float(storage.read_metadata(channel).get("accept_capacity", REFUSED))
     refuse_excess(
-        own_capacity(rows, found, signal_to_noise(found, source)).exceeds(accepted), where, accepted
+        own_capacity(rows, noise, signal_to_noise(noise, source)).exceeds(accepted), where, accepted
     )
-    if unspanned(rows, found, source):
+    if unspanned(rows, noise, source):
         raise typer.BadParameter(
-            f"{where}: an image varies where no calibration image does, and {found.shape} noise hides next to nothing "
+            f"{where}: an image varies where no calibration image does, and {noise.shape} noise hides next to nothing "
             "there: use the shape natural, or prepare more of the attacker's records (aux)"
         )
 
@@ -294,14 +301,13 @@ def write_provenance(
     from leakbound.storage.provenance import collect
 
     files = {role: file for role, file in inputs.items() if file is not None}
-    seconds = time.time() - began
     if "channel" in files:
         facts["covariance_of"] = covariance_of(files["channel"])
     record = collect(
         plain,
         inputs=files,
         device=device_label(device) if device else "cpu",
-        seconds=seconds,
+        seconds=time.time() - began,
         started=began,
         **facts,
     )

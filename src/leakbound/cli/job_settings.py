@@ -1,7 +1,5 @@
 """Settings of jobs on the command line: reading, checking, and settings that several steps share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ from leakbound.config.settings import (
     Line,
     Listed,
     Name,
+    PrivacyNoise,
     Records,
     Replicas,
     Seed,
@@ -26,7 +25,6 @@ from leakbound.config.settings import (
     Target,
 )
 from leakbound.config.training import Length, TrainingConfig
-from leakbound.randomness.origin import PrivacyNoise
 
 J = TypeVar("J", bound=Settings)
 ConfigOption = Annotated[Path, typer.Option(help="Configuration file.")]
@@ -56,7 +54,7 @@ class DefendedSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _has_a_possible_level(self) -> DefendedSettings:
+    def _has_a_possible_level(self) -> "DefendedSettings":
         if (problem := self.defense.level_problem(self.level)) is not None:
             raise ValueError(f"level = {self.level}: {problem}")
         return self

@@ -1,7 +1,5 @@
 """Settings of attacks and their facts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -104,6 +102,15 @@ class Attack(Settings):
         )
 
 
+def _no_noisy_dp(defense: Defense, level: float | None, purpose: str) -> str | None:
+    """Sentence for anything but DP with noise, by what the attack does to steps of that."""
+    return (
+        None
+        if defense.clips and level
+        else f"{purpose} dpsgd and dppsac with noise; give it a study of its own"
+    )
+
+
 def _unknown_upload(attack: str, defense: Defense) -> str | None:
     """Sentence for a defense that does not say what its clients upload."""
     unknown = defense.client_step == Defense.client_step
@@ -192,7 +199,7 @@ class EstimatorConfig(Settings):
     """Lowest and highest capacity that it is trained on; of others the linear estimate is taken."""
 
     @model_validator(mode="after")
-    def _ascending(self) -> EstimatorConfig:
+    def _ascending(self) -> "EstimatorConfig":
         if self.capacities[0] >= self.capacities[1]:
             raise ValueError(f"capacities = {list(self.capacities)}: the first must be below the second")
         return self
@@ -334,9 +341,7 @@ class AuditConfig(Attack):
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Sentence for anything but DP with noise: no other defense has an ε."""
-        if defense.clips and level:
-            return None
-        return "audit measures the ε of dpsgd and dppsac with noise; give it a study of its own"
+        return _no_noisy_dp(defense, level, "audit measures the ε of")
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield gradients of canaries, of a linear network."""
@@ -354,9 +359,7 @@ class GradientCapacityConfig(Attack):
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Sentence for anything but DP with noise: other steps have no capacity of this kind."""
-        if defense.clips and level:
-            return None
-        return "gradient_capacity measures steps of dpsgd and dppsac with noise; give it a study of its own"
+        return _no_noisy_dp(defense, level, "gradient_capacity measures steps of")
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield gradients of single members."""

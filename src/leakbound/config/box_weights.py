@@ -1,7 +1,5 @@
 """Noise weights of the personalized channel: one rectangle of the image weighs more."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -24,7 +22,7 @@ class BoxWeights(Settings):
     """β inside the rectangle; it is 1 outside."""
 
     @model_validator(mode="after")
-    def _inside_the_image(self) -> BoxWeights:
+    def _inside_the_image(self) -> "BoxWeights":
         for name in ("rows", "columns"):
             first, after = getattr(self, name)
             if not 0 <= first < after <= IMAGE_SIDE:

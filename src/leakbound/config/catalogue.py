@@ -1,7 +1,5 @@
 """Figures, tables and the claims they make."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -13,8 +11,6 @@ EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
-SECTIONS = ("theory", "consensus", "federated")
-"""Sections of a configuration that make tables of their own, ``<section>/<table>``."""
 
 
 def _condition(wanted: Any) -> Any:
@@ -69,7 +65,7 @@ class ClaimConfig(Settings):
     """Options of the test: selections, columns."""
 
     @model_validator(mode="after")
-    def _has_one_unit(self) -> ClaimConfig:
+    def _has_one_unit(self) -> "ClaimConfig":
         if (self.delta is None) != (self.unit is None):
             raise ValueError(
                 f"claim {self.id}: delta and unit go together, as in delta: 0.01, unit: accuracy"
@@ -120,7 +116,7 @@ class FigureConfig(Settings):
     claims: Annotated[tuple[ClaimConfig, ...], Strict(False)] = ()
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> FigureConfig:
+    def _has_one_source(self) -> "FigureConfig":
         if sum(source is not None for source in (self.study, self.illustration, self.table)) != 1:
             raise ValueError(f"figure {self.id}: give exactly one of study, illustration and table")
         return self
@@ -143,7 +139,7 @@ class Catalogue(Settings):
     figures: Annotated[tuple[FigureConfig, ...], Strict(False)]
 
     @model_validator(mode="after")
-    def _ids_are_unique(self) -> Catalogue:
+    def _ids_are_unique(self) -> "Catalogue":
         seen: set[tuple[str, str]] = set()
         for figure in self.figures:
             if (key := (figure.paper, figure.id)) in seen:

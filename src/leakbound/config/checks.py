@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, FigureConfig
 from leakbound.config.claim_checks import claim_mistakes
 from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.studies import StudyConfig
-from leakbound.config.whole import Config
+from leakbound.config.whole import SECTIONS, Config
 
 STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 """Kinds of tracking stores that MLflow keeps runs in."""

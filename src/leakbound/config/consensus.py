@@ -1,12 +1,10 @@
 """Settings of private average consensus (Wang et al. 2020). The defaults are the paper's."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import PlannedBlocks, Settings
+from leakbound.config.settings import PlannedBlocks, Settings, TableSection
 
 _Edge = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Strict(False)]
 _Value = Annotated[int, Field(ge=-(10**9), le=10**9)]
@@ -21,13 +19,13 @@ class AveragingConfig(Settings):
     """Batches of equally many repetitions; the mean over a batch is one replica."""
 
     @model_validator(mode="after")
-    def _splits_evenly(self) -> AveragingConfig:
+    def _splits_evenly(self) -> "AveragingConfig":
         if self.runs % self.batches:
             raise ValueError(f"runs = {self.runs} does not split into batches = {self.batches} equal parts")
         return self
 
 
-class ConsensusConfig(Settings):
+class ConsensusConfig(TableSection):
     """Servers that average their contributors' data over a network, with one of several schemes of noise."""
 
     TABLES: ClassVar[tuple[str, ...]] = ("averaging", "privacy")
@@ -61,7 +59,7 @@ class ConsensusConfig(Settings):
         return [("", "")], self.averaging.batches
 
     @model_validator(mode="after")
-    def _is_possible(self) -> ConsensusConfig:
+    def _is_possible(self) -> "ConsensusConfig":
         if self.values[0] > self.values[1]:
             raise ValueError(f"values = {list(self.values)}: the least value comes first")
         for first, second in self.edges:
@@ -79,7 +77,3 @@ class ConsensusConfig(Settings):
                 f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network"
             )
         return self
-
-    def tables(self) -> tuple[str, ...]:
-        """Tables that this section makes: the simulated averaging, and what observers learn."""
-        return self.TABLES

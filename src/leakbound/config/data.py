@@ -1,7 +1,5 @@
 """Settings of datasets, and facts of the known ones."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -34,6 +32,7 @@ class Original:
         classes: Number of labels.
         train: Records of the original training split.
         test: Records of the original test split.
+        has_test: Whether there is an original test split, or its records are drawn from the same ones as all others.
     """
 
     label: str
@@ -41,6 +40,7 @@ class Original:
     classes: int
     train: int
     test: int
+    has_test: bool = True
 
 
 ORIGINALS = {
@@ -49,10 +49,9 @@ ORIGINALS = {
     "svhn": Original("SVHN", colors=3, classes=10, train=73257, test=26032),
     "fashion_mnist": Original("Fashion-MNIST", colors=1, classes=10, train=60000, test=10000),
     "mnist": Original("MNIST", colors=1, classes=10, train=60000, test=10000),
-    "digits": Original("digits", colors=1, classes=10, train=1438, test=359),
+    "digits": Original("digits", colors=1, classes=10, train=1438, test=359, has_test=False),
 }
 """Reader to what is known of its dataset, in the order of figures."""
-_WITHOUT_TEST = {"digits"}  # without an original test split
 _MOST_AUX = 10_000
 _LEAST = 10  # records of a part
 _UNKNOWN = Original("", colors=3, classes=10, train=60000, test=10000)
@@ -97,7 +96,7 @@ class DatasetConfig(Settings):
     """Whether values of a table are standardized by the attacker's records; if not, all lie in -1 to 1."""
 
     @model_validator(mode="after")
-    def _file_of_a_table(self) -> DatasetConfig:
+    def _file_of_a_table(self) -> "DatasetConfig":
         if (self.reader in TABLES) != (self.path is not None):
             raise ValueError(
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
@@ -106,14 +105,14 @@ class DatasetConfig(Settings):
         return self
 
     @model_validator(mode="after")
-    def _wrong_labels_are_not_drawn(self) -> DatasetConfig:
+    def _wrong_labels_are_not_drawn(self) -> "DatasetConfig":
         if self.canaries and self.label_nats is not None:
             raise ValueError(
                 "canaries with label_nats: a canary's wrong label is given, not drawn; leave one of them out"
             )
         return self
 
-    def sizes(self, training: int) -> Sizes:
+    def sizes(self, training: int) -> "Sizes":
         """Sizes of what is drawn from an original training split of so many records."""
         aux = min(training // 5, _MOST_AUX) if self.aux is None else self.aux
         pool = max(training - aux, 0) if self.pool is None else self.pool
@@ -177,10 +176,9 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     original = ORIGINALS.get(reader, _UNKNOWN_TABLE if reader in TABLES else _UNKNOWN)
     test = config.test or original.test
     training = original.train
-    if reader in _WITHOUT_TEST:  # test records are taken from the same ones
+    if not original.has_test:  # test records are taken from the same ones
         training += original.test - test
     drawn = config.sizes(training)
-    known = reader in ORIGINALS
     return DatasetSize(
         original.colors,
         original.classes,
@@ -189,7 +187,7 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
         drawn.validation,
         test,
         drawn.aux,
-        known,
+        reader in ORIGINALS,
         config.side,
     )
 

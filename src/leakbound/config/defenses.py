@@ -1,7 +1,5 @@
 """Settings of defenses and their facts. The level that each is swept over stands in the studies."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping
@@ -78,7 +76,7 @@ class Defense(Settings):
     """Candidate learning rates; by default those of ``training``."""
 
     @property
-    def channel(self) -> ChannelDefense | None:
+    def channel(self) -> "ChannelDefense | None":
         """Settings of the channel that puts noise on the images. None without one."""
         return None
 
@@ -127,7 +125,7 @@ class Defense(Settings):
         """Optimisation steps that training takes of a run's rounds."""
         return rounds
 
-    def on(self, dataset: str) -> Defense:
+    def on(self, dataset: str) -> "Defense":
         """These settings as they hold on one dataset."""
         return self
 
@@ -158,13 +156,21 @@ class Defense(Settings):
         return {"anyOf": [*(handler(MECHANISMS.get(name).__pydantic_core_schema__) for name in names), other]}
 
 
+def _unless(allowed: bool, problem: str) -> str | None:
+    """The problem of a level that is not allowed. None where it is."""
+    return None if allowed else problem
+
+
 class Undefended(Defense):
     """Plain SGD on the clean images."""
 
     draws_noise: ClassVar[bool] = False
     has_level: ClassVar[bool] = False
     client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
-    styles: ClassVar[Styles] = {"none": SeriesStyle("undefended", "#555555", "h")}
+    styles: ClassVar[Styles] = {
+        "none": SeriesStyle("undefended", "#555555", "h"),
+        "slow": SeriesStyle("undefended, smaller rates", "#AAAAAA", "h"),
+    }
 
     mechanism: Literal["none"] = "none"
 
@@ -198,9 +204,9 @@ class Stopped(Undefended):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a part of the rounds."""
-        allowed = level is not None and 0 < level <= 1
-        return (
-            None if allowed else "stopped needs the part of the rounds after which training ends, in (0, 1]"
+        return _unless(
+            level is not None and 0 < level <= 1,
+            "stopped needs the part of the rounds after which training ends, in (0, 1]",
         )
 
     def steps(self, level: float | None, rounds: int) -> int:
@@ -233,7 +239,7 @@ class ChannelDefense(Defense):
     """β of the personalized shapes; the others ignore it."""
 
     @property
-    def channel(self) -> ChannelDefense:
+    def channel(self) -> "ChannelDefense":
         """These settings."""
         return self
 
@@ -253,8 +259,10 @@ class ChannelDefense(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a positive capacity."""
-        allowed = level is not None and 0 < level < math.inf
-        return None if allowed else 'a capacity must be > 0 nats. For no noise use the defense "none"'
+        return _unless(
+            level is not None and 0 < level < math.inf,
+            'a capacity must be > 0 nats. For no noise use the defense "none"',
+        )
 
 
 class DPSGD(Defense):
@@ -282,9 +290,9 @@ class DPSGD(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a noise multiplier."""
-        allowed = level is not None and 0 <= level < math.inf
-        return (
-            None if allowed else f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)"
+        return _unless(
+            level is not None and 0 <= level < math.inf,
+            f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)",
         )
 
     @property
@@ -292,7 +300,7 @@ class DPSGD(Defense):
         """δ and accountant."""
         return {"delta": self.delta, "accountant": self.accountant}
 
-    def on(self, dataset: str) -> DPSGD:
+    def on(self, dataset: str) -> "DPSGD":
         """These settings on one dataset, with the δ that holds there."""
         return self.model_copy(update={"delta": self.deltas.get(dataset, self.delta), "deltas": {}})
 
@@ -331,8 +339,10 @@ class ParameterNoise(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a standard deviation."""
-        allowed = level is not None and 0 <= level < math.inf
-        return None if allowed else "parameter_noise needs the standard deviation of its noise, >= 0"
+        return _unless(
+            level is not None and 0 <= level < math.inf,
+            "parameter_noise needs the standard deviation of its noise, >= 0",
+        )
 
 
 class GradientCompression(Defense):
@@ -355,11 +365,9 @@ class GradientCompression(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a fraction."""
-        allowed = level is not None and 0 < level <= 1
-        return (
-            None
-            if allowed
-            else "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]"
+        return _unless(
+            level is not None and 0 < level <= 1,
+            "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]",
         )
 
 
@@ -376,8 +384,10 @@ class LargeBatch(Defense):
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless the level is a factor."""
-        allowed = level is not None and level >= 1 and level % 1 == 0
-        return None if allowed else "large_batch needs a factor on the batch size, a whole number >= 1"
+        return _unless(
+            level is not None and level >= 1 and level % 1 == 0,
+            "large_batch needs a factor on the batch size, a whole number >= 1",
+        )
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """The batch size times the level."""
@@ -401,11 +411,10 @@ class Compression(Defense):
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
         """Message unless images of so many values, or of any if that is not known, have the principal direction."""
         directions = pixels or MOST_COLORS * IMAGE_SIDE**2
-        if level is not None and 0 <= level < directions and level % 1 == 0:
-            return None
-        return (
+        return _unless(
+            level is not None and 0 <= level < directions and level % 1 == 0,
             "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
-            f"below the number of pixels times colors, {directions}"
+            f"below the number of pixels times colors, {directions}",
         )
 
 

@@ -11,9 +11,9 @@ from leakbound.config.settings import (
     Records,
     Replicas,
     Seconds,
-    Settings,
     Some,
     Steps,
+    TableSection,
 )
 
 Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
@@ -21,7 +21,7 @@ Spread = Annotated[float, Field(ge=0, le=1e12)]
 Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composition"]
 
 
-class FederatedConfig(Settings):
+class FederatedConfig(TableSection):
     """Federated averaging with noise at clients or server, and with personalized budgets; defaults as in the paper."""
 
     TABLES: ClassVar[tuple[str, ...]] = get_args(Sweep)

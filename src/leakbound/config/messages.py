@@ -246,8 +246,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
             key += f".{step[:_LONGEST_KEY]}{'...' if len(step) > _LONGEST_KEY else ''}"
     key = key.lstrip(".")
     if detail["type"] == "extra_forbidden":
-        keys = _keys_at(model, values, location[:-1])
-        return f"{key}: unknown setting; {registry.nearest(str(location[-1]), keys)}"
+        return f"{key}: unknown setting; {registry.nearest(str(location[-1]), _keys_at(model, values, location[:-1]))}"
     if detail["type"] == "missing":
         return f"{key}: is missing and has no default"
     message = detail["msg"].removeprefix("Value error, ")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
@@ -83,6 +83,8 @@ Seconds = Annotated[float, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Replicas = Annotated[int, Field(ge=1, le=1000)]
 """Seeds of a run."""
+PrivacyNoise = Literal["seeded", "secure"]
+"""Origin of noise that protects records, as :data:`leakbound.randomness.origin.PrivacyNoise` names it."""
 
 
 class Settings(BaseModel):
@@ -96,6 +98,20 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         hide_input_in_errors=True,  # in tracebacks: it may be a password
     )
+
+
+class TableSection(Settings):
+    """Base of a section of the configuration that makes tables of its own, ``<section>/<table>``.
+
+    Attributes:
+        TABLES: All that it can make.
+    """
+
+    TABLES: ClassVar[tuple[str, ...]]
+
+    def tables(self) -> tuple[str, ...]:
+        """Tables that it makes as it is set, by default all."""
+        return self.TABLES
 
 
 def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T]:

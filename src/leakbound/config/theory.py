@@ -1,12 +1,10 @@
 """Settings of the closed forms of Zeng et al. 2022: utility against privacy, in bits. Defaults are the paper's."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import Settings
+from leakbound.config.settings import Settings, TableSection
 
 Budgets = Annotated[
     tuple[Annotated[float, Field(gt=0, le=500)], ...], Strict(False), Field(min_length=1, max_length=100)
@@ -28,7 +26,7 @@ class _Exchangeable(Settings):
     """σ_k², covariance of any two clients' parameters."""
 
     @model_validator(mode="after")
-    def _is_a_covariance(self) -> _Exchangeable:
+    def _is_a_covariance(self) -> "_Exchangeable":
         least = -self.variance / (self.n_clients - 1)
         if not least < self.covariance < self.variance:
             raise ValueError(
@@ -97,7 +95,7 @@ class GeneralCase(Settings):
     """Means of the budgets, bits."""
 
 
-class TheoryConfig(Settings):
+class TheoryConfig(TableSection):
     """Utility against privacy in closed form. A table that is null is left out."""
 
     TABLES: ClassVar[tuple[str, ...]] = ("case1", "case2", "case3", "surface", "general")

@@ -1,7 +1,7 @@
 """A whole configuration."""
 
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from leakbound.config.data import TABLES, CovarianceOf, DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.execution import ComputeConfig, PluginsConfig, ResourcesConfig, TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Line, Name, Replicas, Seed, Settings
+from leakbound.config.settings import Line, Name, PrivacyNoise, Replicas, Seed, Settings, TableSection
 from leakbound.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound.config.theory import TheoryConfig
 from leakbound.config.training import TrainingConfig
@@ -24,7 +24,7 @@ class Config(Settings):
     """Name of the configuration; results lie under ``results/<preset>``."""
     seed: Seed = 0
     """Every random number derives from it, but secure privacy noise."""
-    privacy_noise: Literal["seeded", "secure"] = "seeded"
+    privacy_noise: PrivacyNoise = "seeded"
     """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it;
     secure comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     covariance: CovarianceOf = "aux"
@@ -76,9 +76,10 @@ class Config(Settings):
     def stated_strength(self) -> dict[Name, str]:
         """Defense to the level that it calls strongest, for those of which the default of their name says another."""
         default = {name: defense.stronger_with for name, defense in default_defenses().items()}
-        said = {name: defense.stronger_with for name, defense in self.defenses.items()}
         return {
-            name: level for name, level in said.items() if level != default.get(name, Defense.stronger_with)
+            name: defense.stronger_with
+            for name, defense in self.defenses.items()
+            if defense.stronger_with != default.get(name, Defense.stronger_with)
         }
 
     def device_of(
@@ -95,3 +96,11 @@ class Config(Settings):
             KeyError: If there is none. A loaded configuration has been checked for that.
         """
         return self.known_defenses()[name]
+
+
+SECTIONS = tuple(
+    name
+    for name, field in Config.model_fields.items()
+    if any(isinstance(kind, type) and issubclass(kind, TableSection) for kind in get_args(field.annotation))
+)
+"""Sections of a configuration that make tables of their own, ``<section>/<table>``."""

@@ -56,22 +56,15 @@ class Secret:
         return self.shift**2 / (2.0 * (self.state_variance + noise_variance))
 
 
-def contributor_level(adjacent_distance: float, noise_variance: float) -> float:
-    """Compute α²/(2σ_ij²), the level towards the contributor's own server (Wang et al. 2020, Lemma 1).
-
-    Raises:
-        ValueError: If the variance or the distance is not positive.
-    """
-    return Secret(adjacent_distance, noise_variance).limit
-
-
 def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
     """Compute σ_ij² = α²/(2ε), the noise that a contributor needs for a level ε towards its own server.
+
+    The level under noise σ_ij² is α²/(2σ_ij²) (Wang et al. 2020, Lemma 1): level and variance are exchanged.
 
     Raises:
         ValueError: If the budget or the distance is not positive.
     """
-    return contributor_level(adjacent_distance, kl_budget)
+    return Secret(adjacent_distance, kl_budget).limit
 
 
 def effective_variance(noise_variance: float, decay: float, time: int) -> float:

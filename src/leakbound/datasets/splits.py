@@ -160,10 +160,6 @@ class ImageDataset:
         """As many others of the pool, which attackers on membership are to distinguish from the members."""
         return self._labelled(replica, self.parts(replica).nonmembers)
 
-    def validation(self, replica: int) -> Split:
-        """Records that a replica chooses its learning rate on."""
-        return self.pool.chosen(self.parts(replica).validation)
-
     def _labelled(self, replica: int, rows: Int[np.ndarray, " k"]) -> Split:
         """Some records of the pool with the labels that a replica has."""
         return Split(self.pool.images[rows], self.labels(replica)[rows])

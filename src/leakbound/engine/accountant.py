@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from leakbound.accounting.leakage import joint_information, times
+from leakbound.accounting.leakage import joint_information, repeated
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import LowRankMoments, Moments
@@ -226,7 +226,9 @@ class LeakageAccountant:
         printed: float | None = 0.0
         for part in self._parts:
             printed = (
-                None if printed is None or part.steps is None else printed + times(part.steps, part.capacity)
+                None
+                if printed is None or part.steps is None
+                else printed + repeated(part.steps, part.capacity)
             )
         return Account(
             worst=worst,
@@ -234,7 +236,7 @@ class LeakageAccountant:
             looks=sum(int(part.looks[worst]) for part in self._parts),
             printed=printed,
             linear=sum(
-                (times(int(part.looks[worst]), part.capacity) for part in self._parts),
+                (repeated(int(part.looks[worst]), part.capacity) for part in self._parts),
                 float(self._added[worst]),
             ),
             joint=float(joint[worst]),
@@ -258,7 +260,7 @@ class LeakageAccountant:
         seen = [(part, count) for part, count in zip(self._parts, looks, strict=True) if count]
         if len(seen) < 2:
             return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)
-        linear = sum(times(count, part.capacity) for part, count in seen)
+        linear = sum(repeated(count, part.capacity) for part, count in seen)
         if isinstance(self.moments, LowRankMoments):  # their sum is valid, too
             return linear
         return min(linear, composed_capacity([(part.channel, count) for part, count in seen], self.moments))

@@ -104,7 +104,7 @@ class Counter:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.file is None and not self.plan.seeded:  # so that a copy's state is no state of this run
-            self.identity = self.identity.renewed()
+            self.identity = Identity.made(self.identity.double)
             self._books = {self.identity: self.book}
         self._lock, self._process = RLock(), os.getpid()
 
@@ -199,10 +199,6 @@ class Counter:
             self.book.looks = np.maximum(self.book.looks, looks)
             if not self.plan.frozen:
                 self.book.uses = self.book.looks.copy()
-
-    def leave(self) -> None:
-        """Forget the collections; counts of their records stay."""
-        self.ledgers = {}
 
     def state(self) -> dict[str, Any]:
         """Digests, counts and copies of all collections, those whose data are not protected yet included."""

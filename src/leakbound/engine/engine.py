@@ -385,7 +385,7 @@ class ChannelEngine(Saved):
             GuaranteeError: If the state is of another channel or noise.
         """
         self.steps = 0
-        self._counter.leave()
+        self._counter.ledgers = {}  # counts of their records stay
         self._own.forget()
         if state is not None:
             self._load(state, adds=True)

@@ -54,10 +54,6 @@ class Identity:
             os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double
         )
 
-    def renewed(self) -> Identity:
-        """Another random key."""
-        return Identity(os.urandom(_KEY), self.double)
-
     @property
     def name(self) -> str:
         """Name of the key, from which nobody learns the key."""

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from leakbound.engine.loader_attributes import LoaderAttributes
 from leakbound.engine.places import Places
 from leakbound.engine.records import Key, Layout, as_tensor, replaced, taken
 from leakbound.engine.refusals import GuaranteeError
@@ -66,7 +65,29 @@ class Gate:
         return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
 
 
-class ProtectedLoader(LoaderAttributes):
+class _Shown:
+    """An attribute of the loader behind a protected one, which can be read and not set.
+
+    Args:
+        meaning: One sentence for help.
+    """
+
+    def __init__(self, meaning: str) -> None:
+        self.__doc__ = meaning
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, loader: Any, owner: type | None = None) -> Any:
+        return self if loader is None else getattr(loader._loader, self._name)
+
+    def __set__(self, loader: Any, value: Any) -> None:
+        raise AttributeError(
+            f"{self._name} is that of the loader that was protected: set it there, before protect"
+        )
+
+
+class ProtectedLoader:
     """A loader of noisy records: the same batches, sampler and workers as the one that it was made from.
 
     It is no ``DataLoader``, so that no framework can make another one of it that would read clean records.
@@ -80,6 +101,24 @@ class ProtectedLoader(LoaderAttributes):
     Attributes:
         dataset: Has the length of the records and hands none out.
     """
+
+    batch_sampler = _Shown("Places of the records of each batch.")
+    batch_size = _Shown("Records of a batch.")
+    collate_fn = _Shown("Makes a batch of noisy records.")
+    drop_last = _Shown("Whether an incomplete last batch is left out.")
+    generator = _Shown("Random numbers of the sampler.")
+    in_order = _Shown("Whether batches come in the order of the sampler.")
+    multiprocessing_context = _Shown("How workers are started.")
+    num_workers = _Shown("Processes that fetch records.")
+    persistent_workers = _Shown("Whether workers stay from epoch to epoch.")
+    pin_memory = _Shown("Whether noisy batches are copied to pinned memory.")
+    pin_memory_device = _Shown("Device of pinned memory.")
+    prefetch_factor = _Shown("Batches that a worker fetches ahead; they are counted when they are given out.")
+    sampler = _Shown(
+        "The loader's, e.g. to set a distributed one's epoch; its data_source may hold clean records."
+    )
+    timeout = _Shown("Seconds to wait for a worker.")
+    worker_init_fn = _Shown("Called in each worker at its start.")
 
     def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key, end: Callable[[], None]) -> None:
         self._loader, self._gate, self.end = loader, gate, end
@@ -104,21 +143,6 @@ class ProtectedLoader(LoaderAttributes):
 
     def __len__(self) -> int:
         return len(self._clean)
-
-    @property
-    def batch_size(self) -> int | None:
-        """Records of a batch."""
-        return self._loader.batch_size
-
-    @property
-    def sampler(self) -> Any:
-        """The loader's, e.g. to set the epoch of a distributed one; its ``data_source`` may hand out clean records."""
-        return self._loader.sampler
-
-    @property
-    def batch_sampler(self) -> Any:
-        """The loader's."""
-        return self._loader.batch_sampler
 
 
 class ProtectedDataset(Dataset[Any]):

@@ -1,6 +1,6 @@
 """Federated averaging under a mutual-information budget (PMIDP-FL): noise, weights, leaks. No torch is loaded here."""
 
-from leakbound.federated.leaks import aggregate_leak, budget_per_round, server_leak, static_leak
+from leakbound.federated.leaks import aggregate_leak, server_leak, static_leak
 from leakbound.federated.noise_calibration import (
     AggregateNoise,
     client_noise,
@@ -16,7 +16,6 @@ from leakbound.federated.partition import split_records
 __all__ = [
     "AggregateNoise",
     "aggregate_leak",
-    "budget_per_round",
     "client_noise",
     "draw_budgets",
     "log_noise_unit",

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +108,8 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         >>> dataset = ImageDataset("noise", ("even", "odd"), records, records, records, drawing)
         >>> from leakbound.config.federated import FederatedConfig
         >>> from leakbound.jobs.federated_runs import FederatedRun
-        >>> run = FederatedRun("noise", "mlp", "client", n_clients=4, max_param_norm=5.0, mi_budget=200.0)
+        >>> arm = {"scheme": "client", "n_clients": 4, "max_param_norm": 5.0, "mi_budget": 200.0}
+        >>> run = FederatedRun(dataset="noise", model="mlp", **arm)
         >>> config = FederatedConfig(communication_rounds=2, local_epochs=1, batch_size=5, evaluations=2)
         >>> result = train_federation(FederatedRequest(dataset=dataset, run=run, config=config, records=5, seed=0))
         >>> result.parameters.shape == (1, result.dimension)
@@ -367,6 +368,9 @@ def _identity(request: FederatedRequest) -> str:
     """Hash of all that the course of a run depends on."""
     unused = {"checkpoint_seconds", "replicas", "sweeps", "models"}
     settings = {name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")}
-    settings |= {"run": asdict(request.run), "config": request.config.model_dump(mode="json", exclude=unused)}
+    settings |= {
+        "run": request.run.model_dump(),
+        "config": request.config.model_dump(mode="json", exclude=unused),
+    }
     settings["device"] = torch.device(request.device).type
     return identity_hash(request.dataset, request.dataset.arrays(), settings)

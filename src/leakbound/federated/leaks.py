@@ -61,18 +61,3 @@ def static_leak(mi_budget: float, dimension: int, rounds: int) -> float:
     """
     signal = math.log(rounds) + float(log_expm1(np.array([2 * mi_budget / dimension]))[0])
     return 0.5 * dimension * float(np.logaddexp(0.0, signal))
-
-
-def budget_per_round(total: float, rounds: int, dimension: int | None = None) -> float:
-    """Budget ε of each round so that all T together reveal at most ``total`` nats.
-
-    Args:
-        total: Nats over all rounds, > 0.
-        rounds: T.
-        dimension: If given, the secret is taken to be the same vector in each round: :func:`static_leak` is
-            inverted. Without it the budget is total/T, which always holds.
-    """
-    if dimension is None:
-        return total / rounds
-    signal = float(log_expm1(np.array([2 * total / dimension]))[0]) - math.log(rounds)
-    return 0.5 * dimension * float(np.logaddexp(0.0, signal))

@@ -40,11 +40,6 @@ class AggregateNoise:
         largest = float(stds.max()) or 1.0  # so that no square underflows
         return math.hypot(largest * float(np.linalg.norm(stds / largest)), self.server_std)
 
-    def utility(self, dimension: int) -> float:
-        """1 / E‖published average − exact average‖², the paper's utility, or inf without noise."""
-        variance = dimension * self.aggregate_std**2
-        return math.inf if variance == 0 else 1 / variance
-
 
 def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> PerClient:
     """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.

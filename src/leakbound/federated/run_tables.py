@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +40,7 @@ def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     Args:
         runs: Run to its rows, as :class:`leakbound.federated.averaging.FederatedResult` has them.
     """
-    frames = [rows.assign(**{"run": run.slug, **asdict(run)}) for run, rows in runs.items()]
+    frames = [rows.assign(**{"run": run.slug, **run.model_dump()}) for run, rows in runs.items()]
     table = pd.concat(frames, ignore_index=True)
     table = pd.concat([table, _gaps(table), _advantages(table)], ignore_index=True)
     real = dict.fromkeys(("max_param_norm", "mi_budget", "budget_spread", "value"), "float64")

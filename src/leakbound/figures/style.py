@@ -210,10 +210,8 @@ def look(series: str) -> SeriesStyle:
     if series in MECHANISMS.names() and series in (styles := MECHANISMS.get(series).styles):
         return styles[series]
     index = hashlib.sha256(series.encode()).digest()[0]
-    color, marker = (
-        _SPARE_COLORS[index % len(_SPARE_COLORS)],
-        _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)],
-    )
+    color = _SPARE_COLORS[index % len(_SPARE_COLORS)]
+    marker = _SPARE_MARKERS[index // 8 % len(_SPARE_MARKERS)]
     return SeriesStyle(series.replace("_", " "), color, marker)
 
 

@@ -1,9 +1,6 @@
 """Federated runs: one setting of federated averaging each, trained once even if several tables show it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -13,14 +10,15 @@ from leakbound.config.defenses import level_text
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Level, Name, Settings
 
-BASIC = ("client", "server")
+Scheme = Literal["none", "client", "server", "personalized", "uniform"]
+"""Noise and clipping of a run, as :class:`FederatedRun` explains them."""
+BASIC: tuple[Scheme, ...] = ("client", "server")
 """Schemes with one budget for all and a fixed threshold."""
-ADAPTED = ("personalized", "uniform")
+ADAPTED: tuple[Scheme, ...] = ("personalized", "uniform")
 """Schemes with a budget for each client and thresholds that follow the norms."""
 
 
-@dataclass(frozen=True, order=True)
-class FederatedRun:
+class FederatedRun(Settings):
     """One setting of federated averaging, with all its seeds.
 
     Attributes:
@@ -36,13 +34,21 @@ class FederatedRun:
         budget_spread: Standard deviation of personal budgets in nats. None if all clients have the same.
     """
 
-    dataset: str
-    model: str
-    scheme: str
-    n_clients: int
-    max_param_norm: float | None = None
-    mi_budget: float | None = None
-    budget_spread: float | None = None
+    dataset: Name
+    model: Name
+    scheme: Scheme
+    n_clients: Count
+    max_param_norm: Annotated[Level, Field(gt=0)] | None = None
+    mi_budget: Annotated[Level, Field(gt=0)] | None = None
+    budget_spread: Level | None = None
+
+    @model_validator(mode="after")
+    def _has_what_its_scheme_needs(self) -> "FederatedRun":
+        spread = ("budget_spread",) if self.scheme in ADAPTED else ()
+        for name in () if self.scheme == "none" else ("max_param_norm", "mi_budget", *spread):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name}: is missing, and the scheme {self.scheme} needs it")
+        return self
 
     @property
     def slug(self) -> str:
@@ -88,7 +94,7 @@ def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iter
         "mi_budget": config.mi_budget,
     }
     personal = usual | {"mi_budget": config.budget_mean, "budget_spread": config.budget_spread}
-    sweeps: dict[str, tuple[tuple[str, ...], dict[str, Any], str, Sequence[float]]] = {
+    sweeps: dict[str, tuple[tuple[Scheme, ...], dict[str, Any], str, Sequence[float]]] = {
         "budgets": (BASIC, usual, "mi_budget", config.mi_budgets),
         "clients": (BASIC, usual, "n_clients", config.client_counts),
         "thresholds": (BASIC, usual, "max_param_norm", config.max_param_norms),
@@ -96,28 +102,8 @@ def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iter
         "spreads": (ADAPTED, personal, "budget_spread", config.budget_spreads),
     }
     if table == "budgets":
-        yield FederatedRun(dataset, model, "none", config.n_clients)
+        yield FederatedRun(dataset=dataset, model=model, scheme="none", n_clients=config.n_clients)
     if table in sweeps:
         schemes, settings, swept, values = sweeps[table]
         for scheme, value in product(schemes, values):
-            yield FederatedRun(dataset, model, scheme, **settings | {swept: value})
-
-
-class FederatedSetting(Settings):
-    """A federated run, as :class:`leakbound.jobs.federated_runs.FederatedRun` states it."""
-
-    dataset: Name
-    model: Name
-    scheme: Literal["none", "client", "server", "personalized", "uniform"]
-    n_clients: Count
-    max_param_norm: Annotated[Level, Field(gt=0)] | None = None
-    mi_budget: Annotated[Level, Field(gt=0)] | None = None
-    budget_spread: Level | None = None
-
-    @model_validator(mode="after")
-    def _has_what_its_scheme_needs(self) -> FederatedSetting:
-        spread = ("budget_spread",) if self.scheme in ADAPTED else ()
-        for name in () if self.scheme == "none" else ("max_param_norm", "mi_budget", *spread):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}: is missing, and the scheme {self.scheme} needs it")
-        return self
+            yield FederatedRun(dataset=dataset, model=model, scheme=scheme, **settings | {swept: value})

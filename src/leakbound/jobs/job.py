@@ -209,16 +209,10 @@ class JobList:
             raise KeyError(f"{self.table.config.preset} has no job {name!r} of the step {step}")
         return self._jobs[step, name]
 
-    def files(self, *steps: str, role: str | None = None) -> list[str]:
+    def files(self, *steps: str) -> list[str]:
         """List the files that the jobs of some steps write.
 
         Args:
             steps: Names of the steps. All steps if there is none.
-            role: Command-line option of the files. All options if it is None.
         """
-        return [
-            path
-            for job in (self.of(*steps) if steps else self)
-            for kind, path in job.outputs.items()
-            if role in (None, kind)
-        ]
+        return [path for job in (self.of(*steps) if steps else self) for path in job.outputs.values()]

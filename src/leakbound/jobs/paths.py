@@ -117,6 +117,5 @@ def log_and_benchmark(step: str) -> tuple[str, str]:
     Returns:
         Both patterns below the root. ``{name}`` stands for the name of the job.
     """
-    many = any("{name}" in pattern for pattern in OUTPUTS[step].values())
-    inside = f"{step}/{{name}}" if many else step
+    inside = f"{step}/{{name}}" if any("{name}" in pattern for pattern in OUTPUTS[step].values()) else step
     return f"logs/{inside}.log", f"benchmarks/{inside}.tsv"

@@ -1,7 +1,5 @@
 """Runs: one (dataset, model, defense, level, rounds, batch size) each, with the same name everywhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,7 +54,7 @@ class Run:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def from_slug(cls, slug: str, replicas: int = 1) -> Run:
+    def from_slug(cls, slug: str, replicas: int = 1) -> "Run":
         """Parse the name of a run.
 
         Args:

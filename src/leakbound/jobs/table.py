@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, SECTIONS, Catalogue, FigureConfig
+from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
-from leakbound.config.whole import Config
+from leakbound.config.whole import SECTIONS, Config
 from leakbound.jobs.federated_runs import FederatedRun, federated_runs
 from leakbound.jobs.paths import P, inside, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
@@ -42,6 +42,7 @@ class RunTable:
         tables: Names of all tables: each study's, ``efficiency``, ``<section>/<table>`` of the sections that
             have tables of their own, and ``scoreboard`` if a figure makes claims.
         figures: ``paper/id`` to figure.
+        left_out: Figures of the configuration's studies that select what these do not have.
     """
 
     def __init__(self, config: Config, catalogue: Catalogue) -> None:
@@ -71,6 +72,11 @@ class RunTable:
         self.figures = {
             f"{figure.paper}/{figure.id}": figure for figure in catalogue.figures if self._can_show(figure)
         }
+        self.left_out = [
+            figure
+            for figure in catalogue.figures
+            if figure.study in config.studies and f"{figure.paper}/{figure.id}" not in self.figures
+        ]
 
     def _table_names(self) -> Iterator[str]:
         """Yield the names of all tables except the scoreboard."""
@@ -92,11 +98,14 @@ class RunTable:
             return False
         if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
             return False  # the index is of images
-        asked = {"dataset": study.datasets, "model": study.models, "defense": set(study.defenses) - {"none"}}
+        asked = {
+            "dataset": study.datasets,
+            "model": study.models,
+            "defense": set(study.defenses) - {"none"} or {"none"},
+        }
         attacks = registry.ATTACKS.names(self.config.plugins.attacks)
-        missing = set(attacks) - set(study.attacks)
         wanted = figure.admitted("source", attacks) if "source" in figure.select else ()
-        return not missing & set(wanted) and all(
+        return set(wanted) <= set(study.attacks) and all(
             figure.admitted(column, names) for column, names in asked.items()
         )
 
@@ -176,25 +185,20 @@ class RunTable:
         every = self.rates[run.slug] == "all" and run.rounds > 0
         return run.replicas * (len(self.candidates(run)) if every else 1) * len(self.lengths[run.slug])
 
-    def recipe_settings(self, run: Run) -> dict[str, Any]:
-        """Return the lengths that a run keeps, if it keeps more than the full one.
-
-        Args:
-            run: Run of the configuration.
-        """
-        lengths = self.lengths[run.slug]
-        return {"lengths": list(lengths)} if len(lengths) > 1 else {}
-
     def references(self, slug: str) -> int:
         """Count the trainings of a run's reference networks at each learning rate that it keeps.
 
         Args:
             slug: Name of the run.
         """
-        config = self.config.attacks
+        asked = "references" in self._needs(slug) and self.runs[slug].rounds > 0
+        return self.config.attacks.membership.references if asked else 0
+
+    def _needs(self, slug: str) -> set[str]:
+        """Return the kinds of files that the attacks on a run read."""
+        attacks = self.config.attacks.all()
         defense = self.config.defense(self.runs[slug].defense)
-        asked = any("references" in config.all()[name].needs(defense) for name in self.attacks[slug])
-        return config.membership.references if asked and self.runs[slug].rounds > 0 else 0
+        return {file for name in self.attacks[slug] for file in attacks[name].needs(defense)}
 
     def reference_networks(self, slug: str) -> int:
         """Count the trainings of a run's reference networks at all learning rates that it keeps.
@@ -316,14 +320,9 @@ class RunTable:
     def estimators(self) -> dict[str, dict[str, str]]:
         """Return the shape of each family of channels for every dataset that needs a learned estimate."""
         learned: dict[str, dict[str, str]] = {}
-        for slug, attacks in self.attacks.items():
-            run = self.runs[slug]
+        for slug, run in self.runs.items():
             channel = self.config.defense(run.defense).channel
-            attacks_of = self.config.attacks.all()
-            needed = {
-                file for name in attacks for file in attacks_of[name].needs(self.config.defense(run.defense))
-            }
-            if channel is not None and "estimator" in needed and self.estimator_file(run):
+            if channel is not None and "estimator" in self._needs(slug) and self.estimator_file(run):
                 learned.setdefault(run.dataset, {})[channel.family] = channel.shape
         return learned
 

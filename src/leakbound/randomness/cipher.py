@@ -28,9 +28,8 @@ class Keystream:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
-        counter = modes.CTR(bytes(16))
         self._encryptor = Cipher(
-            algorithms.AES(os.urandom(KEY_BYTES) if key is None else key), counter
+            algorithms.AES(os.urandom(KEY_BYTES) if key is None else key), modes.CTR(bytes(16))
         ).encryptor()
         self._left = _MOST_BYTES
 

@@ -147,9 +147,9 @@ def _parsed(text: str | bytes) -> Any:
         raise ValueError("its values are nested too deeply") from error
 
 
-def write_rows(path: Path | str, rows: pd.DataFrame) -> None:
+def write_rows(path: Path | str, rows: pd.DataFrame, *, sealed: bool = True) -> None:
     """Write a table as Parquet. Equal tables give equal bytes."""
-    with atomic(path) as temporary:
+    with atomic(path, sealed=sealed) as temporary:
         rows.to_parquet(temporary, index=False, compression="zstd")
 
 

@@ -93,8 +93,9 @@ def _statements(step: str) -> list[ast.stmt]:
         if f"{origin}.".startswith(_COMMAND_LINE) and _counts(origin) and not _path(f"{origin}.{alias.name}"):
             waiting.append((origin, alias.name))
         else:
-            imported = ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
-            statements[module, node.lineno, name] = imported
+            statements[module, node.lineno, name] = (
+                ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
+            )
     return [statements[key] for key in sorted(statements)]
 
 

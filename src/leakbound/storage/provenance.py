@@ -40,8 +40,9 @@ def commit() -> dict[str, Any]:
 
 def _git(*words: str) -> str:
     """Output of a git command in the package's folder."""
-    command = ["git", "-C", str(Path(__file__).parent), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), *words], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -102,8 +102,7 @@ def check_new(folder: Path) -> None:
     Raises:
         ValueError: If it is a link or a file, or holds anything.
     """
-    taken = folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir())))
-    if taken:
+    if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
         raise ValueError(
             f"{folder}: is there already. Name a folder that is missing or empty; nothing is overwritten."
         )

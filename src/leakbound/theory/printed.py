@@ -11,31 +11,12 @@ from leakbound.theory.budget import BIT
 from leakbound.theory.exchangeable import Release
 
 
-def joint_bracket(release: Release, *, as_printed: bool = False) -> float:
-    """Compute |Cov(Yⁿ, X⁻ⁱ)| without its common factors, the numerator of Eq. (24).
-
-    [σ_m² + (n−2) σ_k²] z_a z_b + x_a x_b [σ² + (n−2) σ_e²] (theory B7).
-
-    Args:
-        release: Parameters and noise.
-        as_printed: A + B + C + D as in the paper, with (−1)^{n+1} in B.
-
-    Returns:
-        Variances to the third power.
-    """
-    signal, noise, n = release.signal, release.noise, release.signal.n_clients
-    if as_printed:
-        return printed_bracket(release, (-1) ** (n + 1))
-    conditioned = signal.variance + (n - 2) * signal.covariance
-    other = noise.variance + (n - 2) * noise.covariance
-    return conditioned * noise.joint * noise.difference + other * signal.joint * signal.difference
-
-
 def printed_argument(release: Release) -> float:
     """Compute the argument of the logarithm in Eq. (24), A + B + C + D over the correct denominator, maybe negative."""
     signal, noise = release.signal, release.noise
     conditioned = signal.variance + (signal.n_clients - 2) * signal.covariance
-    return joint_bracket(release, as_printed=True) / (conditioned * noise.joint * noise.difference)
+    bracket = printed_bracket(release, (-1) ** (signal.n_clients + 1))
+    return bracket / (conditioned * noise.joint * noise.difference)
 
 
 def printed_privacy_bits(release: Release) -> float:

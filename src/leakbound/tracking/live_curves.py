@@ -1,7 +1,5 @@
 """Curves on a server while training runs: never slower, never an error, replaced by the finished run."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -44,7 +42,7 @@ class LiveCurves:
         """Take the curves so far (replica, learning_rate if there are candidates, step, metric, value); no waiting."""
         self._rows = rows
 
-    def __enter__(self) -> LiveCurves:
+    def __enter__(self) -> "LiveCurves":
         """Start of the training."""
         return self
 

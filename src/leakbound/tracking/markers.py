@@ -83,8 +83,12 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
     except failures(OutdatedRecordError) as error:
         outcome = Outcome(marker, "pending", reason(error))
     place = outcome.place and outcome.place._asdict()
-    kept = record.to_dict(marker.parent)
-    value = {"status": outcome.status, "reason": outcome.reason, "place": place, "record": kept}
+    value = {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "place": place,
+        "record": record.to_dict(marker.parent),
+    }
     with atomic(marker) as temporary:
         temporary.write_text(
             json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8"

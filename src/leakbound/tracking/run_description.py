@@ -1,8 +1,7 @@
 """From the files of a finished job to the record of its MLflow run: pure functions, no clock and no store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +50,8 @@ class _Job:
         """The run with some points, which open with the headlines unless the run failed."""
         status: RunStatus = "FAILED" if failed else "FINISHED"
         metrics = tuple(points) if failed else (*headlines(points), *points)
-        experiment = self.facts.experiment
         return RunRecord(
-            key, experiment, name, self.start, self.end, status=status, metrics=metrics, **content
+            key, self.facts.experiment, name, self.start, self.end, status=status, metrics=metrics, **content
         )
 
     def child(self, replica: int) -> RunRecord:
@@ -92,7 +90,7 @@ def describe_run(
         scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit,
             metric, value, and optionally low, high). Unit -1 stands for all units, replica -1 for all
             replicas.
-        provenance: Record of the job, with ``started`` (seconds since 1970, or ISO 8601), ``seconds``, and if
+        provenance: Record of the job, with ``started`` (seconds since 1970), ``seconds``, and if
             known ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy
             events) and ``diverged`` (one flag for each replica).
         channel: Facts about the channel, as :func:`channel_facts` gives them.
@@ -113,6 +111,10 @@ def describe_run(
     rates = {rate["replica"]: rate["learning_rate"] for rate in provenance.get("rates", ()) if rate["chosen"]}
     job = _Job(facts, start, end, values, diverged, rates)
     points = means(values, len(replicas), diverged=bool(diverged))
+    bounds, sentence = _bounds(provenance)
+    note = run_summary(facts, points, sentence, failed=bool(diverged))
+    digest = provenance.get("inputs", {}).get("dataset")
+    use = "training" if facts.rounds else "attack"
     return job.record(
         facts.slug,
         facts.name,
@@ -120,21 +122,14 @@ def describe_run(
         failed=bool(diverged),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
-        tags=_tags(facts, provenance, diverged)
-        | _summary_tags(facts, provenance, points, failed=bool(diverged)),
+        tags={**_tags(facts, provenance, diverged), **bounds, "mlflow.note.content": note},
         artifacts=tuple(map(Artifact.of, files)),
-        data=tuple(_data(facts, provenance)),
+        data=(DataInput(facts.dataset, digest[:_DIGEST], use),) if isinstance(digest, str) else (),
         children=tuple(map(job.child, replicas)),
     )
 
 
-def describe_figures(
-    preset: str,
-    files: Sequence[Path],
-    root: Path,
-    claims: Mapping[str, int],
-    tags: Mapping[str, str] | None = None,
-) -> RunRecord:
+def describe_figures(preset: str, files: Sequence[Path], root: Path, claims: Mapping[str, int]) -> RunRecord:
     """The MLflow run that keeps all figures, tables and verdicts of a configuration.
 
     Args:
@@ -142,7 +137,6 @@ def describe_figures(
         files: Artifacts; the newest one's time of change dates the run.
         root: Folder that holds them. Their folders below it are kept.
         claims: Verdict to number of claims.
-        tags: Further tags, e.g. the commit.
 
     Raises:
         ValueError: If there are no files.
@@ -157,7 +151,7 @@ def describe_figures(
         start=end,
         end=end,
         about=f"Figures, tables and verdicts on claims under preset {preset}",
-        tags={"preset": preset, "mlflow.source.name": "leakbound", **(tags or {})},
+        tags={"preset": preset, "mlflow.source.name": "leakbound"},
         metrics=tuple(
             Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())
         ),
@@ -189,9 +183,6 @@ def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
     started = provenance.get("started")
     if started is None:
         raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
-    if isinstance(started, str):
-        moment = datetime.fromisoformat(started)
-        started = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     start = round(float(started) * 1000)
     return start, start + round(float(provenance.get("seconds", 0.0)) * 1000)
 
@@ -232,21 +223,6 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
             "mlflow.source.git.commit": provenance.get("commit"),
         }
     )
-
-
-def _data(facts: RunFacts, provenance: Mapping[str, Any]) -> Iterator[DataInput]:
-    """The dataset, by the hash of the file that the job read."""
-    digest = provenance.get("inputs", {}).get("dataset")
-    if isinstance(digest, str):
-        yield DataInput(facts.dataset, digest[:_DIGEST], "training" if facts.rounds else "attack")
-
-
-def _summary_tags(
-    facts: RunFacts, provenance: Mapping[str, Any], points: Sequence[Point], *, failed: bool
-) -> dict[str, str]:
-    """Stated bounds of a training as tags, and the run's description."""
-    bounds, sentence = _bounds(provenance)
-    return {**bounds, "mlflow.note.content": run_summary(facts, points, sentence, failed=failed)}
 
 
 def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:

@@ -1,7 +1,5 @@
 """Content of one MLflow run, as a plain value that can be kept as JSON until a store takes it."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -39,7 +37,7 @@ class Artifact:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path, folder: str = "") -> Artifact:
+    def of(cls, path: Path, folder: str = "") -> "Artifact":
         """The file at ``path`` as it is now."""
         return cls(path, folder, file_hash(path))
 
@@ -91,7 +89,7 @@ class RunRecord:
     metrics: tuple[Point, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     data: tuple[DataInput, ...] = ()
-    children: tuple[RunRecord, ...] = ()
+    children: "tuple[RunRecord, ...]" = ()
 
     @property
     def content(self) -> str:
@@ -114,17 +112,16 @@ class RunRecord:
             for item in self.artifacts
         ]
         children = [child.to_dict(folder) for child in self.children]
-        data = [vars(one) for one in self.data]
         return {
             **vars(self),
             "metrics": dict(metrics),
             "artifacts": artifacts,
-            "data": data,
+            "data": [vars(one) for one in self.data],
             "children": children,
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], folder: Path) -> RunRecord:
+    def from_dict(cls, values: dict[str, Any], folder: Path) -> "RunRecord":
         """The record that :meth:`to_dict` wrote; a KeyError for less, a TypeError for more or another form."""
         metrics = tuple(
             Point(key, int(step), int(timestamp), float(value))

@@ -265,8 +265,9 @@ class Server:
         text = notes(f"http://{bracketed(called)}:{self.port}")
         if self.passwords:
             environment = prepare_accounts(self.folder, self.admin, password, environment)
-            account = self.folder / "admin-password"
-            text += _LOGIN.format(admin=self.admin, file=account, variable=PASSWORD) + jobs
+            text += (
+                _LOGIN.format(admin=self.admin, file=self.folder / "admin-password", variable=PASSWORD) + jobs
+            )
         sys.stdout.write(text)
         sys.stdout.flush()
         os.chdir(self.folder)  # where nobody else puts a configuration that the server would read

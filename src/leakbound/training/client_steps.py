@@ -96,20 +96,16 @@ class ClientStep:
         return [] if problem is None else [f"level = {self.level}: {problem}"]
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:
-        """_Images that the gradients are computed on."""
+        """Images that the gradients are computed on."""
         return images
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Members, ``rows`` of the images, as the networks of a stack see them. Each has a source of noise.
 
-        Raises:
-            ValueError: If :meth:`released` draws noise, which all uses and all networks would share.
+        What :meth:`released` makes of them is drawn for each use, or computed once if the defense draws nothing.
         """
         if self.defense.draws_noise and type(self).released is not ClientStep.released:
-            raise ValueError(
-                f"{self.defense.mechanism}: released is called once for all networks and uses. State "
-                "draws_noise = False if it draws nothing, else override inputs too"
-            )
+            return Inputs(images, rows, self.released, sources)
         return Inputs(self.released(images, sources[0]), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
@@ -221,7 +217,7 @@ class ChannelStep(ClientStep):
         return self._sampler(images, source).apply(images, source)
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """_Images with noise drawn at each use, or noisy copies."""
+        """Images with noise drawn at each use, or noisy copies."""
         kind = FrozenInputs if self.keeps_copies else FreshInputs
         return kind(images, rows, self._sampler(images, sources[0], many_draws=True), sources)
 
@@ -253,7 +249,7 @@ class DroppedDirectionStep(ClientStep):
         return principal_direction(self.moments(), int(self.level))
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:
-        """_Images without the direction."""
+        """Images without the direction."""
         flat = self.dropped.removed_from(images.reshape(-1, *images.shape[-3:]).cpu().numpy())
         return torch.from_numpy(flat).to(images.device).view(images.shape)
 
@@ -269,8 +265,7 @@ class ClippedStep(ClientStep):
 
     def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
         """Averages of noisy sums."""
-        std = self.level * self.defense.max_grad_norm
-        return [perturbed(total, std, source) / size for total in sums]
+        return [perturbed(total, self.level * self.defense.max_grad_norm, source) / size for total in sums]
 
     def noise_std(self, size: int) -> float:
         """That of the noise on the sum, divided like it."""

@@ -66,7 +66,9 @@ class StackLearner:
         sources = [request.noise(slot.replica) for slot in slots]
         self._inputs = request.client.inputs(images, rows, sources)
         self._uploads = StackUploads(request.client, sources)
-        self._capture = cuda_graph if torch.device(request.device).type == "cuda" else None
+        self._capture = (
+            cuda_graph if self._inputs.capturable and torch.device(request.device).type == "cuda" else None
+        )
         self._pass = Replayed(self._differentiate, self._capture)
 
     @property

@@ -1,6 +1,6 @@
 """Members as the networks of a stack see them: clean images, fresh noise at each use, or one noisy copy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,21 +22,34 @@ _CHUNK = 1024  # images per product where all members are transformed at once
 
 
 class Inputs:
-    """ImageTensor of chosen members, as the client lets its networks see them: here as they are given.
+    """Images of chosen members, as the client lets its networks see them: as they are given, or released for each use.
 
     Args:
         images: Members of all slots, on the device of the stack.
         rows: Members of each slot, rows of ``images``; on the same device.
+        released: From images and a source to what a network sees of them, called for each use and each slot;
+            None if the images are seen as they are.
         sampler: The channel, if there is one.
         sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
     """
 
-    def __init__(self, images: ImageTensor, rows: Members) -> None:
+    capturable = True  # seen draws nothing, so a CUDA graph may hold it
+
+    def __init__(
+        self,
+        images: ImageTensor,
+        rows: Members,
+        released: Callable[..., Tensor] | None = None,
+        sources: Sources = (),
+    ) -> None:
         self._images = images
         self._rows = rows
+        self._released = released
+        self._sources = [as_source(source) for source in sources]
+        self.capturable = released is None
 
     def take(self, indices: Chosen) -> Batches:
-        """ImageTensor for one step of every slot. ``indices`` count each slot's own members."""
+        """Images for one step of every slot. ``indices`` count each slot's own members."""
         return self.seen(indices, self.noise(indices.shape[1]))
 
     def noise(self, batch_size: int) -> Tensor | None:
@@ -44,15 +57,21 @@ class Inputs:
         return None
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """ImageTensor for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
-        return by_record(self._images, self._rows.gather(1, indices))
+        """Images for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
+        taken = by_record(self._images, self._rows.gather(1, indices))
+        if self._released is None:
+            return taken
+        slots = zip(taken, self._sources, strict=True)
+        return torch.stack([self._released(images, source) for images, source in slots])
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""
-        return {}
+        return {"sources": [source.state() for source in self._sources]} if self._sources else {}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
+        for source, saved in zip(self._sources, state.get("sources", ()), strict=True):
+            source.restore(saved)
 
 
 class FrozenInputs(Inputs):
@@ -89,8 +108,9 @@ class FreshInputs(Inputs):
             images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
         super().__init__(images, rows)
         self._sampler = sampler
-        few = 1 if sampler.channel.basis is None else NOISE_BATCHES
-        self._block = memory.NOISE_STEPS.on(images.device) or few
+        self._block = memory.NOISE_STEPS.on(images.device) or (
+            1 if sampler.channel.basis is None else NOISE_BATCHES
+        )
         self._sources = [as_source(source) for source in sources]
         self._before = [source.state() for source in self._sources]
         self._used = self._block
@@ -107,7 +127,7 @@ class FreshInputs(Inputs):
         return self._noise[self._used - 1]
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """ImageTensor with noise."""
+        """Images with noise."""
         taken = super().seen(indices, None)
         if noise is None:
             raise ValueError("images under fresh noise need it: give that of the step")

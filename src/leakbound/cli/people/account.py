@@ -29,16 +29,16 @@ _WORDS = {
 
 
 def account(
-    provenance: Annotated[Path, typer.Argument(help="Provenance of a training, JSON.")],
+    provenance: Annotated[Path, typer.Argument(help="File provenance.json of a training.")],
     channel: Annotated[
-        Path | None, typer.Option(help="Its channel, to compute the joint bound again.")
+        Path | None, typer.Option(help="Channel of the training, to compute the joint bound again.")
     ] = None,
     spectrum: Annotated[
         Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
-    """Show what a training reveals about one record: as printed, added up, and the smallest valid bound."""
+    """Show bounds on what a training reveals about one record: as published, as a sum of uses, and jointly."""
     record = _provenance(provenance)
     noise, source = read_channel(channel, spectrum)
     ratios = None

@@ -35,47 +35,63 @@ _CheckpointOption = Annotated[
     Path | None,
     _option(
         "FILE",
-        "The network: what load(path) of the script reads, or without a load, weights that torch.save wrote.",
+        "File of the network. The script's function load(path) reads it. Without such a function it must be a file "
+        "that torch.save wrote.",
     ),
 ]
 _ScriptOption = Annotated[
     str | None,
     _option(
         "FILE:FUNCTION",
-        "Your Python file, which is executed with all your rights, and its function of (network, records, labels) "
-        "that gives logits of all classes or a loss of each record.",
+        "Python file and a function in it. The function of (network, records, labels) returns logits of all classes or "
+        "a loss of each record. The file is executed with all your rights.",
     ),
 ]
-_MembersOption = Annotated[Path | None, _option("NPZ", "Records of the training: records, labels.")]
+_MembersOption = Annotated[
+    Path | None, _option("NPZ", "Members, the records of the training: arrays records and labels.")
+]
 _OthersOption = Annotated[
-    Path | None, _option("NPZ", "Records of the same distribution outside of the training: records, labels.")
+    Path | None, _option("NPZ", "Non-members of the same distribution: arrays records and labels.")
 ]
 _ReferencesOption = Annotated[
     Path | None,
     _option(
         "NPZ",
-        "Outputs of two or more other networks for the same records: members, others, and as 0 or 1 what each was "
-        "trained on: inside_members, inside_others.",
+        "Outputs of two or more reference networks for the same records: arrays members and others. In addition, 1 for "
+        "each record that a network was trained on and 0 for the rest: inside_members and inside_others.",
     ),
 ]
 _CanariesOption = Annotated[
-    Path | None, _option("NPZ", "Canaries: records, labels, and included, 0 or 1 by a fair coin for each.")
+    Path | None,
+    _option(
+        "NPZ", "Canaries: arrays records, labels, and included, which is 0 or 1 by a fair coin for each."
+    ),
 ]
-_EpsilonOption = Annotated[float | None, _option("EPSILON", "Bound: epsilon of one record, at --delta.")]
+_EpsilonOption = Annotated[
+    float | None, _option("EPSILON", "Bound to test: epsilon for adding or removing one record, at --delta.")
+]
 _DeltaOption = Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")]
 _NatsOption = Annotated[
-    float | None, _option("NATS", "Bound: nats that one use reveals about a record and its label.")
+    float | None, _option("NATS", "Bound to test: nats that one use reveals about a record and its label.")
 ]
 _UsesOption = Annotated[
     int,
     typer.Option(
-        min=1, max=10**9, rich_help_panel=_NETWORK, help="Uses of each record, which multiply --nats."
+        min=1,
+        max=10**9,
+        rich_help_panel=_NETWORK,
+        help="Number of uses of each record, by which --nats is multiplied.",
     ),
 ]
 _OutOption = Annotated[Path | None, _option("FILE", "Page to write, HTML. It must not exist.")]
 _SeedOption = Annotated[
     int,
-    typer.Option(min=0, max=2**32 - 1, rich_help_panel=_NETWORK, help="Seed of halves and attack networks."),
+    typer.Option(
+        min=0,
+        max=2**32 - 1,
+        rich_help_panel=_NETWORK,
+        help="Seed of the split into halves and of the attack networks.",
+    ),
 ]
 
 
@@ -102,10 +118,10 @@ def audit(
     out: _OutOption = None,
     seed: _SeedOption = 0,
 ) -> None:
-    """Compare lower limits of a leakage with its bound, and exit with code 1 if a limit is above it.
+    """Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.
 
-    Of a run of the workflow, RUN, from its attacks, or of a network of your own, from --checkpoint, --script,
-    --members and --others. The script is executed: call this with your own files only.
+    Audit a run of the workflow, RUN, from the results of its attacks. Or audit a network of your own, from
+    --checkpoint, --script, --members and --others. The script is executed, so use only files that you trust.
     """
     needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
     more = (references, canaries, epsilon, delta, nats, out)
@@ -122,8 +138,14 @@ def audit(
         from leakbound.cli.people.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
 
         bound = stated_bound(epsilon, delta, nats, uses)
-        files = NetworkFiles(checkpoint, script, members, others, references, canaries)
-        audit_checkpoint(files, bound, confidence, seed, out, as_json)
+        audit_checkpoint(
+            NetworkFiles(checkpoint, script, members, others, references, canaries),
+            bound,
+            confidence,
+            seed,
+            out,
+            as_json,
+        )
 
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:

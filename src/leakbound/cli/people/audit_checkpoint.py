@@ -1,7 +1,5 @@
 """Audit of a network of one's own: its files, the function that scores its records, and a page on what it leaks."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import pickle
@@ -12,21 +10,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import typer
 
+from leakbound import storage
+from leakbound.accounting.coin_limits import DELTA, StatedBound
+from leakbound.attacks.membership.audited_records import ReferenceScores
+from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
 from leakbound.cli.text_table import text_table
-
-if TYPE_CHECKING:
-    from leakbound.accounting.coin_limits import StatedBound
-    from leakbound.attacks.membership.audited_records import ReferenceScores
-    from leakbound.attacks.membership.network_audit import NetworkAudit
 
 _LIMITS = ("coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right")
 _MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more
@@ -63,8 +60,6 @@ def stated_bound(
     Raises:
         BadParameter: If they do not go together, or a number is out of range.
     """
-    from leakbound.accounting.coin_limits import DELTA, StatedBound
-
     if epsilon is not None and nats is not None:
         raise typer.BadParameter(
             "--epsilon and --nats: an audit holds limits against one bound; give one of them"
@@ -91,16 +86,15 @@ def audit_checkpoint(
     Raises:
         BadParameter: If a file or the script cannot be used.
     """
-    from leakbound import storage
-    from leakbound.attacks.membership.network_audit import audit_network
-
     if out is not None:
         check_outputs(out)
         own_records.check_absent(out)
     members, labels = _arrays("members", files.members, ("records", "labels"))
     others, other_labels = _arrays("others", files.others, ("records", "labels"))
-    references = None if files.references is None else _references(files.references)
-    planted = None
+    references = planted = None
+    if files.references is not None:
+        inside = ("inside_members", "inside_others")
+        references = ReferenceScores(*_arrays("references", files.references, ("members", "others"), inside))
     if files.canaries is not None:
         records, wrong, included = _arrays("canaries", files.canaries, ("records", "labels", "included"))
         planted = records, wrong, included
@@ -145,14 +139,6 @@ def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] =
             f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
         )
     return [held.get(name) for name in (*names, *more)]
-
-
-def _references(path: Path) -> ReferenceScores:
-    """Outputs of reference networks."""
-    from leakbound.attacks.membership.audited_records import ReferenceScores
-
-    inside = ("inside_members", "inside_others")
-    return ReferenceScores(*_arrays("references", path, ("members", "others"), inside))
 
 
 def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.ndarray, np.ndarray], Any]:

@@ -45,7 +45,8 @@ def calibrate(
     candidates: own_records.CandidatesOption = 1000,
     uses: own_records.UsesOption = 1,
     shape: Annotated[
-        own_records.Shape | None, typer.Option(help="Shape of the noise; default: all that need no box.")
+        own_records.Shape | None,
+        typer.Option(help="Shape of the noise. Default: all shapes that need no box."),
     ] = None,
     box: own_records.BoxOption = None,
     public: own_records.PublicOption = None,
@@ -58,12 +59,12 @@ def calibrate(
         typer.Option(
             metavar="FILE",
             parser=own_records.path_of,
-            help="Write the channel of one --shape, safetensors, and next to it FILE.spectrum.safetensors.",
+            help="Write the channel of one --shape to this safetensors file, and its spectrum next to it.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
-    """Show the noise that a target needs on records, and what an attacker gets then. Choose exactly one target."""
+    """Show how much noise a target needs and what the noisy records then leak. Choose exactly one target."""
     from leakbound.datasets.pixels import PictureForm
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)

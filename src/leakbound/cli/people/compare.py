@@ -32,16 +32,16 @@ _ROOT = Path(__file__).parents[4]
 _StandardizeOption = Annotated[
     bool,
     typer.Option(
-        help="Of tables and arrays: standardize each value by mean and standard deviation of the attacker's records; "
-        "otherwise all lie in -1 to 1."
+        help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's records. "
+        "Otherwise all values must be in -1 to 1."
     ),
 ]
 _LabelNatsOption = Annotated[
     float | None,
     typer.Option(
         metavar="NATS",
-        help="Most nats that a label reveals: each gets one randomized response, the same for all protections. By "
-        "default labels are kept, and reveal up to the logarithm of the number of classes.",
+        help="Most nats that a label reveals. Each label gets one randomized response, the same for all defenses. "
+        "Default: labels are kept, and reveal up to the logarithm of the number of classes.",
     ),
 ]
 
@@ -52,28 +52,30 @@ def compare(
         typer.Argument(
             help="Folder with a subfolder of images for each class, Parquet file of images with labels, table .csv "
             "or .parquet of numbers with labels, arrays .npz (records and labels), or the word digits for the images "
-            "that the package carries."
+            "in the package."
         ),
     ],
     name: Annotated[
         str | None,
         typer.Option(
-            help="Name of the comparison; results lie under results/NAME. By default compare_ and the file's."
+            help="Name of the comparison, whose results are in results/NAME. Default: compare_ and the file's name."
         ),
     ] = None,
     minutes: Annotated[
         float,
         typer.Option(
-            min=1, max=100_000, help="Time that the comparison may take: more minutes, more replicas."
+            min=1, max=100_000, help="Time that the comparison may take. More minutes allow more replicas."
         ),
     ] = 10,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Jobs side by side.")] = 2,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Number of jobs that run at the same time.")
+    ] = 2,
     members: Annotated[
         int | None,
         typer.Option(
             min=30,
             max=100_000,
-            help="Records that one client trains on; by default as many as there is room for.",
+            help="Number of records that one client trains on. Default: as many as the records allow.",
         ),
     ] = None,
     label: own_records.LabelOption = "label",
@@ -81,20 +83,20 @@ def compare(
     color: own_records.ColorOption = None,
     standardize: _StandardizeOption = True,
     label_nats: _LabelNatsOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of splits, networks and noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
     ] = None,
     run: Annotated[
-        bool, typer.Option("--run/--no-run", help="Whether to run the configuration after writing it.")
+        bool, typer.Option("--run/--no-run", help="Run the configuration, or only write it.")
     ] = True,
 ) -> None:
-    """Compare protections on your own records: one page says which is worth its cost, and what is undecided.
+    """Compare defenses on your own records. Write one page on which is worth its cost and what is undecided.
 
-    Plain SGD at all its learning rates and stopping times, clipping, three shapes of channel at three targets
-    and DP-SGD at two noise levels train the same small network on the same records; the strongest attackers
-    attack each. The same command resumes an interrupted comparison. The configuration that it writes can be
-    changed and run by snakemake.
+    The same small network is trained on the same records with each defense: plain SGD at all its learning rates
+    and stopping times, clipping, three shapes of channel at three targets, and DP-SGD at two noise levels. The
+    strongest attacks are run on each. The same command resumes an interrupted comparison. You can change the
+    configuration that it writes and run it by snakemake.
     """
     from leakbound.datasets.pixels import PictureForm
     from leakbound.datasets.tabular import is_table

@@ -12,39 +12,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from leakbound import datasets, storage
+from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
+from leakbound.config.data import ORIGINALS, DatasetConfig
+from leakbound.registry import DATASETS
 
 if TYPE_CHECKING:
     from leakbound.attacks.gradient_inversion.demonstration import Shown
-    from leakbound.datasets import ImageDataset
 
 _CAPACITIES = {1: (32.0, 8.0, 2.0), 3: (800.0, 60.0, 4.0)}  # by the number of colors
 _TRIALS, _PICTURES, _TEST = 300, 5, 100
 _MOST_AUX = 31_000  # beyond ten records for each value the covariance is taken as it is
 _ENLARGED = 3
-_TEMPLATES = Path(__file__).with_name("templates")
 
 
 def demo(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", parser=own_records.path_of, help="Page to write, HTML; it must not exist."
+            metavar="FILE", parser=own_records.path_of, help="HTML page to write. It must not exist."
         ),
     ] = Path("demo.html"),
     dataset: Annotated[
         str,
         typer.Option(
-            help="Images: digits, which the package contains, or others from the folder LEAKBOUND_DATA."
+            help="Dataset: digits, which the package contains, or another one from the folder LEAKBOUND_DATA."
         ),
     ] = "digits",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of records, network and noise.")] = 0,
 ) -> None:
-    """Write one offline page of pictures that an attacker recovers from uploads, without and with a channel."""
-    from leakbound import storage
-    from leakbound.cli.inputs import check_outputs
-
+    """Write one offline page of images that an attacker recovers from uploads, without and with a channel."""
     check_outputs(out)
     own_records.check_absent(out)
     _check_dataset(dataset)
@@ -56,23 +55,17 @@ def demo(
 
 def _check_dataset(name: str) -> None:
     """Refuse a dataset that the package does not know, or whose pictures may not be published."""
-    from leakbound.config.data import ORIGINALS
-    from leakbound.datasets import may_be_published
-    from leakbound.registry import DATASETS
-
-    publishable = [known for known in ORIGINALS if may_be_published(DATASETS.get(known))]
+    publishable = [known for known in ORIGINALS if datasets.may_be_published(DATASETS.get(known))]
     if name not in publishable:
         raise typer.BadParameter(
             f"--dataset {name!r}: allowed are {', '.join(publishable)}, whose pictures may be shown to everybody"
         )
 
 
-def _attacked(name: str, seed: int) -> tuple[ImageDataset, np.ndarray, list[Shown]]:
+def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[Shown]]:
     """Attack some images; return all images, the attacked ones, and what the attacks recovered."""
-    from leakbound import datasets
     from leakbound.attacks.gradient_inversion.demonstration import demonstration
     from leakbound.channels.covariance import population_moments
-    from leakbound.config.data import ORIGINALS, DatasetConfig
 
     known = ORIGINALS[name]
     levels, aux = _CAPACITIES[known.colors], min(_MOST_AUX, known.train - 3 * _TRIALS)
@@ -100,11 +93,10 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
     ]
 
 
-def _page(images: ImageDataset, truth: np.ndarray, shown: Sequence[Shown]) -> str:
+def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Shown]) -> str:
     """The page as HTML with its pictures inside."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from leakbound.figures.report.page_templates import templates
 
-    pages = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     uploads = [
         {
             "name": "undefended" if upload.capacity is None else f"behind κ = {upload.capacity:g} nats",
@@ -117,14 +109,18 @@ def _page(images: ImageDataset, truth: np.ndarray, shown: Sequence[Shown]) -> st
         }
         for upload in shown
     ]
-    return pages.get_template("demo.html").render(
-        dataset=images.name,
-        sentences=_sentences(shown),
-        truth=_strip(truth),
-        uploads=uploads,
-        missed=max(upload.missed for upload in shown),
-        trials=_TRIALS,
-        aux=len(images.aux),
+    return (
+        templates()
+        .get_template("demo.html")
+        .render(
+            dataset=images.name,
+            sentences=_sentences(shown),
+            truth=_strip(truth),
+            uploads=uploads,
+            missed=max(upload.missed for upload in shown),
+            trials=_TRIALS,
+            aux=len(images.aux),
+        )
     )
 
 

@@ -17,6 +17,9 @@ import typer
 from jaxtyping import Float
 
 from leakbound.cli.people.bars import counted
+from leakbound.engine.record_uses import refuse_shared
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.storage.replaced_folders import check_new
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
@@ -41,15 +44,15 @@ def path_of(text: str | Path) -> Path:
     return Path(text)
 
 
-DATA = "Folder of images or with a subfolder of images for each class, Parquet file of images, or array .npy."
+DATA = "Folder of images, folder with a subfolder of images for each class, Parquet file of images, or array .npy."
 DataArgument = Annotated[Path, typer.Argument(parser=path_of, help=DATA)]
 PublicOption = Annotated[
     Path | None,
     typer.Option(
         metavar="PATH",
         parser=path_of,
-        help="Public records of the same distribution and form, which the noise is calibrated to; noise that is "
-        "calibrated to the given records is a statistic of these.",
+        help="Public records, to which the noise is calibrated. They must have the distribution and the form of the "
+        "private ones.",
     ),
 ]
 AcceptOption = Annotated[
@@ -57,35 +60,40 @@ AcceptOption = Annotated[
     typer.Option(
         "--accept-capacity",
         metavar="NATS",
-        help="Most nats that all planned copies together may reveal about a record by the moments of the given "
-        "records; default: 25 % more than by those of the public ones.",
+        help="Largest leakage of all planned copies, in nats, for the covariance of your own records. Default: 25 % "
+        "more than for the covariance of the public ones.",
     ),
 ]
-LabelOption = Annotated[str, typer.Option(help="Column of the labels, of Parquet files and tables.")]
+LabelOption = Annotated[str, typer.Option(help="Column of the labels in a Parquet file or table.")]
 ResizeOption = Annotated[
     int | None,
     typer.Option(
         min=2,
         max=512,
         metavar="PIXELS",
-        help="Side of a square that images of any size become: the largest centred square is cut out, then resized.",
+        help="Crop each image to its largest centred square and resize it to so many pixels a side.",
     ),
 ]
 ColorOption = Annotated[
     Literal["rgb", "gray"] | None,
     typer.Option(
-        help="Convert images of all modes: transparency is laid on white, 16 bits become 8. Default: 8-bit grey or RGB "
-        "alone, as they are."
+        help="Convert images of all modes to this one: transparent images get a white background, 16 bits become 8. "
+        "Default: take only 8-bit grey or RGB."
     ),
 ]
 KappaOption = Annotated[
     float | None,
-    typer.Option(metavar="NATS", help="Most nats that one noisy copy reveals about a record (capacity)."),
+    typer.Option(
+        metavar="NATS",
+        help="Largest number of nats that one noisy copy may reveal about a record (capacity).",
+    ),
 ]
 LeakageOption = Annotated[
     float | None,
     typer.Option(
-        "--target-leakage", metavar="NATS", help="Most nats that all --uses reveal about a record together."
+        "--target-leakage",
+        metavar="NATS",
+        help="Largest number of nats that all --uses together may reveal about a record.",
     ),
 ]
 MseOption = Annotated[
@@ -93,8 +101,8 @@ MseOption = Annotated[
     typer.Option(
         "--target-mse",
         metavar="ERROR",
-        help="Least squared error per value of the best linear estimate from all --uses: for images with pixels "
-        "from 0 to 1, for arrays in their own units.",
+        help="Squared error per value that the best linear estimate from all --uses must keep. Units: pixels from 0 to "
+        "1 for images, their own units for arrays.",
     ),
 ]
 IdentificationOption = Annotated[
@@ -102,21 +110,24 @@ IdentificationOption = Annotated[
     typer.Option(
         "--target-identification",
         metavar="PROBABILITY",
-        help="Largest probability that all --uses identify a record among --candidates.",
+        help="Largest probability of identifying a record among --candidates from all --uses.",
     ),
 ]
 CandidatesOption = Annotated[
-    int, typer.Option(min=2, max=MOST, help="Equally likely records, one of which is the true one.")
+    int, typer.Option(min=2, max=MOST, help="Number of equally likely records, one of which is the true one.")
 ]
 UsesOption = Annotated[
-    int, typer.Option(min=1, max=MOST, help="Planned noisy copies of each record, each with new noise.")
+    int,
+    typer.Option(
+        min=1, max=MOST, help="Planned number of noisy copies of each record, each with fresh noise."
+    ),
 ]
 BoxOption = Annotated[
     tuple[int, int, int, int, float] | None,
     typer.Option(
         metavar="TOP BOTTOM LEFT RIGHT WEIGHT",
-        help="Rectangle of the personalized shape: first row, row after the last, first column, column after the "
-        "last, and its noise variance as a multiple of the variance elsewhere.",
+        help="Rectangle with more noise, for the personalized shape: first row, row after the last, first column, "
+        "column after the last, and its noise variance as a multiple of the variance elsewhere.",
     ),
 ]
 
@@ -142,7 +153,6 @@ def target_of(
     Raises:
         BadParameter: If none or several are given, or a number is out of range.
     """
-    from leakbound.engine.refusals import GuaranteeError
     from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction
 
     targets: dict[str, tuple[float | None, Callable[[float], Target]]] = {
@@ -229,9 +239,6 @@ def read_both(
             f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one, or "
             "give --resize and --color"
         )
-    from leakbound.engine.record_uses import refuse_shared
-    from leakbound.engine.refusals import GuaranteeError
-
     try:
         refuse_shared(known.values.reshape(len(known), -1), own.values.reshape(len(own), -1))
     except GuaranteeError as error:
@@ -277,7 +284,6 @@ def in_units(target: Target, records: Collection) -> Target:
 def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
     """Refuse records that are too large for a covariance."""
     from leakbound.engine.records import check_size
-    from leakbound.engine.refusals import GuaranteeError
 
     try:
         check_size(count, math.prod(shape))
@@ -326,8 +332,6 @@ def check_new_folder(folder: Path) -> None:
     Raises:
         BadParameter: If it does, or is no folder.
     """
-    from leakbound.storage.replaced_folders import check_new
-
     try:
         check_new(folder)
     except ValueError as error:

@@ -40,7 +40,11 @@ def protect(
     path: own_records.DataArgument,
     out: Annotated[
         Path,
-        typer.Option(metavar="FOLDER", parser=own_records.path_of, help="Folder to write, absent or empty."),
+        typer.Option(
+            metavar="FOLDER",
+            parser=own_records.path_of,
+            help="Folder to write. It must be empty or not exist.",
+        ),
     ],
     kappa: own_records.KappaOption = None,
     leakage: own_records.LeakageOption = None,
@@ -55,8 +59,8 @@ def protect(
         bool,
         typer.Option(
             "--calibrate-to-own",
-            help="Without public records: calibrate to the given ones. Then no bound holds against whoever knows the "
-            "other records.",
+            help="Without public records: calibrate to your own records. Then no bound holds against an attacker who "
+            "knows the other records.",
         ),
     ] = False,
     accept_capacity: own_records.AcceptOption = None,
@@ -66,8 +70,8 @@ def protect(
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
-            help="For images: PNG in the layout of the input, clipped and rounded to 256 levels, which reveals nothing "
-            "more; or the values that the channel released, float32 arrays of images and labels."
+            help="For images. png: the format of the input, clipped and rounded to 256 levels. npy: the values that "
+            "the channel releases, as float32 arrays of images and labels."
         ),
     ] = "png",
     seed: Annotated[

@@ -16,11 +16,13 @@ from leakbound.storage.replaced_folders import created
 
 def publish(
     run: Annotated[str, typer.Argument(help="Name of the run, e.g. digits/lenet/natural-4/n300-b32.")],
-    out: Annotated[Path, typer.Option(help="Folder to write, absent or empty.")],
-    replica: Annotated[int, typer.Option(help="Replica, chosen without looking at its results.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder to write. It must be empty or not exist.")],
+    replica: Annotated[
+        int, typer.Option(help="Number of the replica. Choose it without looking at its results.", min=0)
+    ] = 0,
     configfile: ConfigOption = Path("config/config.yaml"),
 ) -> None:
-    """Write one replica of a run with its channel, its event and its leakage. Refuse what no bound covers."""
+    """Write one replica of a run with its channel, privacy event and leakage. Refuse data without a bound."""
     from leakbound.jobs.results.publication import publication
 
     made = job_list(reading.load(configfile))

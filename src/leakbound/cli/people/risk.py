@@ -30,25 +30,37 @@ as by epsilon: pure DP of this epsilon limits identification as much, of every r
 
 def risk(
     nats: Annotated[
-        float, typer.Option(help="Most nats that all uses of a record together reveal about it.")
+        float,
+        typer.Option(
+            help="Largest number of nats that all uses of a record together reveal about it (leakage)."
+        ),
     ],
     records: Annotated[
-        list[int], typer.Option(metavar="M", help="Number of candidates for the record; may be repeated.")
+        list[int],
+        typer.Option(
+            metavar="M",
+            help="Number of records among which an attacker looks for the true one. May be repeated.",
+        ),
     ],
     probability: Annotated[
         list[float] | None,
         typer.Option(
-            metavar="P", help="Probability of identification to stay below; default: 0.5, 0.1 and 0.01."
+            metavar="P",
+            help="Show the nats at which identification stays below this probability. Default: 0.5, 0.1 and 0.01.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", parser=own_records.path_of, help=f"Own records. {own_records.DATA}"),
+        typer.Option(
+            metavar="PATH",
+            parser=own_records.path_of,
+            help=f"Records, for the error of reconstruction. {own_records.DATA}",
+        ),
     ] = None,
     label: own_records.LabelOption = "label",
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of words.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
-    """Translate nats into risks of identification, membership and reconstruction, and say how few to ask for."""
+    """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets."""
     few, limits = min(records), probability or _LIMITS
     if not 0 < nats < math.inf:
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")

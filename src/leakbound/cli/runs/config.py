@@ -12,9 +12,7 @@ from leakbound import storage
 
 def config(
     configfile: Annotated[Path | None, typer.Option(help="Configuration to check and show in full.")] = None,
-    check: Annotated[
-        bool, typer.Option(help="Only check whether the generated files are up to date.")
-    ] = False,
+    check: Annotated[bool, typer.Option(help="Only check that the generated files are up to date.")] = False,
     folder: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("config"),
 ) -> None:
     """Check a configuration, or write the default one and the JSON schema for editors."""

@@ -23,25 +23,28 @@ def plan(
     ] = 2,
     device: Annotated[
         Literal["cpu", "cuda"] | None,
-        typer.Option(help="Device of the estimate. By default the configured one."),
+        typer.Option(help="Device to estimate for. Default: the configured one."),
     ] = None,
     gpu_jobs: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Number of these jobs that share the GPU.")
+        int, typer.Option(min=1, max=100_000, help="Number of these jobs that use the GPU at the same time.")
     ] = 1,
     table: Annotated[
-        Path | None, typer.Option(help="Times of elementary work, CSV. By default those of the package.")
+        Path | None,
+        typer.Option(
+            help="CSV file of measured times of elementary work. Default: the table in the package."
+        ),
     ] = None,
     power: Annotated[
         bool,
         typer.Option(
-            "--power", help="Predict instead which claims the blocks of the configuration can decide."
+            "--power", help="Predict which claims the configuration can decide, instead of its time."
         ),
     ] = False,
     variances: Annotated[
         Path | None,
         typer.Option(
-            help="With --power: folder of results whose spread between blocks is used. By default the configuration's "
-            f"own, or {REFERENCE}."
+            help="With --power: folder of results, whose spread between blocks is used. Default: the results of the "
+            f"configuration, or {REFERENCE}."
         ),
     ] = None,
 ) -> None:

@@ -111,16 +111,19 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
             f"{figure.paper}/{figure.id}/{claim.id}",
             f"{claim.delta:g} {claim.unit}",
             *_blocks(table, figure, claim),
-            _design(table, figure, claim, root, table.config.alpha / len(claims)),
+            _design(table, figure, claim, root, len(claims)),
         )
         for claim in claims
     ]
 
 
 def _design(
-    table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, level: float
+    table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, corrected: int
 ) -> Design | None:
-    """Estimate the spread of a claim from the rows of finished results. None if they have no such rows."""
+    """Estimate the spread of a claim from the rows of finished results. None if they have no such rows.
+
+    Holm corrects for ``corrected`` claims of the figure.
+    """
     from leakbound.claims.evaluation import measured
     from leakbound.claims.judging import promised
     from leakbound.claims.outcomes import Blocks
@@ -134,8 +137,11 @@ def _design(
         found = measured(figure, claim, rows)
     except SelectionError:  # e.g. results of other levels
         return None
-    design = promised(found, claim.smallest_effect(), level) if isinstance(found, Blocks) else None
-    return design if design and not any(map(math.isnan, design.spreads)) else None
+    if not isinstance(found, Blocks):
+        return None
+    alpha = table.config.alpha
+    design = promised(found, claim.smallest_effect(), alpha / corrected, alpha)
+    return None if any(map(math.isnan, design.spreads)) else design
 
 
 def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[int, int]:

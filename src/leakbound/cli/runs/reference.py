@@ -89,7 +89,7 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
 
 
 def figures(
-    check: Annotated[bool, typer.Option(help="Only check whether the pages are up to date.")] = False,
+    check: Annotated[bool, typer.Option(help="Only check that the pages are up to date.")] = False,
     folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
 ) -> None:
     """Write docs/figures.md and the scoreboard of the README from the results under results/reference."""

@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
+from leakbound.config import reading
+from leakbound.config.messages import printable
+from leakbound.config.settings import without_password
 
 _DATABASE = "LEAKBOUND_TRACKING_DATABASE"
 _FOLDER = Path("results/tracking-server")
@@ -18,21 +21,22 @@ tracking:
 """
 _JOBS = "Jobs need MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in their environment.\n"
 _AccountsOption = Annotated[
-    bool, typer.Option(help="Require a login. Only a server for this machine may do without it.")
+    bool,
+    typer.Option(help="Require a login. Only a server that this machine alone can reach may do without it."),
 ]
 
 
 def sync(
     configfile: ConfigOption = Path("config/config.yaml"),
-    everything: Annotated[bool, typer.Option(help="Send all runs, e.g. to fill a new store.")] = False,
+    everything: Annotated[bool, typer.Option(help="Send all runs again, e.g. to a new store.")] = False,
 ) -> None:
     """Send to MLflow the runs that it has not accepted yet."""
     from leakbound import tracking
-    from leakbound.config import reading
 
     config = reading.load(configfile)
-    folder = Path(config.root) / "tracking"
-    outcomes = tracking.send_pending(folder, config.tracking.uri, everything=everything)
+    outcomes = tracking.send_pending(
+        Path(config.root) / "tracking", config.tracking.uri, everything=everything
+    )
     for outcome in outcomes:
         sys.stdout.write(f"{outcome.marker}: {outcome.status} {outcome.reason or ''}\n")
     sys.stdout.write(f"{sum(outcome.status == 'stored' for outcome in outcomes)} of {len(outcomes)} stored\n")
@@ -44,11 +48,11 @@ def ui(
     configfile: ConfigOption = Path("config/config.yaml"),
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
     passwords: _AccountsOption = True,
-    folder: Annotated[Path, typer.Option(help="Folder of the account.")] = Path("results/ui"),
+    folder: Annotated[Path, typer.Option(help="Folder for the password of the account.")] = Path(
+        "results/ui"
+    ),
 ) -> None:
     """Open MLflow's pages for the runs of a configuration, on this machine only."""
-    from leakbound.config import reading
-    from leakbound.config.messages import printable
     from leakbound.tracking.server import Server
     from leakbound.tracking.store import is_server, sqlite_file
 
@@ -74,9 +78,9 @@ def ui(
 
 
 def tracking_server(
-    folder: Annotated[Path, typer.Option(help="Folder of artifacts and accounts.")] = _FOLDER,
+    folder: Annotated[Path, typer.Option(help="Folder for artifacts and accounts.")] = _FOLDER,
     database: Annotated[
-        str, typer.Option(envvar=_DATABASE, help="Address of the database of the runs.")
+        str, typer.Option(envvar=_DATABASE, help="URL of the database of the runs.")
     ] = "postgresql:///mlflow",
     host: Annotated[
         str, typer.Option(help="Address to listen on. By default only this machine can connect.")
@@ -85,12 +89,12 @@ def tracking_server(
     passwords: _AccountsOption = True,
     admin: Annotated[str, typer.Option(help="Name of the administrator.")] = "admin",
     name: Annotated[
-        list[str] | None, typer.Option(help="Another name of this machine. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Another host name under which clients reach this machine. May be repeated."),
     ] = None,
     workers: Annotated[int, typer.Option(help="Number of server processes.", min=1, max=64)] = 4,
 ) -> None:
     """Serve MLflow to a team until Ctrl-C, and print the lines for the configuration."""
-    from leakbound.config.settings import without_password
     from leakbound.tracking.server import Server
 
     if without_password(database) != database and any(database in word for word in sys.argv):

@@ -18,7 +18,8 @@ from leakbound.jobs.results.verification import findings, sealed_files
 def verify(
     configfile: ConfigOption = Path("config/config.yaml"),
     remove: Annotated[
-        bool, typer.Option(help="Delete damaged files, so that snakemake makes them again.")
+        bool,
+        typer.Option(help="Delete damaged files, and print the snakemake command that makes them again."),
     ] = False,
 ) -> None:
     """Compare every file of the results with its seal. Exit with code 1 if a file is damaged or has no seal."""

@@ -24,17 +24,17 @@ from leakbound.cli.job_settings import DefendedSettings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
-from leakbound.config.settings import Line, Name, Records, Replicas
+from leakbound.config.settings import Line, Name, PrivacyNoise, Records, Replicas
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run
-from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.tables import RATES, read_table
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from torch import nn
 
     from leakbound.attacks.membership.reference_scores import References
+    from leakbound.attacks.trained_networks import Networks
     from leakbound.datasets import ImageDataset
 
 
@@ -143,7 +143,7 @@ def attack(
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
     from leakbound.attacks.attack_request import AttackRequest
-    from leakbound.attacks.trained_networks import Networks, attack_networks
+    from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
 
     config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
@@ -172,7 +172,7 @@ def attack(
             arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:
             arguments["references"] = _references(references, trained, asked, config, images)
-        networks = Networks(*_networks(weights, rates, asked, config, images))
+        networks, _ = _networks(weights, rates, asked, config, images)
         found, kept = attack_networks(networks, function, AttackRequest(**arguments))
     if problem := config.unsummarised(found["unit"]):
         raise ValueError(problem)
@@ -201,8 +201,8 @@ def _check_pairs(**files: Path | None) -> None:
 
 def _networks(
     path: Path, rates: Path, asked: AttackSettings, config: Attack, images: ImageDataset
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Read the weights of all networks as tensors, and the replica and learning rate of each.
+) -> tuple[Networks, nn.Module]:
+    """Read the weights of all networks with the replica and learning rate of each, and make one that takes them.
 
     Raises:
         typer.BadParameter: If the attack takes no weights.
@@ -210,6 +210,7 @@ def _networks(
     """
     import torch
 
+    from leakbound.attacks.trained_networks import Networks
     from leakbound.models import build
 
     if not config.trained:
@@ -217,7 +218,8 @@ def _networks(
             f"{asked.attack} attacks untrained networks: give --moments instead of --weights"
         )
     tried = read_table(rates, RATES, "train")
-    found, kept = storage.read_arrays(path), tried[tried["kept"]].reset_index(drop=True)
+    kept = tried[tried["kept"]].reset_index(drop=True)
+    found = storage.read_arrays(path)
     network = build(
         asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
     )
@@ -228,7 +230,7 @@ def _networks(
             f"its weights are not those of {len(kept)} networks {asked.model} for {images.colors} colors and "
             f"{len(images.classes)} classes",
         )
-    return {name: torch.from_numpy(array) for name, array in found.items()}, kept
+    return Networks({name: torch.from_numpy(array) for name, array in found.items()}, kept), network
 
 
 def _references(
@@ -240,26 +242,13 @@ def _references(
         typer.BadParameter: If there are none.
     """
     from leakbound.attacks.membership.reference_scores import References
-    from leakbound.attacks.trained_networks import Networks
-    from leakbound.models import build
-    from leakbound.randomness.seeding import torch_generator
 
     if path is None or rates is None:
         raise typer.BadParameter(
             f"{asked.attack} compares with reference networks: give --references, written by `step references`"
         )
-    network = build(
-        asked.model,
-        images.colors,
-        len(images.classes),
-        torch_generator(asked.seed, "references"),
-        images.side,
-    )  # their weights replace its own
-    return References(
-        Networks(*_networks(path, rates, asked, config, images)),
-        network.to(device_name(asked.device)).eval(),
-        images,
-    )
+    networks, network = _networks(path, rates, asked, config, images)
+    return References(networks, network.to(device_name(asked.device)).eval(), images)
 
 
 def _gradient_inputs(
@@ -275,7 +264,8 @@ def _gradient_inputs(
         raise typer.BadParameter(
             f"{asked.attack} needs --weights, or --moments if it attacks untrained networks"
         )
-    found, known = read_channel(channel, spectrum)[0], read_moments(moments)
+    found, _ = read_channel(channel, spectrum)
+    known = read_moments(moments)
     values = math.prod(images.aux.images.shape[1:])
     for path, described in ((moments, known), (channel, found)):
         if described is not None and described.dimension != values:

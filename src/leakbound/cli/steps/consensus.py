@@ -6,9 +6,8 @@ from pathlib import Path
 from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.config.settings import Name, Seed
+from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.jobs.job import Job, RunTable, Step, new_job
-from leakbound.randomness.origin import PrivacyNoise
 
 _SIMULATED = "averaging"  # the table whose rows hold noise; the others are closed forms
 

@@ -1,11 +1,8 @@
 """Federated averaging of one setting with all its seeds."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,10 @@ from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, 
 from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Count, Replicas, Seed
-from leakbound.jobs.federated_runs import ADAPTED, FederatedRun, FederatedSetting
+from leakbound.config.settings import Count, PrivacyNoise, Replicas, Seed
+from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
-from leakbound.randomness.origin import PrivacyNoise
 
 _KEPT = {
     "split",
@@ -43,7 +39,7 @@ _KEPT = {
 class FederateSettings(JobSettings):
     """A federated run with all its seeds."""
 
-    run: FederatedSetting
+    run: FederatedRun
     most_clients: Count | None
     replicas: Replicas
     federated: FederatedConfig
@@ -52,7 +48,7 @@ class FederateSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _knows_how_many_records(self) -> FederateSettings:
+    def _knows_how_many_records(self) -> "FederateSettings":
         if self.most_clients is None and self.federated.records is None:
             raise ValueError(
                 "most_clients: is missing, and federated.records does not state the number for each client"
@@ -67,7 +63,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         return
     for slug, run in table.all_federated().items():
         settings = {
-            "run": asdict(run),
+            "run": run.model_dump(),
             "most_clients": None if section.records else section.most_clients(),
             "replicas": section.replicas or config.replicas,
             "federated": section.model_dump(mode="json", include=_KEPT),
@@ -116,7 +112,7 @@ def federate(
     config = asked.federated
     device = device_name(asked.device)
     began = time.time()
-    run = FederatedRun(**asked.run.model_dump())
+    run = asked.run
     facts = run.facts(config.communication_rounds, config.batch_size, asked.replicas)
     with watching(live, preset=preset, **facts) as on_rows:
         request = FederatedRequest(

@@ -1,9 +1,6 @@
 """Tables of federated averaging."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +11,7 @@ from leakbound.cli.inputs import read_dataset
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Name
-from leakbound.jobs.federated_runs import FederatedRun, FederatedSetting
+from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.storage.tables import read_federated
@@ -27,11 +24,11 @@ class FederatedSettings(JobSettings):
     """A table of federated runs, or of closed forms about their networks."""
 
     table: Name
-    runs: Annotated[tuple[FederatedSetting, ...], Strict(False)] = ()
+    runs: Annotated[tuple[FederatedRun, ...], Strict(False)] = ()
     federated: FederatedConfig | None = None
 
     @model_validator(mode="after")
-    def _has_its_source(self) -> FederatedSettings:
+    def _has_its_source(self) -> "FederatedSettings":
         if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
             raise ValueError(
                 f"table = {self.table!r}: {_CLOSED} needs federated, and every other table at least one of runs"
@@ -45,7 +42,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
     if section is None:
         return
     for name, runs in table.federated.items():
-        settings: dict[str, Any] = {"table": name, "runs": [asdict(run) for run in runs]}
+        settings: dict[str, Any] = {"table": name, "runs": [run.model_dump() for run in runs]}
         files = [table.file("federate", run.slug, "rows") for run in runs]
         uses: dict[str, list[str]] = {}
         if name == _CLOSED:
@@ -63,8 +60,7 @@ def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
 
     config = asked.federated
     if config is None:
-        runs = [FederatedRun(**run.model_dump()) for run in asked.runs]
-        tables = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in runs}
+        tables = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in asked.runs}
         storage.write_rows(rows, run_tables.tabulate_runs(tables))
         return
     datasets = {name: read_dataset(output(root, "prepare", name, "out")) for name in config.models}

@@ -115,11 +115,11 @@ def log(
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
         scores["rates"] = _candidates(tried)
     if federated:
-        from leakbound.federated.run_tables import curves as curves_of
-        from leakbound.federated.run_tables import final_scores
+        from leakbound.federated import run_tables
 
         kept = read_federated(federated)
-        shown, scores = curves_of(kept), {"federated": final_scores(kept)}
+        shown = run_tables.curves(kept)
+        scores = {"federated": run_tables.final_scores(kept)}
     elif facts.get("leakage"):
         from leakbound.claims.tabulation import accounting_rows
 
@@ -141,8 +141,9 @@ def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
     """Return validation values of every candidate learning rate as rows of an attack, with the rate as variant."""
     full = tried[tried["length"] == "full"] if "length" in tried else tried
     candidates = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
-    metrics = ["validation_accuracy", "validation_loss"]
-    return candidates.melt(["replica", "variant", "unit"], metrics, var_name="metric")
+    return candidates.melt(
+        ["replica", "variant", "unit"], ["validation_accuracy", "validation_loss"], var_name="metric"
+    )
 
 
 STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)

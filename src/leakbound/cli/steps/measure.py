@@ -1,14 +1,13 @@
 """Training times of the defenses, in turns in one process. Compare them within a job, not with other jobs."""
 
-from __future__ import annotations
-
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -17,14 +16,10 @@ from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_
 from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Name, Seed
+from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.config.training import TrainingConfig
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
-from leakbound.randomness.origin import PrivacyNoise
-
-if TYPE_CHECKING:
-    from leakbound.training.request import TrainingRequest
 
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
@@ -40,7 +35,7 @@ class MeasureSettings(JobSettings):
     device: Device
 
     @model_validator(mode="after")
-    def _knows_its_defenses(self) -> MeasureSettings:
+    def _knows_its_defenses(self) -> "MeasureSettings":
         if missing := sorted(set(self.config.defenses) - set(self.defenses)):
             raise ValueError(f"defenses: {', '.join(missing)} missing")
         return self
@@ -97,56 +92,47 @@ def measure(
     import pandas as pd
 
     from leakbound.training.efficiency import efficiency_rows, measure_steps
+    from leakbound.training.request import TrainingRequest
 
     config = asked.config
+    images = read_dataset(dataset)
     began = time.time()
     measured = []
     for model in config.models:
-        requests = _requests(asked, model, dataset, channels, spectra)
+        requests = {
+            name: TrainingRequest(
+                dataset=images,
+                model=model,
+                defense=asked.defenses[name],
+                level=next(iter(levels), None),
+                rounds=1,
+                batch_size=config.batch_size,
+                learning_rates=(_CAREFUL,),
+                config=TrainingConfig(momentum=asked.momentum),
+                seed=asked.seed,
+                privacy_noise=asked.privacy_noise,
+                slug=f"{config.dataset}/{model}/{name}/efficiency",
+                channel=read_channel(channels.get(name), spectra.get(name))[0],
+                device=device_name(asked.device),
+            )
+            for name, levels in config.defenses.items()
+        }
         times = measure_steps(
             requests, steps=config.steps, repeats=config.repeats, max_seconds=config.max_seconds
         )
-        levels = {
-            name: float("nan") if request.level is None else request.level
-            for name, request in requests.items()
+        timed = {
+            name: math.nan if request.level is None else request.level for name, request in requests.items()
         }
-        measured.append(times.assign(model=model, level=times["defense"].map(levels)))
+        measured.append(times.assign(model=model, level=times["defense"].map(timed)))
         sys.stderr.write(
             f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n"
         )
-    table = efficiency_rows(pd.concat(measured, ignore_index=True), config)
-    storage.write_rows(rows, table)
+    storage.write_rows(rows, efficiency_rows(pd.concat(measured, ignore_index=True), config))
     files = {f"channel of {name}": path for name, path in channels.items()}
     files |= {f"spectrum of {name}": path for name, path in spectra.items()}
-    inputs = {"dataset": dataset, **files}
-    write_provenance(provenance, plain, inputs, device_name(asked.device), began, threads=1)
-
-
-def _requests(
-    asked: MeasureSettings, model: str, dataset: Path, channels: dict[str, Path], spectra: dict[str, Path]
-) -> dict[str, TrainingRequest]:
-    """Return the request of the timed training for each defense."""
-    from leakbound.training.request import TrainingRequest
-
-    images, config = read_dataset(dataset), asked.config
-    return {
-        name: TrainingRequest(
-            dataset=images,
-            model=model,
-            defense=asked.defenses[name],
-            level=next(iter(levels), None),
-            rounds=1,
-            batch_size=config.batch_size,
-            learning_rates=(_CAREFUL,),
-            config=TrainingConfig(momentum=asked.momentum),
-            seed=asked.seed,
-            privacy_noise=asked.privacy_noise,
-            slug=f"{config.dataset}/{model}/{name}/efficiency",
-            channel=read_channel(channels.get(name), spectra.get(name))[0],
-            device=device_name(asked.device),
-        )
-        for name, levels in config.defenses.items()
-    }
+    write_provenance(
+        provenance, plain, {"dataset": dataset, **files}, device_name(asked.device), began, threads=1
+    )
 
 
 STEP = Step(MeasureSettings, measure, jobs, resources="efficiency", final=True)

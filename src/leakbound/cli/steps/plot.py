@@ -49,13 +49,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
             inputs={"rows": table.rows_file(figure)},
             uses={"plots": [figure.plot], "datasets": sorted({*readers.values()})},
             purpose="figures",
-            work=_work,
+            work=lambda: [Work("disk", 2e5)],  # a vector picture and a pixel picture, typically
         )
-
-
-def _work() -> Iterator[Work]:
-    """Yield a vector picture and a pixel picture, typically."""
-    yield Work("disk", 2e5)
 
 
 def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:

@@ -15,9 +15,8 @@ from leakbound import registry, storage
 from leakbound.cli.inputs import write_provenance
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import DatasetConfig
-from leakbound.config.settings import Name, Seed
+from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
-from leakbound.randomness.origin import PrivacyNoise
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
@@ -73,8 +72,7 @@ def originals(job: Job, table: RunTable) -> str:
         return "{}"
     from leakbound.datasets.originals import original_hashes
 
-    provenance = Path(job.outputs["provenance"])
-    return json.dumps(original_hashes(job.name, settings, provenance), sort_keys=True)
+    return json.dumps(original_hashes(job.name, settings, Path(job.outputs["provenance"])), sort_keys=True)
 
 
 def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:

@@ -29,7 +29,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "references",
                 slug,
-                _settings(table, run),
+                training_settings(table, run) | {"replicas": table.references(slug)},
                 inputs={
                     "dataset": table.file("prepare", run.dataset),
                     "rates": table.file("train", slug, "rates"),
@@ -39,11 +39,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run),
             )
-
-
-def _settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """Return everything except files on which the training of reference networks depends."""
-    return training_settings(table, run) | {"replicas": table.references(run.slug)}
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
@@ -76,7 +71,7 @@ def references(
     networks at each learning rate.
     """
     from leakbound.training.leakage_statement import statement
-    from leakbound.training.reference_training import reference_request
+    from leakbound.training.request import reference_request
     from leakbound.training.trainers import train as train_run
 
     began = time.time()

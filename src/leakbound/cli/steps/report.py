@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +16,6 @@ from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import plain_settings, register_plugins
 from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.cli.steps.job_list import job_list
-from leakbound.config.execution import TrackingConfig
 from leakbound.config.reading import check
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
@@ -27,7 +27,6 @@ from leakbound.storage.provenance import settings_hash
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leakbound.config.catalogue import FigureConfig
     from leakbound.figures.report.page import ReportFigure
 
 
@@ -40,8 +39,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
     shown += [
         job.outputs["provenance"] for step in (train, attack, measure, federate) for job in step.jobs(table)
     ]
-    settings = table.config.model_dump(mode="json")
-    yield new_job(table.config, "report", "report", settings, inputs={"shown": shown}, purpose="figures")
+    yield new_job(
+        table.config,
+        "report",
+        "report",
+        table.config.model_dump(mode="json"),
+        inputs={"shown": shown},
+        purpose="figures",
+    )
 
 
 def page_hash(job: Job, table: RunTable) -> str:
@@ -86,6 +91,8 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
     root = root or Path(config.root)
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
+    tracking = config.tracking
+    pages = tracking.uri if tracking.uri.startswith("http") else tracking.ui
     tables: dict[str, pd.DataFrame] = {}
     report = Report(
         config=config,
@@ -98,7 +105,7 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
             "attacks": sum(len(attacks) for attacks in table.attacks.values()),
             "figures": len(table.figures),
         },
-        links=dict(_links(root, made, _pages(config.tracking))),
+        links=dict(_links(root, made, pages.rstrip("/"))),
         tables=tables,
     )
     text = page(report)
@@ -109,10 +116,13 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
 
 def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> Iterator[ReportFigure]:
     """Yield the figures as drawn, and put the tables of their studies into ``tables``."""
+    import pandas as pd
+
     from leakbound.datasets.pictures import withheld
     from leakbound.figures.notes import notes, warnings
     from leakbound.figures.report.page import ReportFigure
 
+    read = cache(storage.read_rows)
     for key, figure in table.figures.items():
         drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}
         for path in drawn.values():
@@ -124,7 +134,9 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
                 f"{key}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
             )
         pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
-        whole = _table(root, figure, tables)
+        whole = pd.DataFrame()  # for other kinds of figures
+        if figure.study is not None:
+            whole = tables[figure.study] = read(rows_file(root, figure))
         yield ReportFigure(
             figure,
             table.caption(key),
@@ -134,17 +146,6 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
             notes(figure, whole),
             warnings(figure, whole),
         )
-
-
-def _table(root: Path, figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the table of the study that a figure shows, read once. It is empty for other kinds of figures."""
-    import pandas as pd
-
-    if figure.study is None:
-        return pd.DataFrame()
-    if figure.study not in tables:
-        tables[figure.study] = storage.read_rows(rows_file(root, figure))
-    return tables[figure.study]
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
@@ -158,13 +159,8 @@ def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:
     return storage.read_rows(output(root, "claims", "claims", "out"))
 
 
-def _pages(tracking: TrackingConfig) -> str:
-    """Return the address of MLflow's pages: the server's own, or that of `leakbound ui` for a database."""
-    return (tracking.uri if tracking.uri.startswith("http") else tracking.ui).rstrip("/")
-
-
 def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
-    """Yield each run in MLflow with the address of its page."""
+    """Yield each run in MLflow with the address of its page, on a server or on `leakbound ui` for a database."""
     for job in made.of("log"):
         marker = output(root, "log", job.name, "marker")
         place = storage.read_json(marker).get("place") if marker.is_file() else None

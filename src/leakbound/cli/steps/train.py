@@ -40,17 +40,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "train",
                 slug,
-                _settings(table, run),
+                training_settings(table, run) | {"replicas": run.replicas, "rates": table.rates[slug]},
                 inputs={"dataset": table.file("prepare", run.dataset), **table.channel_files(run)},
                 **looked_up(table, run),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run),
             )
-
-
-def _settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """Return everything except files on which a training depends."""
-    return training_settings(table, run) | {"replicas": run.replicas, "rates": table.rates[run.slug]}
 
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
@@ -95,8 +90,8 @@ def train(
         request = training_request(
             asked, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
-        if channel is not None and spectrum is not None:
-            check_passing(request.dataset, channel, spectrum, dataset)
+        if channel is not None and noise is not None and source is not None:
+            check_passing(request.dataset, channel, noise, source, dataset)
         result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
     kept = tried["kept"].to_numpy()
@@ -122,6 +117,7 @@ def train(
 def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
     """Plain values that a training of a run depends on, without the number of replicas."""
     config, defense = table.config, table.defense_of(run)
+    lengths = table.lengths[run.slug]
     return {
         "dataset": run.dataset,
         "model": run.model,
@@ -131,7 +127,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
         "batch_size": run.batch_size,
         "seed": config.seed,
         **table.noise_settings(defense),
-        **table.recipe_settings(run),
+        **({"lengths": list(lengths)} if len(lengths) > 1 else {}),
         "device": config.device_of("train"),
         "training": config.training.model_dump(mode="json", include=_KEPT),
         "rounds": run.rounds,

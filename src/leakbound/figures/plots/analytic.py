@@ -84,8 +84,7 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     figure.supxlabel("gradient 2WD", fontsize=style.FONT_SIZE)
     figure.supylabel("probability density", fontsize=style.FONT_SIZE)
     lines = [handle(label, color=style.look(color).color) for color, label in _SPACES.values()]
-    handles = [Patch(color=_FILL, label="clean gradient"), *lines]
-    legend(figure, handles)
+    legend(figure, [Patch(color=_FILL, label="clean gradient"), *lines])
     return figure
 
 
@@ -113,8 +112,9 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
             axes.set_xscale("log")
     if len(levels) > 1:
         named = zip(levels, shades, strict=True)
-        handles = [handle(f"κ = {level:g} nats before", color=color, alpha=shade) for level, shade in named]
-        legend(figure, handles)
+        legend(
+            figure, [handle(f"κ = {level:g} nats before", color=color, alpha=shade) for level, shade in named]
+        )
     return figure
 
 
@@ -161,8 +161,9 @@ def noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
         axes.set_visible(False)
     figure.supxlabel(r"noise variance $\sigma^2$", fontsize=style.FONT_SIZE)
     figure.supylabel(r"noise covariance $(n-1)\,\sigma_e^2/\sigma^2$", fontsize=style.FONT_SIZE)
-    mapped = ScalarMappable(norm, cmap="cividis")
-    colorbar(figure, mapped, "U − ε (bits per client)", ax=grid, aspect=30, pad=0.02)
+    colorbar(
+        figure, ScalarMappable(norm, cmap="cividis"), "U − ε (bits per client)", ax=grid, aspect=30, pad=0.02
+    )
     grey = style.CONTROL_COLOR  # for what is white on the surface
     handles = [
         handle(label, color=color, lw=1.0, ls=dashes, path_effects=_outlined(color))

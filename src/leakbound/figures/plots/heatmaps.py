@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from leakbound.claims.selection import EmptySelectionError, require, select, sel
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import bare
+from leakbound.figures.plots.panels import bare, settings_of, title_of
 from leakbound.figures.plots.plotting import canvas, colorbar, plot
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     names = style.ordered(levelled["defense"])
     constants = {label: select_or_nothing(rows, where) for label, where in options.constants.items()}
     constants = {label: chosen for label, chosen in constants.items() if len(chosen)}
-    settings = _settings(levelled)
+    settings = settings_of(levelled)
     titled = 0.2 if len(settings) > 1 else 0.0
     wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
     tall = titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names)
@@ -94,10 +93,14 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     scale = _scale(levelled, options)
     places = [*map(float, range(len(levels))), *(len(levels) + 0.25 + j for j in range(len(constants)))]
     beside: list[float] = []
-    for axes, (title, where) in zip(grid, settings.items(), strict=True):
+    for axes, where in zip(grid, settings, strict=True):
         small = [
-            _grid(_small(rows, where, conditions), names, levels)
-            for conditions in (options.beside, options.floor)
+            _grid(
+                rows.iloc[:0] if wanted is None else select_or_nothing(rows, {**where, **wanted}),
+                names,
+                levels,
+            )
+            for wanted in (options.beside, options.floor)
         ]
         sides = [select_or_nothing(chosen, where)["value"].mean() for chosen in constants.values()]
         beside += sides
@@ -109,7 +112,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
         bare(axes)
         if titled:
-            axes.set_title(title, pad=2.5)
+            axes.set_title(title_of(where, settings), pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level", names))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
     extend = scale.extend(beside)
@@ -128,11 +131,6 @@ def _scale(rows: pd.DataFrame, options: HeatmapOptions) -> _Scale:
     low, high = float(means.min()), float(means.max())
     norm = LogNorm(low, high) if options.log and low > 0 else Normalize(low, high)
     return _Scale(low, high, norm, colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
-
-
-def _small(rows: pd.DataFrame, where: Conditions, conditions: Conditions | None) -> pd.DataFrame:
-    """Choose the rows of small numbers in one panel, none without conditions."""
-    return rows.iloc[:0] if conditions is None else select_or_nothing(rows, {**where, **conditions})
 
 
 def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale, digits: int) -> None:
@@ -154,18 +152,6 @@ def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digi
     drawn = axes.pcolormesh([place - 0.5, place + 0.5], ends, [[value]], norm=scale.norm, cmap=scale.colors)
     drawn.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
     _number(axes, place, (rows - 1) / 2, value, (np.nan, np.nan), scale, digits)
-
-
-def _settings(rows: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """Map the title of each panel to its dataset and model. Models are named where there are several."""
-    datasets, models = (style.ordered(rows[column], style.NAMES) for column in ("dataset", "model"))
-    panels = {}
-    for dataset, model in product(datasets, models):
-        where = {"dataset": dataset, "model": model}
-        if len(select_or_nothing(rows, where)):
-            names = [style.written(dataset), style.written(model) if len(models) > 1 else ""]
-            panels[", ".join(name for name in names if name)] = where
-    return panels
 
 
 def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarray:

@@ -130,6 +130,22 @@ def panels(
     return Panels(figure, axes, shown, labels, right)
 
 
+def settings_of(rows: pd.DataFrame) -> list[dict[str, str]]:
+    """List the datasets and models that occur together, in the order of panels."""
+    pairs = {
+        (str(dataset), str(model)) for dataset, model in rows[["dataset", "model"]].itertuples(index=False)
+    }
+    datasets, models = (style.ordered(names, style.NAMES) for names in zip(*pairs, strict=True))
+    return [{"dataset": one, "model": other} for one in datasets for other in models if (one, other) in pairs]
+
+
+def title_of(where: dict[str, str], settings: Sequence[dict[str, str]]) -> str:
+    """Name a panel: by its dataset, and by its network where the settings of all panels have several."""
+    several = len({setting["model"] for setting in settings}) > 1
+    names = [style.written(where[column]) for column in ("dataset", "model")[: 1 + several]]
+    return ", ".join(filter(None, names))
+
+
 class _Row(NamedTuple):
     """Conditions of a row of panels, its name at the right, and the label of its y axis."""
 

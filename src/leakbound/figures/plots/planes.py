@@ -203,7 +203,8 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
     checked = plane.check(options)
     try:
         rows = select(drawable(rows), checked.where)
-        head, points = ["run", "point", *_labels(rows, checked), "replicas"], _points(rows, checked)
+        head = ["run", "point", *_labels(rows, checked), "replicas"]
+        points = _points(rows, checked)
     except EmptySelectionError:
         return [], []
     lines = []

@@ -16,7 +16,7 @@ from pydantic import Field
 from leakbound.claims.recipe_fronts import LeakageAxis, PlainSGD, heights_above_plain, matched, recipes_of
 from leakbound.claims.selection import EmptySelectionError, select, select_or_nothing
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handle, legend
+from leakbound.figures.plots.panels import handle, legend, settings_of, title_of
 from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import center_interval, dots_of, epsilons, explained
 
@@ -48,7 +48,7 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     """
     rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
     tables = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
-    cells = [(label, setting) for label, table in tables.items() for setting in _settings(table)]
+    cells = [(label, setting) for label, table in tables.items() for setting in settings_of(table)]
     several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
     columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
     lines = -(-len(cells) // columns)
@@ -62,7 +62,7 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
         label, where = cell
         _panel(axes, select(tables[label], where), options.leakages[label], options)
         if index < columns or not several:
-            axes.set_title(_title(where, cells), pad=3)
+            axes.set_title(title_of(where, [setting for _, setting in cells]), pad=3)
         if several or index + columns >= len(cells):
             axes.set_xlabel(label)
     figure.supylabel(options.utility_label, fontsize=style.FONT_SIZE)
@@ -83,11 +83,8 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
         label: _gains(recipes_of(rows, leakage, options), leakage, options)
         for label, leakage in options.leakages.items()
     }
-    settings = _settings(pd.concat(gains.values()))
-    wanted = [
-        ({}, "all"),
-        *((where, _title(where, [("", setting) for setting in settings])) for where in settings),
-    ]
+    settings = settings_of(pd.concat(gains.values()))
+    wanted = [({}, "all"), *((where, title_of(where, settings)) for where in settings)]
     wanted = wanted if len(settings) > 1 else wanted[1:]
     arms = style.ordered({arm for table in gains.values() for arm in table["defense"]})
     wide = min(style.TWO_COLUMNS, 1.9 + 1.5 * len(wanted))
@@ -109,7 +106,7 @@ def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -
 
     gains, reasons = [], []
     for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
-        for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
+        for arm, points in block[~block["defense"].isin(options.undefended)].groupby("defense", sort=True):
             try:
                 values = heights_above_plain(matched(block, points, options), leakage, options)
             except EmptySelectionError as error:
@@ -122,24 +119,9 @@ def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -
     return pd.concat(gains, ignore_index=True)
 
 
-def _settings(table: pd.DataFrame) -> list[dict[str, str]]:
-    """Datasets and models that occur together, in the order of panels."""
-    pairs = {
-        (str(dataset), str(model)) for dataset, model in table[["dataset", "model"]].itertuples(index=False)
-    }
-    datasets, models = (style.ordered(names, style.NAMES) for names in zip(*pairs, strict=True))
-    return [{"dataset": one, "model": other} for one in datasets for other in models if (one, other) in pairs]
-
-
-def _title(where: dict[str, str], cells: list[tuple[str, dict[str, str]]]) -> str:
-    """Name of a panel: its dataset, and its network where there are several."""
-    several = len({setting["model"] for _, setting in cells}) > 1
-    return ", ".join(style.written(where[column]) for column in ("dataset", "model")[: 1 + several])
-
-
 def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> None:
     """Draw the recipes of one dataset and network, and the front of plain SGD."""
-    plain = table[table["defense"].isin(options.plain)]
+    plain = table[table["defense"].isin(options.undefended)]
     metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
     for defense in style.ordered(table["defense"]):
         tried, look = table[table["defense"] == defense], style.look(defense)
@@ -194,8 +176,7 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: LeakageAxis, options:
         band = [middle.low for middle in line], [middle.high for middle in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
     axes.plot(at, [middle.value for middle in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
-    lowest = plain["y"].min()
-    axes.set_ylim(bottom=min(axes.get_ylim()[0], lowest))
+    axes.set_ylim(bottom=min(axes.get_ylim()[0], plain["y"].min()))
 
 
 def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
@@ -207,7 +188,7 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
         entries.append(
             handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"})
         )
-    if table["defense"].isin(options.plain).any():
+    if table["defense"].isin(options.undefended).any():
         entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
     return entries
 

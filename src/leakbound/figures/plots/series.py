@@ -136,9 +136,9 @@ def mean_line(
 
     if "replica" in rows.columns and rows.duplicated([x, "replica"]).any():
         ignored = {x, "replica", "value", "run", "low", "high", "epsilon"}
-        varying = [
-            str(column) for column in rows.columns if column not in ignored and rows[column].nunique() > 1
-        ]
+        same = next(group for _, group in rows.groupby([x, "replica"]) if len(group) > 1)
+        several = [column for column in same if column not in ignored and same[column].nunique() > 1]
+        varying = [f"{column} ({', '.join(map(str, same[column].unique()))})" for column in several]
         raise SelectionError(
             f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}"
         )

@@ -164,8 +164,8 @@ def _looks(values: pd.Series, label: str) -> dict[Any, style.SeriesStyle]:
     styles: dict[Any, style.SeriesStyle] = {}
     for index, number in enumerate(numbers):
         place = low + (high - low) * index / max(1, len(numbers) - 1)
-        color, marker = to_hex(colormaps["viridis"](place)), _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
-        styles[number] = style.SeriesStyle(label.format(number), color, marker)
+        marker = _SHADE_MARKERS[index % len(_SHADE_MARKERS)]
+        styles[number] = style.SeriesStyle(label.format(number), to_hex(colormaps["viridis"](place)), marker)
     if values.isna().any():
         styles[math.nan] = style.SeriesStyle(
             "no noise", style.look("none").color, style.look("none").marker, dashed=True

@@ -2,14 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from leakbound.accounting.risk import membership_bound
+from leakbound.figures.report.page_templates import templates
 
-_TEMPLATES = Path(__file__).with_name("templates")
 _SIDE = 360.0  # of the picture, within its axes
 _FINE = 60  # points of a line on logarithmic axes
 
@@ -20,14 +17,17 @@ def audit_page(facts: Mapping[str, Any]) -> str:
     Args:
         facts: Plain values as ``leakbound audit --checkpoint ... --json`` writes them.
     """
-    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined)
     decades = max(1, math.ceil(math.log10(max(facts["evaluated_members"], facts["evaluated_others"]))))
-    return environment.get_template("audit.html").render(
-        facts=facts,
-        symbols={"contradicted": "✗"},
-        side=_SIDE,
-        ticks=[(_SIDE * (1 - power / decades), f"{10.0**-power:g}") for power in range(decades + 1)],
-        lines=[(name, style, _path(points, decades)) for name, style, points in _lines(facts, decades)],
+    return (
+        templates()
+        .get_template("audit.html")
+        .render(
+            facts=facts,
+            symbols={"contradicted": "✗"},
+            side=_SIDE,
+            ticks=[(_SIDE * (1 - power / decades), f"{10.0**-power:g}") for power in range(decades + 1)],
+            lines=[(name, style, _path(points, decades)) for name, style, points in _lines(facts, decades)],
+        )
     )
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from leakbound.claims.estimates import mean_interval
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report import opening
-from leakbound.figures.report.page import TEMPLATES
+from leakbound.figures.report.page_templates import templates
 
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
@@ -162,13 +161,14 @@ def decision_page(decision: Decision) -> str:
     Args:
         decision: Its content.
     """
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     shown = [(decision.drawings[key], text) for key, text in _PICTURES.items() if key in decision.drawings]
     pictures = [
         ("data:image/svg+xml;base64," + base64.b64encode(drawing).decode(), text) for drawing, text in shown
     ]
-    return environment.get_template("decision.html").render(
-        decision=decision, pictures=pictures, percent=_percent
+    return (
+        templates()
+        .get_template("decision.html")
+        .render(decision=decision, pictures=pictures, percent=_percent)
     )
 
 
@@ -180,9 +180,9 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
         for level in sorted(of_defense["level"].dropna().unique()) or [None]:
             of_arm = of_defense if level is None else of_defense[of_defense["level"] == level]
             accuracy = of_arm[of_arm["metric"] == "test_accuracy"]["value"]
-            auc = next(
-                (found for name in _MEMBERSHIP if len(found := _auc(of_arm, name))), pd.Series(dtype=float)
-            )
+            areas = of_arm[of_arm["metric"] == "auc"]
+            known = [name for name in _MEMBERSHIP if name in areas["variant"].array]
+            auc = areas[areas["variant"].isin(known[:1])]["value"]
             stated = (of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")  # of one network
             epsilon = of_arm[stated]["value"]
             yield {
@@ -201,22 +201,14 @@ def _mean(name: str, values: pd.Series) -> dict[str, float]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def _auc(rows: pd.DataFrame, attacker: str) -> pd.Series:
-    """AUC of an attacker by replica."""
-    return rows[(rows["metric"] == "auc") & (rows["variant"] == attacker)]["value"]
-
-
 def _listed(rows: pd.DataFrame) -> str:
     """Protections with how far their fronts lie above that of plain SGD."""
-    points = (
-        f"{row['label']} ({100 * row['effect']:+.1f} points, {_interval(row)})" for _, row in rows.iterrows()
+    points = 100 * rows[["effect", "low", "high"]]
+    listed = zip(rows["label"], points.itertuples(index=False), strict=True)
+    return "; ".join(
+        f"{label} ({effect:+.1f} points, 95 %: {low:+.1f} to {high:+.1f})"
+        for label, (effect, low, high) in listed
     )
-    return "; ".join(points)
-
-
-def _interval(row: pd.Series) -> str:
-    """95 % interval in points."""
-    return f"95 %: {100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
 
 
 def _percent(share: float) -> str:

@@ -72,10 +72,8 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """Error of images recovered from a gradient, and of what the attacker knew before."""
-    errors, prior = (
-        _of_one_network(tables, "relative_mse", "attack"),
-        _of_one_network(tables, "mse", "prior"),
-    )
+    errors = _of_one_network(tables, "relative_mse", "attack")
+    prior = _of_one_network(tables, "mse", "prior")
     if len(errors) and len(prior):
         yield (
             f"Error of the image recovered from one gradient{_place(errors)}, over that of the mean image, which is "
@@ -151,10 +149,8 @@ def _arms(rows: pd.DataFrame) -> str:
 
 def _arm(defense: str, rows: pd.DataFrame) -> str:
     """A defense with its mean, or with those of its lowest and its highest level."""
-    means, label = (
-        rows.groupby("level")["value"].mean(),
-        style.look(defense).label,
-    )  # without those of no level
+    means = rows.groupby("level")["value"].mean()  # without those of no level
+    label = style.look(defense).label
     if means.empty:
         return f"{label} {_number(rows['value'].mean())}"
     ends = sorted({means.index.min(), means.index.max()})

@@ -5,11 +5,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from leakbound.claims.evaluation import VERDICTS
@@ -30,10 +28,9 @@ from leakbound.figures.report.overview import (
     releases,
     studies,
 )
+from leakbound.figures.report.page_templates import templates
 from leakbound.registry import PLOTS
 
-TEMPLATES = Path(__file__).with_name("templates")
-"""Folder of templates, style and script."""
 _LARGEST_DRAWING = 300_000
 _WIDE = 6.0
 _THUMBNAIL = (3.6, 2.5)  # inches
@@ -156,14 +153,7 @@ def page(report: Report) -> str:
     It is whole by itself: pictures, styles and the script are inside, and a policy forbids it any request.
     Whatever the report holds is text in it, never markup. Equal reports give equal pages.
     """
-    surroundings = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    surroundings = templates(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     surroundings.filters["written"] = style.written
     surroundings.globals |= {"symbols": _SYMBOLS, "closed_forms": list(CLOSED_FORMS.values())}
     surroundings.globals |= {"numbers": NUMBERS}

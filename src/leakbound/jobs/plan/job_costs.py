@@ -42,7 +42,7 @@ def job_cost(job: Job, costs: UnitCosts) -> JobCost:
         if work.kind == "disk":
             disk += work.amount
         elif work.kind == "parameters":
-            disk += work.amount * costs.parameters(work.model, work.colors)
+            disk += work.amount * costs.on_cpu(work.kind, work.model, work.colors)
         elif costs.device == "cpu" or not work.model:
             cpu += costs.seconds(work) or 0.0
         else:
@@ -76,11 +76,10 @@ class Machine:
         Returns:
             Seconds. None if the time of one job is not known.
         """
-        seconds = []
-        for estimate in estimates:
-            if estimate.gpu_seconds is None:
-                return None
-            seconds.append(estimate.cpu_seconds + estimate.gpu_seconds)
+        known = [estimate.gpu_seconds for estimate in estimates if estimate.gpu_seconds is not None]
+        if len(known) < len(estimates):
+            return None
+        seconds = [estimate.cpu_seconds + gpu for estimate, gpu in zip(estimates, known, strict=True)]
         maker = {
             path: number
             for number, estimate in enumerate(estimates)

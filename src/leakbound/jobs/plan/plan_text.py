@@ -1,5 +1,6 @@
 """The plan of a configuration as text: jobs, hours and disk space of each study, and the total time."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -60,9 +61,7 @@ def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
 def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
     """Return the cells of one row of the table."""
     cpu = sum(estimate.cpu_seconds for estimate in estimates)
-    gpu = 0.0
-    for estimate in estimates:
-        gpu += float("nan") if estimate.gpu_seconds is None else estimate.gpu_seconds
+    gpu = sum(math.nan if estimate.gpu_seconds is None else estimate.gpu_seconds for estimate in estimates)
     hours = f"{gpu / _HOUR:.2f}" if gpu == gpu else _UNKNOWN
     return (
         name,
@@ -82,7 +81,11 @@ def _shared(jobs: JobList) -> Iterator[str]:
 
 
 def _guesses(jobs: JobList) -> Iterator[str]:
-    """Yield notes on datasets whose sizes differ from those of the measurements."""
+    """Yield notes on datasets whose sizes differ from those of the measurements, and on figures that are left out."""
+    yield from (
+        f"figure {figure.paper}/{figure.id} is left out: study {figure.study} lacks what it selects"
+        for figure in jobs.table.left_out
+    )
     for job in jobs.of("prepare"):
         size = jobs.table.size(job.name)
         if not size.known:

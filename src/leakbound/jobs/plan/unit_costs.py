@@ -67,24 +67,24 @@ class UnitCosts:
             ValueError: If such work was not measured on LeNet either.
         """
         if self.device == "cpu" or not work.model:
-            return work.amount * self._on_cpu(work.kind, work.model, work.colors)
+            return work.amount * self.on_cpu(work.kind, work.model, work.colors)
         stack = self._values.get((self.device, work.kind, work.model, work.colors))
         if stack is None:
             self.notes.add(f"{work.kind} of {work.model} on a GPU: not measured, {_MEASURE}")
             return None
         return work.amount / work.slots * _between(stack, work.slots)
 
-    def parameters(self, model: str, colors: int) -> float:
-        """Return the number of parameters of a network.
+    def on_cpu(self, unit: str, model: str, colors: int) -> float:
+        """Return the value of a unit on a CPU, scaled from the reference network if this one was not measured.
 
         Args:
-            model: Name of the network.
+            unit: Kind of work, whose seconds are returned, or ``parameters`` for their number.
+            model: Name of the network. Empty for work without one.
             colors: Colors of its images, 1 or 3.
-        """
-        return self._on_cpu("parameters", model, colors)
 
-    def _on_cpu(self, unit: str, model: str, colors: int) -> float:
-        """Return the value of a unit on a CPU, scaled from the reference network if this one was not measured."""
+        Raises:
+            ValueError: If the unit was not measured on LeNet either.
+        """
         value = self._measured(unit, model, colors)
         if value is not None:
             return value
@@ -92,17 +92,18 @@ class UnitCosts:
             line = f"cpu,{unit},{model},{colors or ''},1,SECONDS,SOURCE"
             raise ValueError(
                 f"the table of costs has no {unit}{f' of {model}' if model else ''}: "
+                f"{'state work on the class of the attack, or ' * unit.startswith('attack_')}"
                 f"give a copy of {PACKAGED} with the line {line} as --table"
             )
         plain = self._measured(_PLAIN, model, colors)
         if plain is None:
             self.notes.add(f"network {model}: not measured, taken as {_REFERENCE}, {_MEASURE}")
-            return self._on_cpu(unit, _REFERENCE, colors)
-        ratio = plain / self._on_cpu(_PLAIN, _REFERENCE, colors)
+            return self.on_cpu(unit, _REFERENCE, colors)
+        ratio = plain / self.on_cpu(_PLAIN, _REFERENCE, colors)
         self.notes.add(
             f"{unit} of {model}: not measured, taken as {ratio:.3g} times that of {_REFERENCE}, {_MEASURE}"
         )
-        return ratio * self._on_cpu(unit, _REFERENCE, colors)
+        return ratio * self.on_cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:
         """Return the value on a CPU on images of these colors, or of others. None if there is neither."""

@@ -96,12 +96,10 @@ def _told(root: Path, made: JobList, dataset: str) -> _Told:
         if run.dataset != dataset:
             continue
         record = _record(root, job, told)
-        bounds = record["leakage"] if "released" in record else None  # None: of an older version
-        events = [PrivacyEvent(**event) for event in record["events"]]
         if job.step == "train":
-            told.runs[job.name] = bounds
-        kind, name = _TRAINED[job.step]
-        _account(told, made, run, f"{name}{job.name}", kind, events if bounds else [])
+            told.runs[job.name] = record["leakage"]
+        events = record["events"] if record["leakage"] else []
+        _account(told, made, run, job, [PrivacyEvent(**event) for event in events])
     for job in made.of("attack"):
         if table.runs[job.name.rpartition("/")[0]].dataset == dataset:
             _record(root, job, told)
@@ -126,13 +124,15 @@ def _record(root: Path, job: Job, told: _Told) -> dict[str, Any]:
     return record
 
 
-def _account(told: _Told, made: JobList, run: Run, name: str, kind: str, events: list[PrivacyEvent]) -> None:
+def _account(told: _Told, made: JobList, run: Run, job: Job, events: list[PrivacyEvent]) -> None:
     """Count trainings as uses. Without events they have no bound."""
+    kind, folder = _TRAINED[job.step]
     if not events:
-        told.unbounded.append(name)
+        told.unbounded.append(f"{folder}{job.name}")
         return
     told.jobs[kind] += 1
-    names, budget = made.table.channel_names(run), made.table.defense_of(run).budget
+    names = made.table.channel_names(run)
+    budget = made.table.defense_of(run).budget
     for event in events:
         if event.bound == "nats" and names is not None:
             told.looks[names] += looks(event)

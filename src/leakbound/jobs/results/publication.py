@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,8 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     from safetensors.numpy import save
 
     files = {name: output(root, "train", slug, name) for name in ("weights", "provenance")}
-    record, weights = read_record(files["provenance"], "train"), storage.read_arrays(files["weights"])
+    record = read_record(files["provenance"], "train")
+    weights = storage.read_arrays(files["weights"])
     refused = [
         *_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)
     ]
@@ -111,9 +111,10 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
     names = made.table.channel_names(made.table.runs[slug])
     if names is None:
         return None, None
-    spectrum, path = output(root, "spectrum", names[0], "out"), output(root, "calibrate", names[1], "out")
+    path = output(root, "calibrate", names[1], "out")
     if record["inputs"].get("channel") != storage.check(path):
         raise NotCoveredError(f"{path}: the weights were trained with another channel; train again")
+    spectrum = output(root, "spectrum", names[0], "out")
     source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
     channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
     ratios = signal_to_noise(channel, source)
@@ -135,10 +136,9 @@ def _statement(
         raise NotCoveredError(
             "provenance: the bounds of its events and channel differ from those that it states; train again"
         )
-    event = events[replica]
-    if event.sampling == "poisson":
-        event = replace(event, uses=event.steps)  # as it is, but for one of an earlier version that counted
-    growing = [stated_bounds([event] * count, ratios, **options) for count in range(1, len(events) + 1)]
+    growing = [
+        stated_bounds([events[replica]] * count, ratios, **options) for count in range(1, len(events) + 1)
+    ]
     responded = any(one["item"] == "labels" and one["covered"] for one in record["released"])
     return {
         "leakbound": __version__,
@@ -146,7 +146,7 @@ def _statement(
         **({"labels_responded": True} if responded else {}),
         "replica": record["leakage"]["replica"],
         "replicas": [bounds["replicas"] for bounds in growing if bounds],
-    }, event
+    }, events[replica]
 
 
 def _readme(slug: str, statement: Mapping[str, Any], has_channel: bool) -> str:

@@ -5,7 +5,7 @@ import pandas as pd
 from jaxtyping import Float, Num
 from scipy import linalg, stats
 
-from leakbound.channels.covariance import Moments, estimate_moments, population_moments
+from leakbound.channels.covariance import Moments, chunks, estimate_moments, population_moments
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.metrics import auc_interval
@@ -17,7 +17,6 @@ _RATIOS = (0.5, 1.0, 2.0, 3.0, 6.0)
 _MOST = 10_000  # records N, which are held as float64
 _SCORED = 1000  # records of either kind that the attacker scores, at most
 _LEAST = 1e-9  # share of the largest variance that a direction without any counts as
-_CHUNK = 2000
 _QUANTILES = 2000  # at which the law of a member's distance is integrated
 
 
@@ -50,7 +49,7 @@ def covariance_leak(
     if settings.covariance != "aux":
         raise ValueError(f"illustrations.covariance_leak.covariance = {settings.covariance!r}: must be 'aux'")
     private = dataset.pool.images.reshape(len(dataset.pool), -1)
-    width = len(existing_eigenvalues(estimate_moments(_chunks(private))))
+    width = len(existing_eigenvalues(estimate_moments(chunks(private))))
     others = min(_SCORED, len(private) // 4)
     most = min(_MOST, len(private) - others)
     sizes = [size for ratio in _RATIOS if 3 <= (size := round(ratio * width)) <= most]
@@ -71,17 +70,8 @@ def covariance_leak(
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
-def distances(moments: Moments, records: Num[np.ndarray, "n ..."]) -> Float[np.ndarray, " n"]:
-    """Compute squared Mahalanobis distances, where what lies outside the directions of the data counts very much.
-
-    The records that a covariance comes from lie in its directions, and are nearer to their mean than others.
-    """
-    variances, basis = _axes(moments)
-    return _distances(variances, _squares(records, moments.mean, basis))
-
-
 def gaussian_auc(records: int, dimension: int) -> float:
-    """Compute the AUC of :func:`distances` between Gaussian records and the N among them that gave mean and covariance.
+    """Compute the AUC of distances between Gaussian records and the N among them that gave mean and covariance.
 
     A member's distance has the distribution of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
     d (N + 1)/(N − d) F, F ~ F(d, N − d). Both do not depend on the covariance.
@@ -109,7 +99,7 @@ def _areas(
     axes: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
 ) -> dict[str, float]:
     """AUC by what is published. ``axes`` are its variances and directions."""
-    exact, shrunk = estimate_moments(_chunks(members)), population_moments(members)
+    exact, shrunk = estimate_moments(chunks(members)), population_moments(members)
     shown = np.concatenate([members[:_SCORED], strangers])
     weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension
     variances, basis = _axes(exact)
@@ -143,8 +133,3 @@ def _distances(
 ) -> Float[np.ndarray, " n"]:
     """Sum of squared coordinates over variances."""
     return (squares / variances.clip(min=_LEAST * variances.max())).sum(axis=1)
-
-
-def _chunks(records: Float[np.ndarray, "n d"]) -> list[np.ndarray]:
-    """Records in parts that fit the memory as float64."""
-    return [records[start : start + _CHUNK] for start in range(0, len(records), _CHUNK)]

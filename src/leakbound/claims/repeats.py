@@ -1,0 +1,82 @@
+"""Verdicts on the claims of a run and of its repeat with another seed, whose blocks are added once.
+
+Looking twice at the same claim gives chance two occasions. Each look therefore has half of the level.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from leakbound.claims.evaluation import GeneratorOf, evaluate
+from leakbound.config.catalogue import FigureConfig
+
+_CLAIM = ["paper", "figure", "claim", "dataset", "model"]
+_UNDECIDED = "undecided"
+
+
+def pooled_rows(first: pd.DataFrame, repeat: pd.DataFrame) -> pd.DataFrame:
+    """Append the rows of a repeat, whose replicas are numbered after those of the first run.
+
+    Args:
+        first: Rows of a table of the first run, with the column replica.
+        repeat: Rows of the same table of the repeat.
+
+    Returns:
+        Rows of both, with the columns of the first run and then those that only the repeat has.
+    """
+    later = repeat.assign(replica=repeat["replica"] + int(first["replica"].max()) + 1)
+    return pd.concat([first, later], ignore_index=True)
+
+
+def evaluate_twice(
+    figure: FigureConfig, first: pd.DataFrame, repeat: pd.DataFrame, alpha: float, generator_of: GeneratorOf
+) -> pd.DataFrame:
+    """Test the claims of a figure on the rows of a run, then on those of the run and its repeat together.
+
+    Each look tests at half of the level, so that both together err in at most a share ``alpha`` of cases.
+    A claim has the verdict of the first look, or that of both runs together if the first look left it
+    undecided. A claim *flips* if both looks decide it differently, or if one run reproduces and the other
+    contradicts it. It is undecided then.
+
+    Args:
+        figure: Entry of the catalogue.
+        first: Rows of the first run.
+        repeat: Rows of its repeat, with the replicas numbered from 0.
+        alpha: Level of the verdicts, in (0, 0.5). If the first run has no block of any claim of the figure,
+            there is one look only, at the full level.
+        generator_of: As for :func:`leakbound.claims.evaluation.evaluate`.
+
+    Returns:
+        Table as of :func:`~leakbound.claims.evaluation.evaluate`, whose numbers are those of all blocks. It
+        has the further columns ``first``, the verdict of the first look, and ``repeat``, that of the repeat
+        alone at the full level. Either is empty for a setting that this run lacks.
+
+    Raises:
+        ConfigError: If a claim's options are wrong, or it lacks delta.
+        SelectionError: If a claim's condition names an unknown column.
+    """
+    alone = {
+        "first": evaluate(figure, first, alpha / 2, generator_of),
+        "repeat": evaluate(figure, repeat, alpha, generator_of),
+    }
+    looked = alone["first"]["exact"] | (alone["first"]["blocks"] > 0)
+    level = alpha / 2 if looked.any() else alpha
+    verdicts = evaluate(figure, pooled_rows(first, repeat), level, generator_of)
+    for name, table in alone.items():
+        reached = table[[*_CLAIM, "verdict"]].rename(columns={"verdict": name})
+        verdicts = verdicts.merge(reached, on=_CLAIM, how="left")
+    verdicts[list(alone)] = verdicts[list(alone)].fillna("")
+    settled = [_settled(*each) for each in verdicts[["verdict", *alone]].itertuples(index=False)]
+    verdicts["verdict"] = [verdict for verdict, _ in settled]
+    notes = [f"; {note}" if note else "" for _, note in settled]
+    verdicts["detail"] += pd.Series(notes, index=verdicts.index, dtype=object)
+    return verdicts
+
+
+def _settled(both: str, first: str, repeat: str) -> tuple[str, str]:
+    """Return the verdict that follows from the two looks and from the repeat alone, and a note if it needs one."""
+    if not first or first == _UNDECIDED:
+        return both, ""
+    if both not in (first, _UNDECIDED) or {first, repeat} == {"reproduced", "contradicted"}:
+        return _UNDECIDED, f"flips: {first} by the first run, {repeat} by its repeat, {both} by both"
+    return first, "decided by the first run" if both == _UNDECIDED else ""

@@ -1,0 +1,153 @@
+"""Command: add the blocks of a repeat to the kept results of a run."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leakbound import storage
+from leakbound.cli.job_settings import register_plugins
+from leakbound.config import reading
+from leakbound.config.catalogue import SCOREBOARD
+from leakbound.storage.replaced_folders import MANIFEST, check_replaceable, replaced_folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leakbound.config.catalogue import FigureConfig
+    from leakbound.config.whole import Config
+
+_SHARED = ("privacy_noise", "covariance", "alpha", "training")
+"""Settings that a run and its repeat must share."""
+
+
+def pool(
+    first: Annotated[Path, typer.Argument(help="Folder of a kept run, as `leakbound reference` writes it.")],
+    repeat: Annotated[
+        Path, typer.Argument(help="Folder of a kept run of the same studies with another seed.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write or to replace. It may be that of the first run.")
+    ],
+) -> None:
+    """Add the blocks of a repeat to those of a run, once, and decide the claims again.
+
+    Tables and figures of the repeated studies show the replicas of both runs. Each of the two looks at a claim
+    has half of the level, so that looking twice does not make errors more frequent (docs/protocol.md).
+    """
+    import pandas as pd
+
+    from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
+
+    config, again = (reading.load(folder / "config.yaml") for folder in (first, repeat))
+    facts, facts_again = (
+        storage.read_json(folder / "provenance.json", sealed=False) for folder in (first, repeat)
+    )
+    if "repeat" in facts:
+        raise typer.BadParameter(f"{first}: has the blocks of a repeat already, and they are added once")
+    if problems := [*_differences(config, again)]:
+        raise typer.BadParameter(f"{repeat}: is no repeat of {first}: {'; '.join(problems)}")
+    check_replaceable(out)
+    register_plugins(config.plugins.model_dump())
+    catalogue = reading.load_catalogue(config.catalogue, config)
+    repeated = [figure for figure in catalogue.figures if figure.study in again.studies]
+    readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
+    with replaced_folder(out) as new:
+        shutil.copytree(first, new, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        shutil.copyfile(repeat / "config.yaml", new / "repeat.yaml")
+        verdicts = [_untouched(first, repeated)]
+        for figure in repeated:
+            verdicts.append(_again(figure, first, repeat, config.alpha, readers, new))
+        claims = pd.concat(verdicts, ignore_index=True)
+        storage.write_rows(new / "claims.parquet", claims, sealed=False)
+        counts = verdict_counts(claims)
+        storage.write_rows(new / _table(SCOREBOARD), counts, sealed=False)
+        for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
+            _redraw(figure, counts, readers, new)
+        (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
+        storage.write_json(new / "provenance.json", {**facts, "repeat": facts_again}, sealed=False)
+    counted = overall(claims)["verdict"].value_counts()
+    sys.stdout.write(f"{out}: {', '.join(f'{count} {verdict}' for verdict, count in counted.items())}\n")
+
+
+def _untouched(first: Path, repeated: Sequence[FigureConfig]) -> pd.DataFrame:
+    """Read the verdicts of a run on the figures that are not repeated."""
+    claims = storage.read_rows(first / "claims.parquet", sealed=False)
+    again = {(figure.paper, figure.id) for figure in repeated}
+    kept = [key not in again for key in zip(claims["paper"], claims["figure"], strict=True)]
+    return claims[kept].assign(first=claims["verdict"], repeat="")
+
+
+def _again(
+    figure: FigureConfig, first: Path, repeat: Path, alpha: float, readers: Mapping[str, str], folder: Path
+) -> pd.DataFrame:
+    """Write the table and the pictures of a repeated figure with the blocks of both runs; return its verdicts."""
+    from leakbound.claims.repeats import evaluate_twice, pooled_rows
+    from leakbound.randomness.seeding import numpy_generator
+
+    table = _table(figure.study or "")
+    earlier, later = (storage.read_rows(home / table, sealed=False) for home in (first, repeat))
+    both = pooled_rows(earlier, later)
+    storage.write_rows(folder / table, both, sealed=False)
+    _redraw(figure, both, readers, folder)
+    return evaluate_twice(figure, earlier, later, alpha, partial(numpy_generator, 0))
+
+
+def _table(name: str) -> str:
+    """Return the path of a table in the folder of a kept run."""
+    return f"tables/{name}.parquet"
+
+
+def _redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str], folder: Path) -> None:
+    """Draw a figure from a table into the folder of a kept run, unless its pictures may not be published."""
+    from leakbound.claims.selection import rows_of
+    from leakbound.cli.steps.plot import draw
+    from leakbound.datasets.pictures import withheld
+    from leakbound.figures.notes import notes, with_epsilon
+
+    chosen = with_epsilon(rows_of(figure, table), table)
+    if chosen.empty or withheld(table, readers):
+        return
+    target = folder / "figures" / figure.paper
+    target.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as drawn
+    ):  # where pictures get seals, which the folder's manifest replaces
+        draw(figure, chosen, Path(drawn) / figure.id, notes=notes(figure, table))
+        for suffix in ("svg", "png"):
+            shutil.copyfile(f"{drawn}/{figure.id}.{suffix}", target / f"{figure.id}.{suffix}")
+    storage.write_rows(target / f"{figure.id}.parquet", chosen, sealed=False)
+
+
+def _differences(first: Config, repeat: Config) -> Iterator[str]:
+    """Yield the settings by which a run is no repeat of another."""
+    if first.seed == repeat.seed:
+        yield f"seed = {repeat.seed} in both, so the replicas are the same"
+    for name in _SHARED:
+        if getattr(first, name) != getattr(repeat, name):
+            yield f"{name} differs"
+    for name, study in repeat.studies.items():
+        if name not in first.studies:
+            yield f"studies.{name} is not in the first run"
+            continue
+        earlier = first.studies[name].model_dump(exclude={"replicas", "defenses"})
+        if earlier != study.model_dump(exclude={"replicas", "defenses"}):
+            yield f"studies.{name} differs"
+        if first.studies[name].defenses.items() - study.defenses.items():
+            yield f"studies.{name}.defenses lacks some of the first run"
+        for attack in study.attacks:
+            if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
+                yield f"attacks.{attack} differs"
+        for dataset in study.datasets:
+            if first.datasets[dataset] != repeat.datasets[dataset]:
+                yield f"datasets.{dataset} differs"
+        for defense in first.studies[name].defenses:
+            if first.defense(defense) != repeat.defense(defense):
+                yield f"defenses.{defense} differs"

@@ -1,0 +1,197 @@
+"""Additions inside the package touch the files that docs/development.md lists: four of them, made in a copy of it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leakbound.figures import style
+from leakbound.registry import MECHANISMS
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+TABLE = TEXT.split("<!-- additions -->")[1].split("<!-- end of additions -->")[0]
+ROWS = {name: (touched, files) for name, touched, files in re.findall(r"^\| (.+?) \| (.+) \| (.+?) \|$", TABLE, re.M)}
+
+ADDITIONS = {
+    "a dataset with a reader of its own": {
+        "datasets/blobs.py": """
+import numpy as np
+from leakbound.datasets.records import RawDataset, Records
+
+
+class Blobs:
+    publishable = True
+
+    def __call__(self, name, config):
+        pixels = np.zeros((2000, 8, 8, 1), np.float32)
+        pixels[1::2] = 200
+        return RawDataset(("dark", "light"), Records("blobs", np.arange(2000) % 2, lambda rows: pixels[rows]), None)
+
+
+read = Blobs()
+""",
+        "registry.py": ('        "digits": "leakbound', '        "blobs": "leakbound.datasets.blobs:read",\n'),
+        "config/data.py": (
+            '    "cifar10": Original(',
+            '    "blobs": Original("blobs", colors=1, classes=2, train=1600, test=400, has_test=False),\n',
+        ),
+    },
+    "a defense with a setting of its own": {
+        "config/defenses.py": (
+            "class GradientCompression(Defense):",
+            """class Boxes(Defense):
+    client_step: ClassVar[str] = f"{_STEPS}:BoxesStep"
+    styles: ClassVar[Styles] = {"boxes": SeriesStyle("values in a box", "#117733", "H")}
+
+    mechanism: Literal["boxes"] = "boxes"
+    half_width: float = 0.5
+
+
+""",
+        ),
+        "training/client_steps.py": (
+            "class UnknownStep(ClientStep):",
+            """class BoxesStep(ClientStep):
+    def released(self, images, source):
+        width = self.defense.half_width
+        return images.clamp(-width, width) + self.level * source.normal(images.shape)
+
+
+""",
+        ),
+        "registry.py": ('        "none": "leakbound', '        "boxes": "leakbound.config.defenses:Boxes",\n'),
+    },
+    "an attack": {
+        "config/attacks.py": (
+            "class AttackConfig(Settings):",
+            """class EntropyConfig(Attack):
+    function: ClassVar[str] = "leakbound.attacks.membership.entropy:attack"
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        yield run.single("predict", 2 * run.size.members)
+
+
+""",
+            "    custom: dict[Name",
+            "    entropy: EntropyConfig = EntropyConfig()\n",
+        ),
+        "attacks/membership/entropy.py": "def attack(request): ...\n",
+        "registry.py": (
+            '        "membership": "leakbound',
+            '        "entropy": "leakbound.config.attacks:EntropyConfig",\n',
+        ),
+    },
+    "a kind of job": {
+        "cli/steps/balance.py": """
+from pathlib import Path
+from leakbound.cli.job_settings import JobSettings
+from leakbound.jobs.job import Step, new_job
+
+
+class BalanceSettings(JobSettings):
+    table: str
+
+
+def jobs(table):
+    for name, _ in table.section("balance"):
+        yield new_job(table.config, "balance", name, {"table": name}, purpose="balance")
+
+
+def balance(asked: BalanceSettings, rows: Path) -> None:
+    ...
+
+
+STEP = Step(BalanceSettings, balance, jobs, final=True)
+""",
+        "jobs/paths.py": (
+            '        "consensus": {"rows"',
+            '        "balance": {"rows": "tables/balance/{name}.parquet"},\n',
+        ),
+        "config/whole.py": (
+            "class Config(Settings):",
+            """class BalanceConfig(TableSection):
+    TABLES = ("classes",)
+
+
+""",
+            "    tracking: TrackingConfig = TrackingConfig()\n",
+            "    balance: BalanceConfig | None = None\n",
+        ),
+    },
+}
+CONFIG = """
+preset: added
+catalogue: figures.yaml
+datasets:
+  blobs: {members: 100, validation: 50, test: 100, aux: 300, side: 8}
+balance: {}
+studies:
+  tried:
+    datasets: [blobs]
+    models: [mlp]
+    defenses: {none: [], boxes: [0.5, 2]}
+    rounds: [100]
+    batch_sizes: [32]
+    attacks: [entropy]
+"""
+FIGURES = """
+figures:
+- {id: entropy, paper: beyond, title: Members, study: tried, select: {source: entropy}, plot: levels, caption: AUC.}
+- {id: uses, paper: beyond, title: Uses, study: tried, select: {source: uses}, plot: levels, caption: Uses.}
+- id: balance
+  paper: beyond
+  title: Classes
+  table: balance/classes
+  plot: table
+  options: {cells: [{}]}
+  caption: Classes.
+"""
+
+
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_an_addition_touches_what_the_page_lists(name):
+    touched, files = ROWS[name]
+    places = {place.rstrip("/") for place in re.findall(r"`([a-z_]+/[a-z_./]*|registry\.py)`", touched)}
+    assert len(places) == int(files) == len(ADDITIONS[name])
+    assert {next(place for place in places if file.startswith(place)) for file in ADDITIONS[name]} == places
+
+
+def test_a_configuration_with_four_additions_is_planned(tmp_path):
+    package = tmp_path / "leakbound"
+    shutil.copytree(ROOT / "src" / "leakbound", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, added in [item for addition in ADDITIONS.values() for item in addition.items()]:
+        whole = added if isinstance(added, str) else (package / file).read_text(encoding="utf-8")
+        for place, text in () if isinstance(added, str) else zip(added[::2], added[1::2], strict=True):
+            assert whole.count(place) == 1, f"{file}: {place}"
+            whole = whole.replace(place, text + place)
+        (package / file).write_text(whole, encoding="utf-8")
+    (tmp_path / "added.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "figures.yaml").write_text(FIGURES, encoding="utf-8")
+    command = "from leakbound.cli.launch.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "plan", "--configfile", "added.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    listed = re.search(r"^Jobs: (.*)", done.stdout, re.MULTILINE)
+    assert {"3 train", "3 attack", "1 balance", "2 plot"} <= {*listed[1].split(", ")}
+    notes = [line for line in done.stdout.splitlines() if line.startswith("* ")]
+    assert notes == [
+        "* dataset blobs: networks are taken to be those for images of side 32",
+        "* figure beyond/uses is left out: study tried lacks what it selects",
+        "* jobs of the step balance: their start is not measured, taken as 0.3 s",
+    ]
+
+
+def test_defenses_have_the_appearance_that_they_state():
+    stated = [MECHANISMS.get(name).styles.items() for name in MECHANISMS.builtin]
+    assert [name for styles in stated for name, look in styles if style.look(name) != look] == []

@@ -1,0 +1,122 @@
+"""`leakbound pool` adds the blocks of a repeat to a kept run, once, and refuses what is no repeat."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from leakbound import storage
+from leakbound.cli.application import app
+from leakbound.storage.replaced_folders import write_manifest
+
+ROOT = Path(__file__).parents[1]
+PHOTOS = ROOT / "results/reference/photos"
+STUDY = "compression"  # few rows, and figures that take little time to draw
+
+
+def pooled(first: Path, repeat: Path, out: Path) -> tuple[int, str]:
+    """Exit code and output of the command, without the frame of its messages."""
+    result = CliRunner().invoke(app, ["pool", str(first), str(repeat), "--out", str(out)])
+    return result.exit_code, " ".join(result.output.replace("│", " ").split())
+
+
+def kept(folder: Path, seed: int, replicas: range) -> Path:
+    """Folder of a kept run that has one study of the kept photos, for some of its replicas numbered from 0."""
+    values = yaml.safe_load((PHOTOS / "config.yaml").read_text())
+    values = {
+        key: values[key] for key in ("privacy_noise", "covariance", "alpha", "training", "attacks", "datasets")
+    } | {
+        "preset": folder.name,
+        "seed": seed,
+        "catalogue": str(ROOT / "config/figures"),
+        "studies": {STUDY: {**values["studies"][STUDY], "replicas": len(replicas)}},
+    }
+    (folder / "tables").mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    rows = pd.read_parquet(PHOTOS / f"tables/{STUDY}.parquet")
+    rows = rows[rows["replica"].isin(replicas)]
+    rows = rows.assign(replica=rows["replica"] - replicas.start)
+    storage.write_rows(folder / f"tables/{STUDY}.parquet", rows, sealed=False)
+    claims = pd.read_parquet(PHOTOS / "claims.parquet").drop(columns=["first", "repeat"], errors="ignore")
+    other = claims[claims["paper"] == "wang2020"]
+    storage.write_rows(folder / "claims.parquet", other, sealed=False)
+    storage.write_json(folder / "provenance.json", {"jobs": len(replicas)}, sealed=False)
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return kept(tmp_path / "first", 0, range(4)), kept(tmp_path / "again", 1, range(4, 8))
+
+
+def test_blocks_of_both_runs_are_in_tables_figures_and_claims(runs, tmp_path):
+    code, output = pooled(*runs, tmp_path / "both")
+    assert code == 0, output
+    both = tmp_path / "both"
+    rows = pd.read_parquet(both / f"tables/{STUDY}.parquet")
+    whole = pd.read_parquet(PHOTOS / f"tables/{STUDY}.parquet")
+    whole = whole[whole["replica"] < 8]
+    key = ["run", "replica", "source", "variant", "unit", "metric"]
+    assert rows.sort_values(key, ignore_index=True).equals(whole.sort_values(key, ignore_index=True))
+    claims = pd.read_parquet(both / "claims.parquet")
+    untouched = claims[claims["paper"] == "wang2020"]
+    assert len(untouched)
+    assert (untouched["first"] == untouched["verdict"]).all()
+    assert (untouched["repeat"] == "").all()
+    tested = claims[(claims["paper"] != "wang2020") & ~claims["exact"] & (claims["dataset"] == "all")]
+    assert set(tested["blocks"]) == {8}
+    drawn = {path.suffix for path in both.glob(f"figures/{tested['paper'].iloc[0]}/{tested['figure'].iloc[0]}.*")}
+    assert drawn == {".svg", ".png", ".parquet"}
+    counts = pd.read_parquet(both / "tables/scoreboard.parquet")
+    assert counts["value"].sum() == len(claims[claims["dataset"] == "all"])
+    facts = storage.read_json(both / "provenance.json", sealed=False)
+    assert (facts["jobs"], facts["repeat"]["jobs"]) == (4, 4)
+    assert yaml.safe_load((both / "repeat.yaml").read_text())["seed"] == 1
+    assert not [path for path in both.rglob("*") if path.name.startswith(".")]
+
+    code, output = pooled(both, runs[1], tmp_path / "more")
+    assert code == 2
+    assert "has the blocks of a repeat already" in output
+
+
+def test_the_pooled_run_may_replace_the_first_as_it_was_left(runs):
+    assert pooled(*runs, runs[0])[0] != 0  # nothing says that nobody changed it
+    assert pd.read_parquet(runs[0] / f"tables/{STUDY}.parquet")["replica"].max() == 3
+    write_manifest(runs[0])
+    assert pooled(*runs, runs[0])[0] == 0
+    assert pd.read_parquet(runs[0] / f"tables/{STUDY}.parquet")["replica"].max() == 7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 0}, "seed = 0 in both"),
+        ({"covariance": "members"}, "covariance differs"),
+        ({"alpha": 0.01}, "alpha differs"),
+        ({"datasets": {"cifar10": {"members": 100, "test": 100, "aux": 100}}}, "datasets.cifar10 differs"),
+        ({"studies": {STUDY: {"defenses": {"none": []}}}}, f"studies.{STUDY}.defenses lacks"),
+        (
+            {"defenses": {"compression": {"mechanism": "compression", "learning_rates": [0.1, 0.2, 0.3, 0.4, 0.5]}}},
+            "defenses.compression differs",
+        ),
+        ({"attacks": {"gradient_inversion": {"images": 3}}}, "attacks.gradient_inversion differs"),
+        ({"studies": {STUDY: {"models": ["mlp"]}}}, f"studies.{STUDY} differs"),
+    ],
+)
+def test_what_is_no_repeat_is_refused_with_the_setting(runs, tmp_path, change, message):
+    path = runs[1] / "config.yaml"
+    values = yaml.safe_load(path.read_text())
+    for name, value in change.items():
+        if name == "studies":
+            values["studies"][STUDY] |= value[STUDY]
+        elif name == "datasets":
+            values["datasets"] |= value
+        else:
+            values[name] = value
+    path.write_text(yaml.safe_dump(values))
+    code, output = pooled(*runs, tmp_path / "both")
+    assert code == 2
+    assert message in output
+    assert not (tmp_path / "both").exists()
