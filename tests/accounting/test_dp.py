@@ -71,10 +71,10 @@ def test_bounds_of_dp_are_those_of_the_accountant_that_is_named_and_say_so():
 
 def test_bounds_are_stated_only_for_what_they_were_derived_for():
     bare = dataclasses.replace(EVENT, mechanism="none", noise_multiplier=None)
-    assert stated_bounds([bare], delta=1e-5, classes=10) is None
-    assert stated_bounds([EVENT, bare], delta=1e-5, classes=10) is None
-    assert stated_bounds([EVENT], classes=10) is None
-    found = stated_bounds([EVENT, EVENT], delta=1e-5, classes=10)
+    assert stated_bounds([bare], delta=1e-5, labels=math.log(10)) is None
+    assert stated_bounds([EVENT, bare], delta=1e-5, labels=math.log(10)) is None
+    assert stated_bounds([EVENT], labels=math.log(10)) is None
+    found = stated_bounds([EVENT, EVENT], delta=1e-5, labels=math.log(10))
     assert set(found) == {"count", "labels", "replica", "replicas"}
     assert (found["count"], found["labels"]) == (2, 0.0)
     assert found["replica"] == dp_bounds([EVENT], 1e-5, "rdp")

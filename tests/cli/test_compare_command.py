@@ -130,3 +130,19 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
     assert code != 0
     assert "a comparison needs 300" in text
     assert not list(clone.glob("results/*/compare.yaml"))
+
+
+def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):
+    rows = str(few_rows(tmp_path / "rows.csv", 500))
+    words = (rows, "--label", "kind", "--no-run", "--minutes", "1", "--label-nats")
+    code, text = called(*words, "0.7")
+    assert code != 0
+    assert "--label-nats: nats = 0.7: a label of 2 classes holds at most" in text
+    assert not list(clone.glob("results/*/compare.yaml"))
+    code, text = called(*words, "0.3")
+    assert code == 0, text
+    assert load(clone / "results/compare_rows/compare.yaml").datasets["own"].label_nats == 0.3
+    code, text = called(*words, "0.2")
+    assert code == 0, text
+    assert "goes on with the configuration that is there; another --name makes a new one" in text
+    assert load(clone / "results/compare_rows/compare.yaml").datasets["own"].label_nats == 0.3

@@ -490,7 +490,7 @@ def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
         noise_multiplier=1.0,
         max_grad_norm=1.0,
     )
-    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    stated = stated_bounds([event], None, 1e-5, "rdp", labels=math.log(10))
     storage.write_json(tmp_path / "dp.json", {"events": [event.to_dict()], "leakage": stated})
     done = called("account", tmp_path / "dp.json")
     assert done.code == 0, done.err

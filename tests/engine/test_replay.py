@@ -18,7 +18,7 @@ def channel_record(noise: str = "fresh") -> dict:
     events = [
         PrivacyEvent("channel", **FACTS, uses=uses, shape="natural", capacity=CAPACITY, noise=noise) for uses in (2, 3)
     ]
-    stated = stated_bounds(events, RATIOS, classes=10)
+    stated = stated_bounds(events, RATIOS, labels=math.log(10))
     return {"events": [event.to_dict() for event in events], "leakage": stated}
 
 
@@ -41,7 +41,7 @@ def test_frozen_noise_is_one_look_for_each_network():
 
 def test_differential_privacy_is_computed_anew():
     event = PrivacyEvent("dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, noise_multiplier=1.0, max_grad_norm=1.0)
-    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    stated = stated_bounds([event], None, 1e-5, "rdp", labels=math.log(10))
     record = {"events": [event.to_dict()], "leakage": stated}
     one, _ = replay(record)
     assert (one.epsilon, one.record, one.labels, one.verified) == (
@@ -90,7 +90,7 @@ def test_labels_that_no_number_of_classes_gives_are_refused(labels):
 
 def test_next_to_no_noise_is_refused_in_words():
     event = PrivacyEvent("dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, noise_multiplier=1.0, max_grad_norm=1.0)
-    stated = stated_bounds([event], None, 1e-5, "rdp", classes=10)
+    stated = stated_bounds([event], None, 1e-5, "rdp", labels=math.log(10))
     forged = {**event.to_dict(), "noise_multiplier": 1e-300}
     with pytest.raises(ValueError, match="the provenance holds events or bounds of another form"):
         replay({"events": [forged], "leakage": stated})

@@ -1,5 +1,7 @@
 """The page for a decision, from small tables whose outcome is known."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -103,3 +105,27 @@ def test_page_holds_everything_and_asks_for_nothing(decision):
     assert "http://" not in page
     assert "https://" not in page
     assert "reproduced" not in page  # verdicts are in words of a decision
+
+
+def test_responses_to_labels_are_said_with_their_nats(decision):
+    assert not any(text.startswith("Labels are") for text in decision.sentences)
+    digits = decision.config.datasets["digits"].model_copy(update={"label_nats": 0.5})
+    config = decision.config.model_copy(update={"datasets": {"digits": digits}})
+    sentences = dataclasses.replace(decision, config=config).sentences
+    assert any(text.startswith("Labels are randomized responses") and "at most 0.5 nats" in text for text in sentences)
+
+
+def test_a_table_has_records_and_no_images(decision):
+    rows = [
+        {"metric": metric, "variant": variant, "value": 0.5, "defense": "none", "level": np.nan}
+        for metric, variant in (("relative_mse", "attack"), ("mse", "prior"))
+    ]
+    inverted = pd.DataFrame(rows).assign(unit=-1, chosen=True, status="", dataset="own", model="mlp", replica=0)
+    tables = decision.tables | {"gradient_inversion": inverted.assign(rounds=0, batch_size=1)}
+    (text,) = (text for text in dataclasses.replace(decision, tables=tables).sentences if "gradient" in text)
+    assert "the image recovered" in text
+    own = decision.config.datasets["digits"].model_copy(update={"reader": "table", "path": "own.csv"})
+    config = decision.config.model_copy(update={"datasets": {"own": own}})
+    (text,) = (t for t in dataclasses.replace(decision, tables=tables, config=config).sentences if "gradient" in t)
+    assert "the record recovered" in text
+    assert "image" not in text

@@ -37,7 +37,7 @@ def quick_natural() -> np.ndarray:
 
 
 def test_three_replicas_of_the_quick_configuration_tell_half_as_much_again_as_one(quick_natural):
-    bounds = stated_bounds([CHANNEL] * 3, quick_natural, classes=10)
+    bounds = stated_bounds([CHANNEL] * 3, quick_natural, labels=math.log(10))
     assert bounds["replica"]["record"] == pytest.approx(27.85, abs=0.05)
     assert bounds["replicas"]["record"] == pytest.approx(44.5, abs=0.05)
     assert bounds["replica"]["stated"] == "27.85 nats"
@@ -45,13 +45,13 @@ def test_three_replicas_of_the_quick_configuration_tell_half_as_much_again_as_on
 
 
 def test_frozen_noise_of_three_replicas_is_three_looks(quick_natural):
-    bounds = stated_bounds([dataclasses.replace(CHANNEL, noise="frozen")] * 3, quick_natural, classes=10)
+    bounds = stated_bounds([dataclasses.replace(CHANNEL, noise="frozen")] * 3, quick_natural, labels=math.log(10))
     assert bounds["replica"]["record"] == pytest.approx(4.0, rel=1e-9)
     assert bounds["replicas"]["record"] == pytest.approx(8.77, abs=0.05)
 
 
 def test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps():
-    bounds = stated_bounds([PRIVATE] * 3, delta=1e-5, classes=10)
+    bounds = stated_bounds([PRIVATE] * 3, delta=1e-5, labels=math.log(10))
     assert bounds["replica"]["epsilon"] == pytest.approx(3.56, abs=0.005)
     assert bounds["replicas"]["epsilon"] == pytest.approx(6.49, abs=0.005)
     longer = accounting.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5)
@@ -68,11 +68,11 @@ def test_numerical_accountant_composes_replicas_too():
 
 @pytest.mark.parametrize("mechanism", ["none", "parameter_noise", "compression", "gradient_compression", "homemade"])
 def test_run_without_a_derived_bound_states_none(mechanism):
-    assert stated_bounds([dataclasses.replace(CHANNEL, mechanism=mechanism)], RATIOS, classes=10) is None
+    assert stated_bounds([dataclasses.replace(CHANNEL, mechanism=mechanism)], RATIOS, labels=math.log(10)) is None
 
 
 def test_clipping_without_noise_states_no_bound():
-    assert stated_bounds([dataclasses.replace(PRIVATE, noise_multiplier=0.0)], delta=1e-5, classes=10) is None
+    assert stated_bounds([dataclasses.replace(PRIVATE, noise_multiplier=0.0)], delta=1e-5, labels=math.log(10)) is None
 
 
 @given(COUNTS)

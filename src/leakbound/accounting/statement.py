@@ -50,6 +50,7 @@ class TrainingFacts:
         covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``; None without a
             channel.
         best_point: Whether weights of a point are kept that was chosen, in addition to those of the end.
+        label_nats: Capacity of the randomized response to labels, nats; None if they are the true ones.
     """
 
     mechanism: str
@@ -61,6 +62,7 @@ class TrainingFacts:
     classes: int
     covariance_of: str | None
     best_point: bool = False
+    label_nats: float | None = None
 
 
 def stated_bounds(
@@ -69,7 +71,7 @@ def stated_bounds(
     delta: float | None = None,
     accountant: Accountant = "rdp",
     *,
-    classes: int,
+    labels: float,
 ) -> dict[str, Any] | None:
     """Bounds for one network of a run, the one that tells most, and for all together; None where there is none.
 
@@ -78,7 +80,8 @@ def stated_bounds(
         ratios: (d,) variance ratios of one use of the channel, if it has one.
         delta: δ of the defense, if it states one.
         accountant: Of ε.
-        classes: Number of labels.
+        labels: Nats that a label reveals to whoever receives it without the bound covering it: ln of the
+            number of classes, or the capacity of a randomized response.
 
     Returns:
         ``count`` of networks; ``labels``, nats that labels reveal on top; and for ``replica`` and ``replicas``
@@ -96,8 +99,8 @@ def stated_bounds(
         return None
     if not all(math.isfinite(value) for one in found for value in one.values() if not isinstance(value, str)):
         return None
-    labels = math.log(classes) if kinds == {"nats"} else 0.0
-    return {"count": len(events), "labels": labels, "replica": found[0], "replicas": found[1]}
+    extra = labels if kinds == {"nats"} else 0.0
+    return {"count": len(events), "labels": extra, "replica": found[0], "replicas": found[1]}
 
 
 def stated_leakage(
@@ -145,9 +148,10 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
     if facts.best_point:
         yield Release("weights of the best point", False, "chosen among points by private validation records")
     if facts.bounded and not facts.clips:
-        yield Release(
-            "labels", False, f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
-        )
+        clean = f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
+        response = facts.label_nats is not None
+        drawn = f"randomized responses: up to {facts.label_nats:.4g} nats on top per record"
+        yield Release("labels", response and bool(facts.secure), drawn if response else clean)
     if facts.covariance_of is not None:
         from_members = facts.covariance_of != "aux"
         calibrated = "calibrated to mean and covariance of the members themselves: covariance: aux"

@@ -87,12 +87,14 @@ def read_dataset(path: Path) -> ImageDataset:
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
         names = tuple(map(str, classes))
+        nats = metadata.get("label_nats")
         return ImageDataset.from_arrays(
             metadata["name"],
             names,
             arrays,
             _drawing(json.loads(metadata["drawing"])),
             metadata.get("secret", ""),
+            None if nats is None else float(nats),
         )
 
 

@@ -38,6 +38,7 @@ class OwnImages:
         height: Pixels of a column.
         width: Pixels of a row.
         table: Further settings of the dataset, of records that are no images: path, label and standardize.
+        label_nats: Most nats that a randomized response to a label reveals; None if labels are kept.
     """
 
     name: str
@@ -47,11 +48,13 @@ class OwnImages:
     height: int
     width: int
     table: Mapping[str, Any] = field(default_factory=dict)
+    label_nats: float | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the dataset that do not depend on sizes."""
-        return {"reader": self.reader, **(self.table or {"side": self.side})}
+        labels = {} if self.label_nats is None else {"label_nats": self.label_nats}
+        return {"reader": self.reader, **(self.table or {"side": self.side}), **labels}
 
     @property
     def side(self) -> int:

@@ -87,6 +87,9 @@ class DatasetConfig(Settings):
     and lenet_sigmoid."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
+    label_nats: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Most nats that a label of the pool reveals: each gets one randomized response, the same for all runs and
+    replicas. Test and auxiliary records keep their labels. If not given, all do."""
     path: Line | None = None
     """File of the readers table and table_shown, below the folder LEAKBOUND_DATA: .csv, .parquet or .npz."""
     standardize: bool = True
@@ -98,6 +101,14 @@ class DatasetConfig(Settings):
             raise ValueError(
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
                 "need the path of a file .csv, .parquet or .npz, and no other reader takes one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _wrong_labels_are_not_drawn(self) -> "DatasetConfig":
+        if self.canaries and self.label_nats is not None:
+            raise ValueError(
+                "canaries with label_nats: a canary's wrong label is given, not drawn; leave one of them out"
             )
         return self
 

@@ -80,6 +80,8 @@ class ImageDataset:
         drawing: Rule by which replicas draw from the pool.
         secret: Random text that hashes of the records are made with, so that nobody can try candidates for a
             record by them. Empty for records that are public, whose hashes are to be compared.
+        label_nats: Most that a label of the pool, a randomized response, reveals about the true one. None if the
+            labels are the true ones.
     """
 
     name: str
@@ -89,6 +91,7 @@ class ImageDataset:
     aux: Split
     drawing: Drawing
     secret: str = field(default="", repr=False)
+    label_nats: float | None = None
 
     @property
     def colors(self) -> int:
@@ -175,6 +178,7 @@ class ImageDataset:
         arrays: Mapping[str, np.ndarray],
         drawing: Drawing,
         secret: str = "",
+        label_nats: float | None = None,
     ) -> ImageDataset:
         """The dataset whose :meth:`arrays` were stored.
 
@@ -206,7 +210,7 @@ class ImageDataset:
             raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
         if (problem := canary_problem(drawing.canaries, drawing.members, len(classes))) is not None:
             raise DatasetError(f"{name}: {problem}")
-        return cls(name, tuple(classes), **splits, drawing=drawing, secret=secret)
+        return cls(name, tuple(classes), **splits, drawing=drawing, secret=secret, label_nats=label_nats)
 
     def content_hash(self) -> str:
         """SHA-256 of the secret, all images and labels and the drawing, independent of how they are stored."""

@@ -1,5 +1,6 @@
 """Statement of a training, for its provenance: its bounds, and what of its releases they cover."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -46,8 +47,9 @@ def statement(
     """
     defense = request.defense
     ratios = _ratios(request, spectrum)
-    classes = len(request.dataset.classes)
-    bounds = stated_bounds(events, ratios, **defense.budget, classes=classes)
+    classes, nats = len(request.dataset.classes), request.dataset.label_nats
+    labels = math.log(classes) if nats is None else nats
+    bounds = stated_bounds(events, ratios, **defense.budget, labels=labels)
     facts = TrainingFacts(
         mechanism=defense.mechanism,
         bounded=bounds is not None,
@@ -56,6 +58,7 @@ def statement(
         replicas=request.replicas,
         candidates=len(request.candidates),
         classes=classes,
+        label_nats=nats,
         covariance_of=covariance_of,
         best_point="best" in request.lengths,
     )

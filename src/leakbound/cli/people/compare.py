@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +22,28 @@ from leakbound.cli.people import own_records
 if TYPE_CHECKING:
     from leakbound.config.comparing import OwnImages
     from leakbound.config.whole import Config
+    from leakbound.datasets import ImageDataset
     from leakbound.datasets.pixels import PictureForm
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
 _ROOT = Path(__file__).parents[4]
 """Clone of the repository that holds the workflow."""
+_StandardizeOption = Annotated[
+    bool,
+    typer.Option(
+        help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's records. "
+        "Otherwise all values must be in -1 to 1."
+    ),
+]
+_LabelNatsOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NATS",
+        help="Most nats that a label reveals. Each label gets one randomized response, the same for all defenses. "
+        "Default: labels are kept, and reveal up to the logarithm of the number of classes.",
+    ),
+]
 
 
 def compare(
@@ -63,13 +81,8 @@ def compare(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
-    standardize: Annotated[
-        bool,
-        typer.Option(
-            help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's "
-            "records. Otherwise all values must be in -1 to 1."
-        ),
-    ] = True,
+    standardize: _StandardizeOption = True,
+    label_nats: _LabelNatsOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
@@ -96,18 +109,23 @@ def compare(
     preset = _preset(name, records)
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
-    if not target.is_file():
+    if target.is_file():
+        sys.stderr.write(
+            "leakbound: goes on with the configuration that is there; another --name makes a new one\n"
+        )
+    else:
         table = is_table(own_records.path_of(records))
         if table and (resize or color):
             raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
         form = PictureForm(resize, color)
-        dataset = (
+        images, folder = (
             _own_table(records, home, label, standardize)
             if table
             else _own_images(records, home, label, form, seed)
         )
+        dataset = replace(images, label_nats=label_nats), folder
         values = _configured(records, preset, dataset, members, minutes, jobs, seed)
-        _store(target, values, dataset[1])
+        _store(target, values, folder)
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
@@ -149,6 +167,7 @@ def _configured(
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
             anything.
     """
+    from leakbound.channels.randomized_response import RandomizedResponse
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
     images, folder = dataset
@@ -156,7 +175,13 @@ def _configured(
         raise typer.BadParameter(
             f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"
         )
-    capacities = targets(_eigenvalues(images, folder, seed))
+    prepared = _prepared(images, folder, seed)
+    if images.label_nats is not None:
+        try:
+            RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
+        except ValueError as error:
+            raise typer.BadParameter(f"--label-nats: {error}") from error
+    capacities = targets(_eigenvalues(prepared))
     shortest = 0.0
     for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
         values = comparison(images, preset, capacities, replicas=replicas, members=members, seed=seed)
@@ -166,8 +191,8 @@ def _configured(
     if shortest > minutes:
         sys.stderr.write(
             f"leakbound: warning: --minutes {minutes:g}: {FEWEST_REPLICAS} replicas, the fewest that can decide "
-            f"anything, take about {shortest:.0f} minutes with -j {jobs}; interrupt it whenever you like, the same "
-            "command resumes it\n"
+            f"anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it whenever you like, the "
+            "same command resumes it\n"
         )
     return values
 
@@ -212,16 +237,21 @@ def _own_images(
     return OwnImages("own", "parquet_shown", train, test, height, width), folder
 
 
-def _eigenvalues(images: OwnImages, folder: Path | None, seed: int) -> np.ndarray:
-    """Eigenvalues of the covariance of the prepared images, which targets are chosen by."""
-    from leakbound.channels.covariance import population_moments
-    from leakbound.channels.shapes import Natural
+def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
+    """The records as the workflow prepares them, with their true labels."""
     from leakbound.config.data import DatasetConfig
     from leakbound.datasets import prepare
 
-    config = DatasetConfig(**images.settings)
     with _data_folder(folder):
-        aux = prepare(images.name, config, seed).aux.images
+        return prepare(images.name, DatasetConfig(**images.settings), seed)
+
+
+def _eigenvalues(prepared: ImageDataset) -> np.ndarray:
+    """Eigenvalues of the covariance of the attacker's records, which targets are chosen by."""
+    from leakbound.channels.covariance import population_moments
+    from leakbound.channels.shapes import Natural
+
+    aux = prepared.aux.images
     spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
     return spectrum.eigenvalues
 

@@ -1,5 +1,7 @@
 """Images of a dataset: a private pool, test records and the attacker's own records."""
 
+from __future__ import annotations
+
 import json
 import secrets
 import time
@@ -7,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leakbound import registry, storage
 from leakbound.cli.inputs import write_provenance
@@ -15,6 +17,9 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.config.data import DatasetConfig
 from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
+
+if TYPE_CHECKING:
+    from leakbound.datasets import ImageDataset
 
 
 class PrepareSettings(JobSettings):
@@ -36,7 +41,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             name,
             {
                 "dataset": name,
-                "config": settings.model_dump(mode="json"),
+                "config": settings.model_dump(mode="json", exclude=_unset(settings)),
                 "seed": config.seed,
                 "privacy_noise": config.privacy_noise,
             },
@@ -44,6 +49,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
             purpose="data and channels",
             work=partial(_work, table, name),
         )
+
+
+def _unset(settings: DatasetConfig) -> set[str]:
+    """Settings that are left out unless they are given, so that those who do not give them prepare nothing again."""
+    return {"label_nats"} if settings.label_nats is None else set()
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
@@ -70,7 +80,7 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
 
     With secure noise, records are secret. Only the owner can read the files. Their hashes are keyed with a
     secret that is drawn each time and stays with the records. The labels do not influence which other records
-    are members.
+    are members. If the file is made again, its responses to labels are others, whose nats add up.
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals
@@ -79,7 +89,7 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     originals = describe_originals(asked.dataset, asked.config) or {}
     private = asked.privacy_noise == "secure"
     drawn = datasets.prepare(asked.dataset, asked.config, asked.seed, stratified=not private)
-    dataset = replace(drawn, secret=secrets.token_hex(32) if private else "")
+    dataset = _responded(replace(drawn, secret=secrets.token_hex(32) if private else ""), asked)
     content = dataset.content_hash()
     drawing = asdict(dataset.drawing)
     metadata = {
@@ -87,11 +97,35 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
         "classes": json.dumps(dataset.classes),
         "drawing": json.dumps(drawing),
         "content": content,
+        **({} if dataset.label_nats is None else {"label_nats": repr(dataset.label_nats)}),
     }
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("pool", "test", "aux")}
     facts = {"sizes": sizes, "drawing": drawing, "classes": list(dataset.classes), "originals": originals}
     write_provenance(provenance, plain, {}, None, began, private=private, content=content, **facts)
+
+
+def _responded(dataset: ImageDataset, asked: PrepareSettings) -> ImageDataset:
+    """The dataset with a randomized response to each label of its pool, if that is asked for.
+
+    Raises:
+        DatasetError: If a label of so many classes holds no more than what the responses may reveal.
+    """
+    from leakbound.channels.randomized_response import RandomizedResponse
+    from leakbound.datasets import DatasetError
+    from leakbound.randomness.seeding import numpy_generator
+    from leakbound.randomness.sources import SecureDraws
+
+    if asked.config.label_nats is None:
+        return dataset
+    try:
+        response = RandomizedResponse.calibrate(len(dataset.classes), asked.config.label_nats)
+    except ValueError as error:
+        raise DatasetError(f"datasets.{dataset.name}.label_nats: {error}") from error
+    secure = asked.privacy_noise == "secure"
+    draws = SecureDraws() if secure else numpy_generator(asked.seed, "datasets", dataset.name, "response")
+    labels = response.randomize(dataset.pool.labels, draws.random((2, len(dataset.pool))))
+    return replace(dataset, pool=replace(dataset.pool, labels=labels), label_nats=response.capacity)
 
 
 STEP = Step(PrepareSettings, prepare, jobs, resources="prepare", group="data", watched=originals)

@@ -95,7 +95,10 @@ class Decision:
     @property
     def sentences(self) -> list[str]:
         """Sentences on what leaks undefended, what is worth its cost, what is not, what is open, and on bounds."""
-        return [*self._undefended(), *self._verdicts(), *self._bounds()]
+        said = [*self._undefended(), *self._verdicts(), *self._bounds()]
+        if not self.config.tables:
+            return said
+        return [text.replace("images", "copies").replace("image", "record") for text in said]
 
     def _undefended(self) -> Iterator[str]:
         """Accuracy and leakage without protection."""
@@ -106,6 +109,12 @@ class Decision:
                 f"Without protection the network is right for {_percent(first['accuracy'])} of new records, and the "
                 f"strongest membership attack reaches an AUC of {first['auc']:.2f} (.50 is guessing)."
             )
+        for dataset in self.config.datasets.values():
+            if dataset.label_nats is not None:
+                yield (
+                    f"Labels are randomized responses in all rows, without protection too, and reveal at most "
+                    f"{dataset.label_nats:g} nats each in addition. Accuracy is that on true labels."
+                )
         yield from (
             text for text in opening.sentences(self.tables, {}) if text.startswith("Error of the image")
         )

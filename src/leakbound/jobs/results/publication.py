@@ -1,7 +1,6 @@
 """Publication of one replica: its weights, channel, event and stated bounds, and nothing else."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -132,7 +131,7 @@ def _statement(
         NotCoveredError: If the provenance states other bounds.
     """
     events = [PrivacyEvent(**event) for event in record["events"]]
-    options = {**defense.budget, "classes": round(math.exp(record["leakage"]["labels"]))}
+    options = {**defense.budget, "labels": record["leakage"]["labels"]}
     if stated_bounds(events, ratios, **options) != record["leakage"]:
         raise NotCoveredError(
             "provenance: the bounds of its events and channel differ from those that it states; train again"
@@ -140,9 +139,11 @@ def _statement(
     growing = [
         stated_bounds([events[replica]] * count, ratios, **options) for count in range(1, len(events) + 1)
     ]
+    responded = any(one["item"] == "labels" and one["covered"] for one in record["released"])
     return {
         "leakbound": __version__,
         "labels": record["leakage"]["labels"],
+        **({"labels_responded": True} if responded else {}),
         "replica": record["leakage"]["replica"],
         "replicas": [bounds["replicas"] for bounds in growing if bounds],
     }, events[replica]
@@ -151,11 +152,12 @@ def _statement(
 def _readme(slug: str, statement: Mapping[str, Any], has_channel: bool) -> str:
     """Write the page for whoever receives the files."""
     labels = statement["labels"]
+    kind = "are randomized responses" if "labels_responded" in statement else "get no noise"
     return _README.format(
         run=slug,
         channel=", and `channel.safetensors` the noise that it added to them" if has_channel else "",
         one=statement["replica"]["stated"],
-        labels=f" Labels get no noise and may reveal {labels:.3g} nats more." if labels else "",
+        labels=f" Labels {kind} and may reveal {labels:.3g} nats more." if labels else "",
         count=len(statement["replicas"]),
         all=statement["replicas"][-1]["stated"],
         version=__version__,

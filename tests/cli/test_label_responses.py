@@ -1,0 +1,96 @@
+"""Labels of the private pool as randomized responses: drawn once for all runs, and part of what a run states."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from leakbound import storage
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.cli.inputs import read_dataset
+from leakbound.cli.step_command import as_command
+from leakbound.cli.steps.job_list import all_steps, job_list
+from leakbound.config.messages import ConfigError
+from leakbound.config.reading import check, quick
+from leakbound.datasets.records import DatasetError
+
+COMMANDS = {step.name: as_command(step) for step in all_steps()}
+SIZES = {"members": 400, "pool": 1000, "test": 60, "aux": 100, "side": 8}
+NATS = 1.0
+
+
+def call(command: str, settings: dict, **files: object) -> None:
+    COMMANDS[command](settings=json.dumps(settings), **files)
+
+
+def prepared(folder, noise: str = "seeded", **config: object):
+    settings = {"dataset": "digits", "config": SIZES | config, "seed": 0, "privacy_noise": noise}
+    call("prepare", settings, out=folder / "digits.safetensors", provenance=folder / "digits.json")
+    return read_dataset(folder / "digits.safetensors")
+
+
+@pytest.mark.parametrize("noise", ["seeded", "secure"])
+def test_each_label_of_the_pool_is_replaced_once_at_the_rate_of_the_response(tmp_path, noise):
+    true, drawn = prepared(tmp_path, noise), prepared(tmp_path, noise, label_nats=NATS)
+    response = RandomizedResponse.calibrate(10, NATS)
+    assert (true.label_nats, drawn.label_nats) == (None, response.capacity)
+    for split in ("pool", "aux", "test"):
+        assert np.array_equal(getattr(true, split).images, getattr(drawn, split).images)
+    assert np.array_equal(true.aux.labels, drawn.aux.labels)
+    assert np.array_equal(true.test.labels, drawn.test.labels)
+    kept = true.pool.labels == drawn.pool.labels
+    slack = 5 * math.sqrt(response.keep * (1 - response.keep) / len(kept))
+    assert kept.mean() == pytest.approx(response.keep, abs=slack)
+    others = np.bincount((drawn.pool.labels - true.pool.labels)[~kept] % 10, minlength=10)[1:]
+    assert others.min() > 0.4 * others.mean()
+    for replica in range(2):
+        rows = drawn.parts(replica).members
+        assert np.array_equal(drawn.members(replica).labels, drawn.pool.labels[rows])
+
+
+def test_a_seed_repeats_responses_and_secure_ones_are_others_each_time(tmp_path):
+    seeded, secure = (
+        [prepared(tmp_path, noise, label_nats=NATS).pool.labels for _ in range(2)] for noise in ("seeded", "secure")
+    )
+    assert np.array_equal(*seeded)
+    assert not np.array_equal(*secure)
+
+
+def test_a_training_states_the_nats_of_responses_instead_of_the_logarithm_of_the_classes(tmp_path):
+    dataset = prepared(tmp_path, "secure", label_nats=NATS)
+    files = {name: tmp_path / f"{name}.safetensors" for name in ("moments", "spectrum", "channel")}
+    call("covariance", {}, dataset=tmp_path / "digits.safetensors", out=files["moments"])
+    box = {"rows": [2, 4], "columns": [2, 4], "weight": 2.0}  # of shapes with weights alone
+    call("spectrum", {"shape": "natural", "weights": box}, moments=files["moments"], out=files["spectrum"])
+    moments = {"members": files["moments"], "provenance": tmp_path / "channel.json"}
+    settings = {"shape": "natural", "capacity": 8.0}
+    call("calibrate", settings, spectrum=files["spectrum"], out=files["channel"], **moments)
+    settings = {
+        **{"dataset": "digits", "model": "mlp", "level": 8.0, "batch_size": 16, "seed": 0, "device": "cpu"},
+        **{"privacy_noise": "secure", "defense": {"mechanism": "channel", "shape": "natural"}, "slug": "s"},
+        **{"rounds": 2, "replicas": 1, "training": {"evaluations": 1, "learning_rates": [0.05]}},
+    }
+    outputs = {"weights": "w.safetensors", "rows": "rows.parquet", "provenance": "p.json", "rates": "rates.parquet"}
+    given = {"dataset": tmp_path / "digits.safetensors", **{name: files[name] for name in ("channel", "spectrum")}}
+    call("train", settings, **given, **{role: tmp_path / name for role, name in outputs.items()})
+    record = storage.read_json(tmp_path / "p.json")
+    assert record["leakage"]["labels"] == dataset.label_nats == pytest.approx(NATS)
+    (labels,) = (one for one in record["released"] if one["item"] == "labels")
+    assert labels == {"item": "labels", "covered": True, "why": "randomized responses: up to 1 nats on top per record"}
+
+
+def test_more_nats_than_a_label_holds_are_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"datasets\.digits\.label_nats: nats = 2\.4: a label of 10 classes holds"):
+        prepared(tmp_path, label_nats=2.4)
+
+
+def test_canaries_whose_labels_are_given_do_not_go_with_responses():
+    values = quick().model_dump(mode="json")
+    values["datasets"]["digits"] |= {"canaries": 10, "label_nats": NATS}
+    with pytest.raises(ConfigError, match="canaries with label_nats"):
+        check(values, "quick")
+
+
+def test_settings_of_jobs_without_responses_are_what_they_were():
+    assert not any("label_nats" in job.settings["config"] for job in job_list(quick()).of("prepare"))
