@@ -36,7 +36,7 @@ from leakbound.metrics import auc_interval
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
-from leakbound.training.reference_training import reference_request
+from leakbound.training.request import reference_request
 
 RATE = 0.05
 SHORT = MembershipConfig(epochs=10, learning_rates=(1e-3,))

@@ -49,7 +49,7 @@ from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.reference_training import reference_request
+from leakbound.training.request import reference_request
 
 LEVELS: dict[str, float | None] = {
     "none": None,

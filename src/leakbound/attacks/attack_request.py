@@ -1,6 +1,6 @@
 """The arguments of every attack, in one value."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, Generic, TypeVar
@@ -102,9 +102,19 @@ class AttackRequest(Generic[Config]):
         words = (self.dataset.name, purpose, replica)
         return partial(noise_source, self.privacy_noise, self.seed, *words, device=self.device)
 
-    def client(self) -> ClientStep:
-        """Step of a client under the defense."""
-        return client_step(self.defense, self.level, self.channel, self.known_moments)
+    def client(self, problems: Iterable[str] = ()) -> ClientStep:
+        """Step of a client under the defense.
+
+        Args:
+            problems: Those that the attack itself has with the request.
+
+        Raises:
+            ValueError: If there are some, or the step cannot have the level and the channel.
+        """
+        client = client_step(self.defense, self.level, self.channel, self.known_moments)
+        if found := [*client.problems(self.image_shape), *problems]:
+            raise ValueError("\n".join(f"{self.slug}: {problem}" for problem in found))
+        return client
 
     def known_moments(self) -> Moments:
         """Mean and covariance of the records.
@@ -115,6 +125,14 @@ class AttackRequest(Generic[Config]):
         if self.moments is None:
             raise ValueError(f"{self.slug}: the attack needs the mean and the covariance of the records")
         return self.moments
+
+
+def joined(replicas: Iterable[Attacked]) -> Attacked:
+    """Rows of all replicas as one table, and their arrays stacked."""
+    tables, arrays = zip(*replicas, strict=True)
+    return pd.concat(tables, ignore_index=True), {
+        name: np.stack([own[name] for own in arrays]) for name in arrays[0]
+    }
 
 
 def in_full_precision(

@@ -1,7 +1,7 @@
-"""The two values of every trainer: a request, and its result."""
+"""The two values of every trainer: a request, and its result; and the request of reference networks."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from leakbound.channels.covariance import estimate_moments
 from leakbound.config.defenses import Defense
 from leakbound.config.training import Length, TrainingConfig
 from leakbound.datasets import ImageDataset
+from leakbound.datasets.splits import reference_dataset
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.seeding import derive_seed, torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
 
@@ -157,3 +158,27 @@ class TrainingResult:
     events: list[PrivacyEvent]
     diverged: list[bool]
     rates: pd.DataFrame
+
+
+def reference_request(
+    request: TrainingRequest, count: int, learning_rates: Iterable[float]
+) -> TrainingRequest:
+    """Request of the reference networks of a run: ``count`` at each learning rate, in place of its replicas.
+
+    They are trained as the networks of the run are, on other draws from the same pool. A comparison with them
+    shows what a network has learned about a record beyond what such networks learn anyway.
+
+    Records, weights, batches and noise are drawn from seeds of their own, the same for every defense and
+    level, so that comparisons of defenses stay paired.
+    """
+    config = request.config
+    if not request.defense.keeps_best and "best" not in request.lengths:  # their curves are not used
+        config = config.model_copy(update={"evaluations": 1})
+    return replace(
+        request,
+        config=config,
+        dataset=reference_dataset(request.dataset),
+        seed=derive_seed(request.seed, "reference"),
+        replicas=count,
+        learning_rates=tuple(sorted(set(learning_rates))),
+    )

@@ -31,9 +31,7 @@ class StackUploads:
         self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
 
     def apply(self, gradients: list[Tensor]) -> None:
-        """Change gradients (slots, ...), one tensor per parameter, in place."""
-        if not self._client.defense.changes_gradients:
-            return
+        """Change gradients (slots, ...), one tensor per parameter, in place, under a defense that changes them."""
         values = sum(gradient[0].numel() for gradient in gradients)
         steps = memory.noise_steps_ahead(gradients[0].device, values)
         for place, source in enumerate(self._sources):

@@ -9,9 +9,9 @@ records by an attacker who knows the channel; or the published attack
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from leakbound import metrics
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.map_estimate import (
     Law,
     MapProblem,
@@ -31,12 +31,10 @@ from leakbound.attacks.gradient_inversion.map_estimate import (
     Recovery,
     methods,
 )
-from leakbound.attacks.gradient_inversion.oracle import oracle
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
 from leakbound.attacks.search_images import LARGEST_PIXEL
-from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.datasets import Split
@@ -78,11 +76,9 @@ def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
         Geiping et al. 2020, "Inverting gradients"; Zhu and Blaschko 2021, "R-GAP"; Tan et al. 2024, Sec. 6.1.
     """
     client = request.client()
-    if problems := client.problems(request.image_shape):
-        raise ValueError("\n".join(f"{request.slug}: {problem}" for problem in problems))
     aux = request.dataset.aux.images
     prior = torch.from_numpy(aux.mean(axis=0)).to(request.device)
-    law = _LazyLaw(aux, request.channel)
+    law = cache(partial(Law.of, aux, request.channel))  # takes seconds, and not all methods need it
 
     def attacker(replica: int) -> Attacker[Attacked]:
         """Rows and pictures of a replica."""
@@ -93,10 +89,7 @@ def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
     uploads = request.config.images + request.config.tuning_images
     like = partial(request.network, torch.Generator())
     attackers = [attacker(replica) for replica in request.replicas]
-    tables, pictures = zip(*attacked(attackers, request.device, like, uploads), strict=True)
-    return pd.concat(tables, ignore_index=True), {
-        name: np.stack([p[name] for p in pictures]) for name in pictures[0]
-    }
+    return joined(attacked(attackers, request.device, like, uploads))
 
 
 @dataclass(frozen=True)
@@ -129,19 +122,6 @@ class _Observed:
 
 
 @dataclass(frozen=True)
-class _LazyLaw:
-    """Law of released images, made from the attacker's records when it is first needed: it takes seconds."""
-
-    images: Float[np.ndarray, "n colors height width"]
-    channel: GaussianChannel | None
-
-    @cached_property
-    def law(self) -> Law:
-        """The law."""
-        return Law.of(self.images, self.channel)
-
-
-@dataclass(frozen=True)
 class _Limit:
     """Result of the attacker who knows the defense.
 
@@ -166,7 +146,7 @@ class _Replica:
         network: The network.
         prior: Mean of the attacker's records.
         client: Step that the uploads come from.
-        law: Law of released images.
+        law: Gives the law of released images, made from the attacker's records.
     """
 
     request: AttackRequest[GradientInversionConfig]
@@ -174,7 +154,7 @@ class _Replica:
     network: nn.Module
     prior: Tensor
     client: ClientStep
-    law: _LazyLaw
+    law: Callable[[], Law]
 
     @property
     def config(self) -> GradientInversionConfig:
@@ -193,8 +173,8 @@ class _Replica:
         published = Geiping(
             self.network, self.prior, self.config, self.request.generators(_PURPOSE, self.replica)
         )
-        chosen, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
-        weights = {"geiping": chosen, "untuned": self.config.untuned_tv_weight}
+        weight, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
+        weights = {"geiping": weight, "untuned": self.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
         ends = yield from published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
         solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
@@ -213,9 +193,8 @@ class _Replica:
         pictures |= self.oracles(released)
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
         table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
-        table = pd.concat(
-            [table, *(_weight_row(one, weights[one], edges[one]) for one in weights)], ignore_index=True
-        )
+        chosen = [rows(0, one, [-1], {"tv_weight": np.array([weights[one]])}, edges[one]) for one in weights]
+        table = pd.concat([table, *chosen], ignore_index=True)
         return table, {"truth": observed.truth, "released": released, **pictures}
 
     def limits(
@@ -281,7 +260,7 @@ class _Replica:
 
     def recovering(self, observed: _Observed, method: Method) -> Recovering:
         """Search for images by one method."""
-        law = None if method.name == "recursive" else self.law.law
+        law = None if method.name == "recursive" else self.law()
         return Recovering(self.problem(observed), method, law, self.config.search_iterations)
 
     def problem(self, observed: _Observed) -> MapProblem:
@@ -309,13 +288,20 @@ class _Replica:
         return {name: np.clip(values, -LARGEST_PIXEL, LARGEST_PIXEL) for name, values in found.items()}
 
     def oracles(self, released: Float[np.ndarray, "n colors height width"]) -> dict[str, np.ndarray]:
-        """Estimates by who knows what gradients were computed on."""
+        """Estimates of mean images by who knows what gradients were computed on.
+
+        The mean of B noisy images has a B-th of the covariance of one, of signal and of noise, so the best
+        linear estimate is that from one image. Without a channel it is the image itself. There is none of
+        disguised gradients.
+        """
         moments = self.request.known_moments()
         estimator = self.request.estimator
-        best = oracle(self.client, released, moments)
-        found = {} if best is None else {"oracle": best}
-        if estimator is not None and self.client.channel is not None and self.size == 1:
-            learned = estimator.estimate(released, self.client.channel, moments)
+        channel = self.client.channel
+        found = {} if self.client.defense.changes_gradients else {"oracle": released}
+        if channel is not None:
+            found["oracle"] = linear_estimate(released, channel, moments)
+        if estimator is not None and channel is not None and self.size == 1:
+            learned = estimator.estimate(released, channel, moments)
             found["learned_oracle"] = np.clip(learned, -LARGEST_PIXEL, LARGEST_PIXEL)
         return found
 
@@ -405,8 +391,3 @@ def _table(
         for variant, columns in values.items()
     ]
     return pd.concat(tables, ignore_index=True)
-
-
-def _weight_row(variant: str, weight: float, status: str) -> pd.DataFrame:
-    """Row of a weight of the total variation."""
-    return rows(0, variant, [-1], {"tv_weight": np.array([weight])}, status)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from leakbound import metrics
 from leakbound.accounting.gaussian import linear_mmse_from_covariances
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.rows import rows
@@ -58,8 +58,6 @@ def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     if channel is None:
         raise ValueError(f"{request.slug}: {request.defense.mechanism} is no channel; uses are its")
     client = request.client()
-    if problems := client.problems(request.image_shape):
-        raise ValueError("\n".join(f"{request.slug}: {problem}" for problem in problems))
     uses = sorted(config.uses)
     counts = [1] * len(uses) if client.keeps_copies else uses
     moments = request.known_moments()
@@ -69,7 +67,7 @@ def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     like = partial(request.network, torch.Generator())
     solved = attacked(attackers, request.device, like, config.images)
     prior = request.dataset.aux.images.mean(axis=0)
-    tables, errors = [], []
+    results = []
     for place, replica in enumerate(request.replicas):
         truth = records[place].images[:, 0].cpu().numpy()
         first = place * max(counts)
@@ -77,10 +75,9 @@ def attack(request: AttackRequest[UsesConfig]) -> Attacked:
         own = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
         prior_error = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
         variants = {"attack": own.mean(axis=0), "line": line, "prior": np.full(len(uses), prior_error)}
-        for variant, values in variants.items():
-            tables.append(rows(replica, variant, uses, {"mse": np.asarray(values, dtype=np.float64)}))
-        errors.append(own)
-    return pd.concat(tables, ignore_index=True), {"errors": np.stack(errors)}
+        tables = [rows(replica, variant, uses, {"mse": values}) for variant, values in variants.items()]
+        results.append((pd.concat(tables, ignore_index=True), {"errors": own}))
+    return joined(results)
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.rows import row, table_of
 from leakbound.config.attacks import AuditConfig
 from leakbound.randomness.sources import NoiseSource
@@ -63,17 +62,15 @@ def audit(request: AttackRequest[AuditConfig]) -> Attacked:
         )
     client = request.client()
     clients = _Clients(client, config, request.image_shape, torch.device(request.device))
-    tables, scores, coins = [], [], []
+    results = []
     for replica in request.replicas:
         generators = request.generators("audit", replica)
         included = generators("coins").random((config.clients, config.canaries)) < 0.5
         source = request.noise("audit", replica)("noise")
         scored = clients.scores(included, generators("batches"), source)
-        tables.append(table_of(replica, _rows(client, config, scored, included)))
-        scores.append(scored)
-        coins.append(included)
-    arrays = {"scores": np.stack(scores), "included": np.stack(coins).astype(np.int64)}
-    return pd.concat(tables, ignore_index=True), arrays
+        arrays = {"scores": scored, "included": included.astype(np.int64)}
+        results.append((table_of(replica, _rows(client, config, scored, included)), arrays))
+    return joined(results)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.accounting.dp import dp_capacity
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.rows import DIVERGED, rows
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.datasets import Split
@@ -66,7 +66,7 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
         "corrected": dp_capacity(level, request.batch_size, parameters),
         "printed": dp_capacity(level, request.batch_size, as_printed=True),
     }
-    tables, spectra = [], []
+    results = []
     for place, (replica, finite) in enumerate(
         zip(request.replicas, finite_slots(request.weights), strict=True)
     ):
@@ -83,12 +83,13 @@ def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
             "trace": 0.5 * ratio * float(spectrum.sum()),
             **(bounds if finite else dict.fromkeys(bounds, math.nan)),
         }
-        for name, value in found.items():
-            tables.append(
-                rows(replica, name, [-1], {"capacity": np.array([value])}, "" if finite else DIVERGED)
-            )
-        spectra.append(spectrum)
-    return pd.concat(tables, ignore_index=True), {"eigenvalues": np.stack(spectra)}
+        status = "" if finite else DIVERGED
+        tables = [
+            rows(replica, name, [-1], {"capacity": np.array([value])}, status)
+            for name, value in found.items()
+        ]
+        results.append((pd.concat(tables, ignore_index=True), {"eigenvalues": spectrum}))
+    return joined(results)
 
 
 def _clipped_gradients(

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from scipy import linalg
@@ -35,7 +34,7 @@ from leakbound.accounting.naming import (
     stated_gains,
 )
 from leakbound.accounting.reconstruction import whiten
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
 from leakbound.attacks.rows import row, table_of
 from leakbound.channels.channel import signal_to_noise
@@ -87,21 +86,17 @@ def attack(request: AttackRequest[NamingConfig]) -> Attacked:
         Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD".
     """
     config, dataset = request.config, request.dataset
-    client = request.client()
-    if problems := [*client.problems(request.image_shape), *_problems(request)]:
-        raise ValueError("\n".join(f"{request.slug}: {problem}" for problem in problems))
+    client = request.client(_problems(request))
     allowed = list(_allowed(client, dataset.pool, config))
-    tables, hits = [], []
+    results = []
     for replica in request.replicas:
         attacker = _Replica(request, replica, request.untrained(_PURPOSE, replica), client)
         outcomes = {"gradients": attacker.identified_by_gradients()}
         if request.channel is not None:
             outcomes["images"] = attacker.identified_by_images()
-        tables.append(table_of(replica, [*_rows(outcomes, config), *allowed]))
-        hits.append({variant: one.hits for variant, one in outcomes.items()})
-    return pd.concat(tables, ignore_index=True), {
-        name: np.stack([one[name] for one in hits]) for name in hits[0]
-    }
+        hits = {variant: one.hits for variant, one in outcomes.items()}
+        results.append((table_of(replica, [*_rows(outcomes, config), *allowed]), hits))
+    return joined(results)
 
 
 @dataclass(frozen=True)

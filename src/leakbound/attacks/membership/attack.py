@@ -12,12 +12,11 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.membership.network import AttackData, white_box_scores
 from leakbound.attacks.membership.reference_scores import (
@@ -127,7 +126,7 @@ def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
     sound = finite_slots(request.weights)
     places = range(len(request.replicas))
     size = _replicas_at_once(network, request.dataset)
-    tables, kept = [], []
+    results = []
     for first in range(0, len(places), size):
         cases = [
             _case(request, place, network, methods, sound[place]) for place in places[first : first + size]
@@ -135,12 +134,8 @@ def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
         attackers = [scores_of(one.views, one.generator) for one in cases if one.sound]
         found = iter(side_by_side(attackers, partial(white_box_scores, config=request.config)))
         for one in cases:
-            rows, arrays = _results(one, next(found) if one.sound else {}, variants)
-            tables.append(rows)
-            kept.append(arrays)
-    return pd.concat(tables, ignore_index=True), {
-        name: np.stack([arrays[name] for arrays in kept]) for name in kept[0]
-    }
+            results.append(_results(one, next(found) if one.sound else {}, variants))
+    return joined(results)
 
 
 def _case(

@@ -172,8 +172,8 @@ def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[lis
     # The known records of all learners are one table, of which the networks of each see their own rows.
     starts = count * torch.arange(len(learners), device=device)[:, None, None]
     inputs, labels = (
-        _joined([learner.inputs for learner in learners]),
-        _joined([learner.labels for learner in learners]),
+        torch.cat([learner.inputs for learner in learners]),
+        torch.cat([learner.labels for learner in learners]),
     )
     learning, held_out = (
         (torch.stack(parts) + starts).flatten(0, 1)
@@ -203,11 +203,6 @@ def _scores(
     own[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
     shown = (group.expand(FOLDS, -1, -1) for group in learner.asked)
     return [own, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    """Rows of all parts, without a copy of a single one."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _fit(

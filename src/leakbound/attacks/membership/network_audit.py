@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.coin_limits import CoinGuesses, CoinLimit, StatedBound, check_coins, verdict_on
+from leakbound.accounting.naming import check_confidence
 from leakbound.attacks.membership.attack import View, scores_of, strongest
 from leakbound.attacks.membership.audited_records import ReferenceScores, Score, doubts, outputs
 from leakbound.attacks.membership.network import white_box_scores
@@ -110,8 +111,7 @@ def audit_network(
         >>> audit.verdict
         'epsilon = 1 at delta = 1e-05 is contradicted at confidence 0.95: the lower limit is 1.74'
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence = {confidence}: it must be in (0, 1), e.g. 0.95")
+    check_confidence(confidence)
     check_records(members, others)
     if references is not None:
         references.check(len(members[0]), len(others[0]))

@@ -76,7 +76,7 @@ def references(
     networks at each learning rate.
     """
     from leakbound.training.leakage_statement import statement
-    from leakbound.training.reference_training import reference_request
+    from leakbound.training.request import reference_request
     from leakbound.training.trainers import train as train_run
 
     began = time.time()
