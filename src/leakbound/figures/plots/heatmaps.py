@@ -82,8 +82,11 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         raise EmptySelectionError("no row has a level")
     levels = sorted(float(level) for level in levelled["level"].unique())
     names = style.ordered(levelled["defense"])
-    constants = {label: select_or_nothing(rows, where) for label, where in options.constants.items()}
-    constants = {label: chosen for label, chosen in constants.items() if len(chosen)}
+    constants = {
+        label: chosen
+        for label, where in options.constants.items()
+        if len(chosen := select_or_nothing(rows, where))
+    }
     settings = settings_of(levelled)
     titled = 0.2 if len(settings) > 1 else 0.0
     wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
