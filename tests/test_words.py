@@ -56,17 +56,17 @@ ALLOWED = (
 # Occurrences in the sources. A number may only fall.
 AT_MOST: dict[str, dict[str, int]] = {
     "docstrings": {
-        "tell": 41,
+        "tell": 31,
         "tell apart": 0,
         "let through": 0,
         "anew": 0,
         "beside": 12,
         "what leaves": 3,
         "nobody's secret": 1,
-        "law": 49,
-        "look": 71,
-        "naming": 21,
-        "semicolon": 300,
+        "law": 39,
+        "look": 58,
+        "naming": 16,
+        "semicolon": 290,
     },
     "texts": {
         "tell": 7,
