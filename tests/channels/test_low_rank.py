@@ -141,7 +141,7 @@ def test_a_full_covariance_of_large_records_is_refused_in_words(monkeypatch):
     with pytest.raises(ValueError, match=r"records of 20001 values: .* takes 3 GB; allowed are 20000 values"):
         shapes.Personalized.decompose(moments, weights=np.ones(20_001))
     monkeypatch.setattr(covariance, "FEW", 2)
-    with pytest.raises(ValueError, match="of more than 20000 values allowed are 2 records"):
+    with pytest.raises(ValueError, match="with more than 20000 values, allowed are 2 records"):
         population_moments(wide)
 
 

@@ -1,4 +1,4 @@
-"""The privacy event, all that an accountant may read of a training."""
+"""The privacy event, the facts about a training from which every bound is computed."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ DP_MECHANISMS = ("dpsgd", "dppsac")
 
 @dataclass(frozen=True)
 class PrivacyEvent:
-    """Use of private records by a training, all that an accountant may read.
+    """Use of private records by a training, the only input of an accountant.
 
     Attributes:
         mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``,
             ``gradient_compression``, ``large_batch``, ``compression``, or the name of an outside trainer.
         sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
-        population: Records that could be drawn.
-        batch_size: Records in a step; the expected number under Poisson sampling.
-        steps: Optimisation steps done.
-        uses: Most often that any one record was used: counted for shuffled batches; under Poisson sampling,
-            whose draws are secret, the number of steps, which bounds it.
-        shape: Channel shape, if a channel.
-        capacity: κ in nats per use, if a channel.
-        noise: ``fresh`` or ``frozen``, if a channel.
-        noise_multiplier: Noise standard deviation over ``max_grad_norm``, if DP.
-        max_grad_norm: Clipping bound of a record's gradient, if DP.
+        population: Number of records that could be drawn.
+        batch_size: Records in a step. Under Poisson sampling, their expected number.
+        steps: Number of optimisation steps.
+        uses: Number of uses of the most used record. For shuffled batches it is counted. Poisson samples are secret,
+            so under Poisson sampling it is the number of steps, an upper bound.
+        shape: Channel shape, for a channel.
+        capacity: κ in nats per use, for a channel.
+        noise: ``fresh`` or ``frozen``, for a channel.
+        noise_multiplier: Noise standard deviation over ``max_grad_norm``, for DP.
+        max_grad_norm: Clipping bound of a record's gradient, for DP.
     """
 
     mechanism: str
@@ -47,12 +47,12 @@ class PrivacyEvent:
 
     @property
     def bound(self) -> Literal["nats", "epsilon"] | None:
-        """Kind of bound that an accountant was derived for, or None for training without one, as by clipping alone."""
+        """Kind of bound that an accountant was derived for, or None without one, e.g. with clipping alone."""
         if self.mechanism == "channel":
             return "nats"
         private = self.mechanism in DP_MECHANISMS and self.sampling == "poisson" and self.noise_multiplier
         return "epsilon" if private else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return dataclasses.asdict(self)

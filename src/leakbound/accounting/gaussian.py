@@ -1,9 +1,8 @@
 """Information in Gaussian vectors, in nats and float64: capacity, mutual information, conditional covariance.
 
-``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape). Noise
-is given by its variances along the same axes, a number standing for the same variance along all. Zero signal
-carries nothing whatever the noise, an infinite noise variance passes nothing, and zero noise on a positive
-signal passes everything.
+``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape). Noise is given
+by its variances along the same axes, or by one number for all axes. A signal of variance 0 is never revealed.
+Infinite noise reveals nothing. Zero noise reveals a positive signal completely.
 """
 
 import math
@@ -17,7 +16,7 @@ _ROUNDING = 1e-10  # negative eigenvalues and asymmetry below this share of the 
 
 
 def log_expm1(x: float | Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """ln(eˣ − 1) for x > 0 without overflow, with a relative error of a few units in the last place.
+    """Compute ln(eˣ − 1) for x > 0 without overflow, with a relative error of a few units in the last place.
 
     Raises:
         ValueError: If an x is not above 0.
@@ -30,10 +29,10 @@ def log_expm1(x: float | Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*sha
 
 
 def clip_eigenvalues(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Eigenvalues of a covariance with negative rounding errors set to 0.
+    """Set negative rounding errors in the eigenvalues of a covariance to 0.
 
     Raises:
-        ValueError: If one is not finite, or negative by more than rounding (1e-10 of the largest).
+        ValueError: If an eigenvalue is not finite, or negative by more than rounding (1e-10 of the largest).
     """
     values = np.asarray(eigenvalues, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -44,7 +43,11 @@ def clip_eigenvalues(eigenvalues: Float[np.ndarray, " d"]) -> Float[np.ndarray, 
 
 
 def check_covariance(covariance: Float[np.ndarray, "d d"], name: str = "covariance") -> None:
-    """Refuse, with a ``ValueError``, a matrix that is not finite, or not symmetric up to 1e-10 of its largest entry."""
+    """Check that a matrix is finite, and symmetric up to 1e-10 of its largest entry.
+
+    Raises:
+        ValueError: If it is not.
+    """
     if not np.isfinite(covariance).all():
         raise ValueError(f"{name}: an entry is NaN or infinite")
     scale = float(np.abs(covariance).max(initial=0.0))
@@ -55,7 +58,11 @@ def check_covariance(covariance: Float[np.ndarray, "d d"], name: str = "covarian
 
 
 def check_uses(uses: float) -> None:
-    """Refuse, with a ``ValueError``, a number of looks below 1 or not finite."""
+    """Check that a number of uses is finite and at least 1.
+
+    Raises:
+        ValueError: If it is not.
+    """
     if not (math.isfinite(uses) and uses >= 1.0):
         raise ValueError(f"uses = {uses}: the number of independent looks is finite and >= 1")
 
@@ -63,7 +70,7 @@ def check_uses(uses: float) -> None:
 def _spread(
     eigenvalues: Float[np.ndarray, " d"], noise_variances: float | Float[np.ndarray, " d"]
 ) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
-    """Positive eigenvalues and the noise variances along their axes."""
+    """Return the positive eigenvalues and the noise variances along their axes."""
     signal = clip_eigenvalues(eigenvalues)
     noise = np.broadcast_to(np.asarray(noise_variances, dtype=np.float64), signal.shape)
     if not np.all(noise >= 0):
@@ -75,15 +82,15 @@ def _spread(
 def gaussian_capacity(
     eigenvalues: Float[np.ndarray, " d"], noise_variances: float | Float[np.ndarray, " d"], uses: float = 1.0
 ) -> float:
-    """Most that k independent noisy looks tell of one signal, ½ Σ_i ln(1 + k λ_i / σ_i).
+    """Compute the most that k uses with independent noise reveal about one signal, ½ Σ_i ln(1 + k λ_i / σ_i).
 
-    An upper bound on the mutual information for every law of the signal with these eigenvalues, attained by
-    the Gaussian one. Independent looks add precisions, hence the k inside the logarithm.
+    This is an upper bound on the mutual information for every distribution of the signal with these eigenvalues. The
+    Gaussian distribution attains it. Independent uses add precisions, hence the k inside the logarithm.
 
     Args:
         eigenvalues: λ, signal variance along each axis, float64, each >= 0.
         noise_variances: σ, noise variance along the same axes, or one number for all. 0 and ∞ are allowed.
-        uses: k, number of looks with independent noise, real, >= 1.
+        uses: k, number of uses with independent noise, real, >= 1.
 
     Returns:
         Nats, in [0, ∞].
@@ -92,7 +99,7 @@ def gaussian_capacity(
         ValueError: If a variance is negative or NaN, or ``uses`` < 1.
 
     Source:
-        Tan et al. 2024, Eq. (15), for one look.
+        Tan et al. 2024, Eq. (15), for one use.
     """
     check_uses(uses)
     signal, noise = _spread(eigenvalues, noise_variances)
@@ -110,13 +117,13 @@ def gaussian_capacity(
 def linear_mmse(
     eigenvalues: Float[np.ndarray, " d"], noise_variances: float | Float[np.ndarray, " d"], uses: float = 1.0
 ) -> float:
-    """Squared error of the best linear estimate from k independent noisy looks, Σ_i λ_i σ_i / (k λ_i + σ_i).
+    """Compute the squared error of the best linear estimate from k noisy uses, Σ_i λ_i σ_i / (k λ_i + σ_i).
 
     Arguments and errors are those of :func:`gaussian_capacity`.
 
     Returns:
-        Total over the axes, in squared signal units: reached by a linear estimator for every law of the
-        signal, and the least of all estimators for a Gaussian one.
+        Total over the axes, in squared signal units. A linear estimator reaches it for every distribution of the
+        signal. For a Gaussian signal no estimator has a smaller error.
     """
     check_uses(uses)
     signal, noise = _spread(eigenvalues, noise_variances)
@@ -127,12 +134,14 @@ def linear_mmse(
 def linear_mmse_from_covariances(
     covariance: Float[np.ndarray, "d d"], noise_variances: Float[np.ndarray, " d"], uses: float = 1.0
 ) -> float:
-    """Squared error of the best linear estimate when signal and noise share no axes, tr(Σ − Σ(Σ + N/k)⁻¹Σ).
+    """Compute the squared error of the best linear estimate for any axes, tr(Σ − Σ(Σ + N/k)⁻¹Σ).
+
+    Signal and noise need not share their axes.
 
     Args:
         covariance: Σ of the signal, float64.
         noise_variances: Diagonal of N, each > 0.
-        uses: k, number of looks with independent noise, real, >= 1.
+        uses: k, number of uses with independent noise, real, >= 1.
 
     Returns:
         Total over the coordinates, in squared signal units.
@@ -151,7 +160,7 @@ def linear_mmse_from_covariances(
 
 
 def log_determinant(covariance: Float[np.ndarray, "d d"]) -> float:
-    """Logarithm of the determinant of a positive definite matrix.
+    """Compute the logarithm of the determinant of a positive definite matrix.
 
     Raises:
         ValueError: If the matrix is not symmetric or not positive definite.
@@ -167,16 +176,16 @@ def log_determinant(covariance: Float[np.ndarray, "d d"]) -> float:
 
 
 def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int]) -> float:
-    """Mutual information between some coordinates of a Gaussian vector and the others, in nats.
+    """Compute the mutual information between some coordinates of a Gaussian vector and the others, in nats.
 
     ½ [ln det Σ_aa + ln det Σ_bb − ln det Σ].
 
     Args:
         covariance: Σ of the whole vector, positive definite, float64.
-        first: Indices of some coordinates. The others are the rest.
+        first: Indices a of some coordinates. b are all others.
 
     Raises:
-        ValueError: If Σ is not positive definite, or the indices are none, all, out of range, or given twice.
+        ValueError: If Σ is not positive definite, or the indices are none, all, out of range, or repeated.
     """
     rest = _complement(len(covariance), first)
     blocks = (covariance[np.ix_(block, block)] for block in (list(first), rest))
@@ -184,7 +193,7 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
 
 
 def _complement(dimension: int, indices: Sequence[int]) -> list[int]:
-    """The other indices, of some but not all coordinates that are given once each."""
+    """Return the other indices for some, not all, distinct coordinates."""
     chosen = set(indices)
     if len(chosen) != len(indices) or not chosen or not chosen < set(range(dimension)):
         raise ValueError(f"indices {list(indices)}: some, not all, of 0..{dimension - 1}, each once")

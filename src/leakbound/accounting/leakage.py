@@ -1,8 +1,8 @@
 """Leakage of all uses of a channel together, about one record and about all records, in nats.
 
 Inputs are the privacy event that a training wrote and the variance ratios of its channel
-(:func:`leakbound.channels.signal_to_noise`). The bounds cover the pixels. Labels, which a channel leaves
-untouched, may tell up to ln(classes) nats per record on top.
+(:func:`leakbound.channels.signal_to_noise`). The bounds cover the inputs. A channel does not change labels, which
+may reveal up to ln(classes) nats per record in addition.
 """
 
 import math
@@ -18,15 +18,14 @@ from leakbound.accounting.gaussian import gaussian_capacity
 
 @dataclass(frozen=True)
 class ChannelLeakage:
-    """Leakage of one training, or of several through the same channel, in nats, as published and as bounded correctly.
+    """Leakage of one training, or of several through the same channel, in nats.
 
     Attributes:
-        uses: k, looks with independent noise that the attacker gets at the most used record; 1 per training
-            if frozen.
-        printed: n·κ for n steps, as published: loose for one record, and no bound for all of them.
-        linear: k·κ, a valid and loose bound for one record that adds leakages instead of precisions.
-        record: ½ Σ ln(1 + k μ_i/σ), what everything an attacker ever sees tells of one record, at most.
-        dataset: N times ``record``, what it tells of all records, at most.
+        uses: k, uses of the most used record with independent noise. It is 1 per training if the noise is frozen.
+        printed: n·κ for n steps, as published. It is loose for one record, and no bound for all records.
+        linear: k·κ, a valid and loose bound for one record, which adds leakages instead of precisions.
+        record: ½ Σ ln(1 + k μ_i/σ), the bound on what all releases together reveal about one record.
+        dataset: N times ``record``, the bound for all records.
     """
 
     uses: int
@@ -37,18 +36,19 @@ class ChannelLeakage:
 
 
 def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
-    """All leakage figures of one training, from its event and the variance ratios of one use of its channel.
+    """Compute all leakage figures of one training from its event and the variance ratios of one use of its channel.
 
-    An attacker's view is computed from k noisy copies of the record. Their mean holds all they tell, and its
-    noise has a k-th of the variance. Frozen noise gives one copy however often it is used. The published
-    total adds one capacity per step although a step uses a whole batch and a record takes part in few steps.
+    An attacker's view is computed from k noisy copies of the record. Their mean contains all that they reveal, and its
+    noise has 1/k of the variance. Frozen noise gives one copy, however often it is used. The published total adds one
+    capacity per step, although a step uses a whole batch and a record takes part in few steps.
 
     Args:
-        event: Use of the records; its ``uses`` is the count of the most used one.
+        event: Use of the records. Its ``uses`` is the count of the most used record.
         ratios: (d,) variance ratios μ_i/σ of one use of its channel, in [0, ∞].
 
     Returns:
-        Nats, about one record between κ and k·κ for fresh noise; ∞ if a ratio is and the record was used.
+        Nats. For fresh noise, those about one record are between κ and k·κ. They are ∞ if a ratio is ∞ and the
+        record was used.
 
     Raises:
         ValueError: If the event is not that of a channel, or the ratios exceed the capacity that it states.
@@ -60,15 +60,19 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeak
 
 
 def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
-    """Leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
+    """Compute the leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
 
-    Their noise is independent, so looks add as they do within a training: R equal trainings leak what one
-    with R times the uses leaks. Frozen noise is drawn once for each training. Arguments and errors are those
-    of :func:`leakage`; trainings through channels that differ compose by
+    Their noise is independent, so uses add as within a training: R equal trainings leak as much as one with R times
+    the uses. Frozen noise is drawn once for each training. For trainings through different channels use
     :func:`leakbound.channels.composition.composed_capacity`.
 
+    Args:
+        events: One for each training.
+        ratios: As in :func:`leakage`.
+
     Raises:
-        ValueError: If there are no events, or they are not of one channel and one set of records.
+        ValueError: As :func:`leakage`, and if there are no events, or not all are of one channel and one set of
+            records.
     """
     if not events:
         raise ValueError("there are no events, so there is nothing to account for")
@@ -85,14 +89,14 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
 
 
 def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
-    """Looks, n·κ as published, and k·κ of trainings through one channel."""
+    """Add up uses, n·κ as published, and k·κ of trainings through one channel."""
     uses = sum(map(looks, events))
     capacity = events[0].capacity or 0.0
     return uses, repeated(sum(event.steps for event in events), capacity), repeated(uses, capacity)
 
 
 def looks(event: PrivacyEvent) -> int:
-    """Looks with independent noise at the most used record of a training through a channel: one if it is frozen."""
+    """Count uses of the most used record of a training with independent noise: one if the noise is frozen."""
     return event.uses if event.noise == "fresh" else min(event.uses, 1)
 
 
@@ -118,24 +122,24 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
 
 
 def _law(event: PrivacyEvent) -> PrivacyEvent:
-    """An event without its counts: the law of its noise, and the records."""
+    """Return an event without its counts: the distribution of its noise, and the records."""
     return replace(event, steps=0, uses=0, batch_size=0)
 
 
 def repeated(count: int, nats: float) -> float:
-    """The nats times the count; 0 for a count of 0, also of ∞."""
+    """Multiply nats by a count. The result is 0 for a count of 0, also with ∞ nats."""
     return count * nats if count else 0.0
 
 
 def joint_information(ratios: Float[np.ndarray, " d"], looks: int) -> float:
-    """Nats that some looks with independent noise through one channel reveal together, ½ Σ ln(1 + k μ/σ).
+    """Compute the nats that k uses of one channel with independent noise reveal together, ½ Σ ln(1 + k μ/σ).
 
     Args:
         ratios: (d,) variance ratios of one use, in [0, ∞].
-        looks: k >= 0.
+        looks: k >= 0, number of uses.
 
     Returns:
-        Nats; 0 for no looks, otherwise ∞ if a ratio is.
+        Nats. They are 0 without uses, and otherwise ∞ if a ratio is ∞.
 
     Example:
         >>> round(joint_information(np.array([3.0, 0.0]), looks=5), 4)

@@ -1,8 +1,8 @@
-"""Naming the true one of M equally likely candidates: what success demonstrates, and how often it can succeed.
+"""Identification of the true one of M equally likely candidates: its bound, and what its success demonstrates.
 
-Two directions of one inequality. Of a release that tells I nats of the true index, no attacker names it with
-a probability p whose divergence d(p ‖ 1/M) is above I. So a measured p demonstrates nats, and bounded nats
-limit p. An attacker who states a probability for each candidate, and not only a name, demonstrates more.
+Both follow from one inequality. If a release reveals I nats about the true index, an attacker identifies it with a
+probability p whose divergence d(p ‖ 1/M) is at most I. So a measured p demonstrates nats, and bounded nats limit p.
+An attacker who states a probability for each candidate demonstrates more than one who chooses a candidate.
 """
 
 import math
@@ -18,10 +18,10 @@ _STEP_POINTS = 2**15  # of one step
 
 
 def identification_information(rate: float, candidates: int) -> float:
-    """Nats that a release tells at least if its attacker names the true one of M candidates with probability p.
+    """Compute the least nats of a release from which an attacker identifies the true one of M with probability p.
 
-    d(p ‖ 1/M) = p ln(p M) + (1 − p) ln((1 − p) / (1 − 1/M)): guessing processes the release, and no
-    processing adds information on the uniform index. At p <= 1/M it demonstrates nothing and is set to 0.
+    d(p ‖ 1/M) = p ln(p M) + (1 − p) ln((1 − p) / (1 − 1/M)). The guess is computed from the release, and no
+    computation adds information about the uniform index. A probability p <= 1/M demonstrates 0 nats.
 
     Args:
         rate: p, in [0, 1].
@@ -43,14 +43,14 @@ def identification_information(rate: float, candidates: int) -> float:
 
 
 def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
-    """Lower confidence limit of a probability from independent trials, by Clopper and Pearson, one-sided.
+    """Compute the one-sided lower confidence limit of a probability from independent trials (Clopper and Pearson).
 
-    Where the trials' probabilities differ it is one of their mean: the number of hits is then less spread
-    than a binomial one (Hoeffding 1956).
+    If the probabilities of the trials differ, it is a limit of their mean, because the number of hits then varies less
+    than a binomial number (Hoeffding 1956).
 
     Args:
-        hits: Successes.
-        trials: Independent trials. None have the limit 0.
+        hits: Number of successes.
+        trials: Number of independent trials. Without trials the limit is 0.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
 
     Raises:
@@ -65,21 +65,28 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
 
 
 def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
-    """Lower confidence limit, in nats, of what a release tells, from independent trials of naming one of M candidates.
+    """Compute a lower confidence limit of the nats of a release from independent trials of identification among M.
 
-    :func:`identification_information` of :func:`lower_rate`, or 0 if that is at most 1/M. With 0 <= I <= ln M.
+    It is :func:`identification_information` of :func:`lower_rate`, in [0, ln M]. A rate of at most 1/M gives 0.
+
+    Args:
+        hits: Number of trials in which the true candidate was identified.
+        trials: Number of independent trials.
+        candidates: M >= 2.
+        confidence: In (0, 1).
 
     Raises:
-        ValueError: As these.
+        ValueError: As these functions.
     """
     return identification_information(lower_rate(hits, trials, confidence), candidates)
 
 
 def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Float[np.ndarray, "*shape"]:
-    """Nats that stated probabilities gain over the uniform guess, ln(M q), hedged: q is mixed with 1 % of that guess.
+    """Compute the nats that stated probabilities gain over the uniform guess, ln(M q).
 
-    Their expectation is at most what the release tells of the index, for every way to state probabilities, as
-    relative entropies are not negative. It is all of it for the true posterior probabilities.
+    q is mixed with 1 % of the uniform guess, so that no gain is −∞. As relative entropies are not negative, the
+    expectation of the gains is at most what the release reveals about the index, for every way to state probabilities.
+    For the true posterior probabilities without mixing it is equal to that.
 
     Args:
         posteriors: Probability that was stated for the true candidate, in each trial.
@@ -97,15 +104,14 @@ def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Fl
 def gained_information(
     mean: float, variance: float, trials: int, candidates: int, confidence: float = 0.95
 ) -> float:
-    """Lower confidence limit, in nats, of what a release tells, from :func:`stated_gains` of independent trials.
+    """Compute a lower confidence limit of the nats of a release from :func:`stated_gains` of independent trials.
 
-    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)) with V the sample variance, R the range of gains and 1 −
-    δ the confidence; never below 0. It holds without further assumptions, also where trials are not
-    identically distributed.
+    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)), where V is the sample variance, R the range of gains and 1 − δ
+    the confidence. It is never below 0. Trials must be independent but need not be identically distributed.
 
     Args:
-        mean: Of the gains.
-        variance: Sample variance of the gains.
+        mean: Mean of the gains, nats.
+        variance: Sample variance of the gains, squared nats.
         trials: n >= 2.
         candidates: M >= 2.
         confidence: In (0, 1).
@@ -127,16 +133,17 @@ def gained_information(
 
 
 def naming_bound(information: float, candidates: int) -> float:
-    """Largest probability of naming the true one of M equally likely candidates from I nats: d(p ‖ 1/M) = I.
+    """Compute the largest probability of identifying the true one of M equally likely candidates from I nats.
 
-    Fano's inequality (:func:`leakbound.accounting.fano_error`) without its slack of ln 2.
+    It solves d(p ‖ 1/M) = I. This is Fano's inequality (:func:`leakbound.accounting.fano_error`) without its slack of
+    ln 2.
 
     Args:
         information: I, nats about the index, in [0, ∞].
         candidates: M >= 2.
 
     Returns:
-        p in [1/M, 1], or 1 where I >= ln M. Not below the exact root by more than rounding.
+        p in [1/M, 1], which is 1 if I >= ln M. It is not below the exact root by more than rounding.
 
     Raises:
         ValueError: If ``information`` is negative or NaN, or M < 2.
@@ -155,15 +162,16 @@ def naming_bound(information: float, candidates: int) -> float:
 
 
 def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, candidates: int) -> float:
-    """Largest probability of naming the true one of M equally likely candidates for a record of a DP training.
+    """Compute the largest probability of identifying the true one of M equally likely records of a DP training.
 
-    The attacker sees all noisy sums, knows all other records and the candidates. His success is at most the
-    largest probability, under the law with the record, of an event that has the probability 1/M without it.
-    The two laws are those of n coordinates: (1−q) N(0, m²) + q N(1, m²) against N(0, m²), and the best event
-    is where their likelihood ratio is large (Neyman and Pearson). With q = 1 that is Φ(Φ⁻¹(1/M) + √n/m).
+    The attacker sees all noisy sums, and knows all other records and the candidates. Consider an event that has the
+    probability 1/M without the record. The attacker succeeds at most with the largest probability of such an event with
+    the record. Both distributions have n independent coordinates: (1−q) N(0, m²) + q N(1, m²) with the record, N(0, m²)
+    without it. The best event is where their likelihood ratio is large (Neyman and Pearson). For q = 1 the bound is
+    Φ(Φ⁻¹(1/M) + √n/m).
 
-    Below q = 1 the logarithm of the ratio is rounded up to a grid, step by step, and summed by Fourier
-    transform: rounding up can only help the attacker.
+    For q < 1 the logarithm of the ratio is rounded up to a grid at each step, and summed by Fourier transform. Rounding
+    up can only help the attacker.
 
     Args:
         noise_multiplier: m, noise standard deviation over the clipping bound, >= 0.
@@ -172,7 +180,7 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
         candidates: M >= 2.
 
     Returns:
-        Probability in [1/M, 1]; for any law of the candidates, and for every attacker.
+        Probability in [1/M, 1], for any distribution of the candidates and every attacker.
 
     Raises:
         ValueError: If an argument is out of range.

@@ -1,7 +1,7 @@
-"""Risk: what I nats about one record allow an attacker, and how few nats keep a risk below a limit.
+"""Risks that I nats about one record allow, and the nats that keep a risk below a limit.
 
-I bounds what all releases together reveal about one record of a law. The bounds on risks hold for every
-attacker, who may know the law and all other records, on average over records of the law.
+I bounds what all releases together reveal about one record of a distribution. The bounds on risks hold for every
+attacker, who may know the distribution and all other records. They are averages over records of the distribution.
 """
 
 import math
@@ -13,13 +13,14 @@ from leakbound.accounting.naming import check_information, identification_inform
 
 @dataclass(frozen=True)
 class IdentificationRisk:
-    """Identification of the true one of M equally likely candidates.
+    """Risk of identifying the true one of M equally likely candidates.
 
     Attributes:
         candidates: M.
-        probability: Most with which the true one is identified; 1 from ln M nats on, where nothing limits it.
-        epsilon: ε of pure differential privacy that gives the same bound, or None where there is no bound.
-        allowed: Limit of the probability to the most nats that keep it; without limits that guessing reaches.
+        probability: Largest probability of identification. It is 1 from ln M nats on.
+        epsilon: ε of pure differential privacy that gives the same bound, or None if there is no bound.
+        allowed: For each limit of the probability, the most nats that keep it. Limits at or below guessing are left
+            out.
     """
 
     candidates: int
@@ -31,7 +32,7 @@ class IdentificationRisk:
 def identification_risk(
     information: float, candidates: int, limits: Sequence[float] = ()
 ) -> IdentificationRisk:
-    """Row of what I >= 0 nats allow among M >= 2 candidates, and of what to ask for to keep limits of the probability.
+    """Compute what I >= 0 nats allow among M >= 2 candidates, and the nats that keep limits of the probability.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -45,11 +46,11 @@ def identification_risk(
 
 
 def identification_epsilon(probability: float, candidates: int) -> float:
-    """ε of pure DP that limits identification among M to a probability p, ln(p (M − 1)/(1 − p)).
+    """Compute the ε of pure DP that limits identification among M to a probability p, ln(p (M − 1)/(1 − p)).
 
-    By Bayes' rule no candidate gains more than e^ε over another, so the true one is identified with at most
-    e^ε/(e^ε + M − 1), which randomised response reaches. Data sets differ in the value of one record. Nats
-    with the same bound imply no ε: they hold on average over records, ε for every one.
+    By Bayes' rule no candidate gains more than e^ε over another one. The true one is therefore identified with a
+    probability of at most e^ε/(e^ε + M − 1), which randomized response reaches. Datasets differ in the value of one
+    record. Nats with the same bound imply no ε, because nats hold on average over records and ε for every record.
 
     Raises:
         ValueError: If p is not in [1/M, 1) or M < 2.
@@ -62,17 +63,17 @@ def identification_epsilon(probability: float, candidates: int) -> float:
 
 
 def membership_bound(information: float) -> tuple[float, float]:
-    """Largest advantage TPR − FPR, and largest AUC, of recognising that a record was used, from I nats about it.
+    """Compute the largest advantage TPR − FPR and AUC of membership inference from I nats about a record.
 
-    a = min(√(I/2), √(1 − e^{−I})) and ½ + a − a²/2. I is the divergence of a used record and the release from
-    another record of the law and the release; both bound their total variation distance, which no ROC curve
-    exceeds.
+    They are a = min(√(I/2), √(1 − e^{−I})) and ½ + a − a²/2. I is the divergence between two pairs: a used record and
+    the release, and another record of the distribution and the release. Both terms bound the total variation distance
+    of these pairs, and no ROC curve exceeds it.
 
     Raises:
         ValueError: If I is negative or NaN.
 
     Source:
-        Pinsker's inequality; Bretagnolle and Huber 1979, "Estimation des densités: risque minimax".
+        Pinsker's inequality. Bretagnolle and Huber 1979, "Estimation des densités: risque minimax".
     """
     check_information(information)
     advantage = min(math.sqrt(0.5 * information), math.sqrt(-math.expm1(-information)))
@@ -80,7 +81,7 @@ def membership_bound(information: float) -> tuple[float, float]:
 
 
 def membership_information(advantage: float) -> float:
-    """Most nats whose :func:`membership_bound` is an advantage a, max(2a², −ln(1 − a²)).
+    """Compute the most nats whose :func:`membership_bound` is an advantage a, max(2a², −ln(1 − a²)).
 
     Raises:
         ValueError: If a is not in [0, 1).

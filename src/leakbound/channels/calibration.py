@@ -1,8 +1,8 @@
-"""The least noise whose capacity is κ: one guaranteed root finder per family, always ending on the safe side.
+"""Calibration of noise to a capacity κ, by one safeguarded root finder per family of noise.
 
-Every function here returns noise whose capacity, computed with the eigenvalues it was given, lies in [κ(1 −
-1e-9), κ]. It aims 1e-10 below κ, so that a sum taken in another order, or eigenvalues computed another way,
-still do not exceed κ.
+Every function here returns noise whose capacity, computed with the given eigenvalues, lies in [κ(1 − 1e-9), κ].
+The root finders aim 1e-10 below κ. A sum in another order, or eigenvalues computed in another way, then still do
+not exceed κ.
 """
 
 import math
@@ -21,19 +21,23 @@ _MAX_STEPS = 200
 
 
 def check_capacity(capacity: float) -> None:
-    """Refuse, with a ``ValueError``, a capacity that is negative or NaN; 0 and ∞ are allowed."""
+    """Check that a capacity is at least 0 nats. 0 and ∞ are allowed.
+
+    Raises:
+        ValueError: If it is negative or NaN.
+    """
     if not capacity >= 0:
         raise ValueError(
-            f"capacity = {capacity}: a capacity is >= 0 nats per use; for no noise use no channel"
+            f"capacity = {capacity}: give a number >= 0, in nats per use, or use no channel for no noise"
         )
 
 
 def representable(log_variance: float, capacity: float) -> float:
-    """The variance whose logarithm is given.
+    """Compute a variance from its logarithm.
 
     Raises:
-        ValueError: If it is smaller or larger than a normal float64: the level protects nothing or passes
-            nothing.
+        ValueError: If the variance is smaller or larger than a normal float64. Such noise protects nothing or
+            hides everything.
     """
     if log_variance in (math.inf, -math.inf):
         return math.exp(log_variance)
@@ -46,14 +50,19 @@ def representable(log_variance: float, capacity: float) -> float:
 
 
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
-    """Logarithm of :func:`noise_scale` for one use, which exists even where σ itself leaves float64.
+    """Compute the logarithm of :func:`noise_scale` for one use, also where σ itself exceeds the range of float64.
 
-    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls, so Newton's method started at or below the root
-    climbs to it without overshooting. The m largest eigenvalues alone give a lower end for every m; the
-    highest is the start.
+    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls. Newton's method, started at or below the root, therefore
+    climbs to the root and never exceeds it. For every m, the m largest eigenvalues alone give a lower bound of the
+    root. The largest of these bounds is the start.
+
+    Args:
+        eigenvalues: μ, as in :func:`noise_scale`.
+        capacity: κ, nats, in [0, ∞].
 
     Returns:
-        ln σ; −∞ if nothing needs hiding (no positive eigenvalue, or κ = ∞), +∞ if nothing may pass (κ = 0).
+        ln σ. It is −∞ if no noise is needed (no positive eigenvalue, or κ = ∞), and +∞ if nothing may be
+        revealed (κ = 0).
 
     Raises:
         ValueError: If ``capacity`` is negative or NaN, or an eigenvalue is negative beyond rounding.
@@ -80,21 +89,21 @@ def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> fl
 
 
 def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: float = 1.0) -> float:
-    """Smallest σ for which k uses of noise σM tell at most κ together: ½ Σ_i ln(1 + k μ_i / σ) = κ.
+    """Compute the smallest σ for which k uses of noise σM reveal at most κ together: ½ Σ_i ln(1 + k μ_i / σ) = κ.
 
     Args:
         eigenvalues: μ, generalised eigenvalues of (data covariance, M), float64, each >= 0, in any order.
         capacity: κ, nats for all uses together, in [0, ∞].
-        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ grows as k. Frozen noise
-            has k = 1.
+        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ is proportional to k. Frozen
+            noise has k = 1.
 
     Returns:
         σ, the scale of M: a variance in squared pixel units for M = I, a pure number for M = data covariance.
-        0 if nothing needs hiding, ∞ if κ = 0. The capacity reached is never above κ and within 1e-9 of it.
+        It is 0 if no noise is needed, and ∞ if κ = 0. The capacity is never above κ and within 1e-9 of it.
 
     Raises:
         ValueError: If ``capacity`` is negative or NaN, ``uses`` < 1, an eigenvalue is negative beyond
-            rounding, or σ cannot be held by float64.
+            rounding, or σ is outside the range of float64.
 
     Source:
         Tan et al. 2024, Theorem 2.
@@ -104,14 +113,15 @@ def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: flo
 
 
 def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
-    """Noise variances of least total power at water level ν: σ_i = ν λ_i / (λ_i + √(λ_i² + 2 ν λ_i)).
+    """Compute the noise variances of least total power at water level ν: σ_i = ν λ_i / (λ_i + √(λ_i² + 2 ν λ_i)).
 
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0.
         level: ν, a variance, >= 0 and finite.
 
     Returns:
-        σ, one variance per axis; 0 where λ is 0. For ν far above λ it grows as √λ, far below it tends to ν/2.
+        σ, one variance per axis, 0 where λ is 0. For ν far above λ it grows as √λ. For ν far below λ it tends
+        to ν/2.
     """
     root = np.sqrt(eigenvalues) + np.sqrt(eigenvalues + 2.0 * level)
     return np.divide(
@@ -125,21 +135,21 @@ def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) ->
 def least_power_level(
     eigenvalues: Float[np.ndarray, " d"], capacity: float, guarded: Float[np.ndarray, " d"] | None = None
 ) -> float:
-    """Water level ν at which the noise of least power has capacity κ.
+    """Compute the water level ν at which the noise of least power has capacity κ.
 
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0.
         capacity: κ, nats per use, in [0, ∞].
-        guarded: Eigenvalues, each >= λ, that shape the noise instead of λ, so that a direction whose variance
-            is lost in rounding still gets noise. The capacity is counted with λ.
+        guarded: Eigenvalues, each >= λ, from which the noise is computed instead of λ. A direction whose variance
+            is lost in rounding then still gets noise. The capacity is computed with λ.
 
     Returns:
-        ν, a variance; 0 if nothing needs hiding, ∞ if κ = 0. The capacity of
+        ν, a variance. It is 0 if no noise is needed, and ∞ if κ = 0. The capacity of
         ``least_power_variances(guarded, ν)`` is never above κ and within 1e-9 of it.
 
     Raises:
-        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or ν cannot
-            be held by float64.
+        ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or ν is
+            outside the range of float64.
     """
     check_capacity(capacity)
     signal = clip_eigenvalues(eigenvalues)
@@ -173,13 +183,13 @@ def least_power_level(
 
 @dataclass(frozen=True)
 class WaterFilling:
-    """Reverse water-filling: the mechanism that stays nearest to its input at a given mutual information.
+    """Reverse water-filling, the mechanism with the least distortion at a given mutual information.
 
     Attributes:
-        level: θ, the water level, a variance: axes with λ <= θ are switched off.
+        level: θ, the water level, a variance. Axes with λ <= θ are switched off.
         gain: a, factor along each axis, in [0, 1).
         variances: n, noise variance added after the gain.
-        distortion: E‖D − Y‖² = Σ min(θ, λ_i), exact for every law with these eigenvalues.
+        distortion: E‖D − Y‖² = Σ min(θ, λ_i), exact for every distribution with these eigenvalues.
     """
 
     level: float
@@ -189,22 +199,22 @@ class WaterFilling:
 
 
 def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> WaterFilling:
-    """Gains and noise of the rate-distortion channel: D_i = min(θ, λ_i), a_i = 1 − D_i/λ_i, n_i = a_i D_i.
+    """Compute gains and noise of the rate-distortion channel: D_i = min(θ, λ_i), a_i = 1 − D_i/λ_i, n_i = a_i D_i.
 
-    θ solves ½ Σ_{λ_i > θ} ln(λ_i/θ) = κ. The excesses ln(λ_i/θ) are built from ratios of neighbouring
-    eigenvalues and never by subtracting ln θ, because at small κ they are tiny beside it.
+    θ solves ½ Σ_{λ_i > θ} ln(λ_i/θ) = κ. The excesses ln(λ_i/θ) are computed from ratios of neighbouring
+    eigenvalues. At small κ they are tiny compared with ln θ, so subtracting ln θ would lose digits.
 
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0, in any order.
         capacity: κ, nats per use, in [0, ∞].
 
     Returns:
-        Gains and noise variances in the order of ``eigenvalues``. κ = 0 passes nothing, κ = ∞ everything. The
+        Gains and noise variances in the order of ``eigenvalues``. κ = 0 reveals nothing, κ = ∞ everything. The
         capacity ½ Σ ln(1 + a²λ/n) is never above κ and within 1e-9 of it.
 
     Raises:
         ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or a noise
-            variance cannot be held by float64.
+            variance is outside the range of float64.
     """
     check_capacity(capacity)
     signal = clip_eigenvalues(eigenvalues)
@@ -231,7 +241,7 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
 
 
 def _log_ratio(upper: Float[np.ndarray, " n"], lower: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """ln(upper / lower) for upper >= lower > 0, accurate when the two nearly agree and when they are far apart."""
+    """Compute ln(upper / lower) for upper >= lower > 0, accurately for nearly equal and for very different values."""
     near = upper < 2.0 * lower
     relative = np.divide(upper - lower, lower, out=np.zeros_like(upper), where=near)
     return np.where(near, np.log1p(relative), np.log(upper) - np.log(lower))

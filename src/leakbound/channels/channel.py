@@ -1,4 +1,4 @@
-"""The two values that channel shapes deal in: a data spectrum, and a channel calibrated from it."""
+"""The two values that channel shapes work with: a data spectrum, and a channel calibrated from it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from leakbound.channels.directions import Directions
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Facts about the data from which a shape is calibrated at any capacity: computed once, used for every level.
+    """Facts about the data from which a shape is calibrated at any capacity. It is computed once for all levels.
 
     Attributes:
-        shape: Name of the shape it was computed for.
+        shape: Name of the shape that it was computed for.
         eigenvalues: (d,), μ, generalised eigenvalues of (data covariance, shape M), descending, each >= 0.
         total_variance: Trace of the data covariance, squared pixel units.
         mean: (d,), mean record, in pixel units.
-        data_eigenvalues: (d,), λ, variances of the data along ``basis`` or, without one, eigenvalues of the
-            data covariance; descending. None where the shape does not need them.
-        basis: (d, d), orthonormal columns, principal directions of the data, or
-            :class:`~leakbound.channels.directions.Directions`. None: noise lies along the pixels.
-        weights: (d,), β > 0, relative noise variance per pixel, of the personalized shapes.
-        bound: Arrays of the published bound (Tan et al. 2024, Theorem 3), of ``personalized_printed`` only.
+        data_eigenvalues: (d,), λ, descending: variances of the data along ``basis`` or, without a basis,
+            eigenvalues of the data covariance. None if the shape does not need them.
+        basis: (d, d), principal directions of the data as orthonormal columns, or
+            :class:`~leakbound.channels.directions.Directions`. None if the axes of the noise are the pixels.
+        weights: (d,), β > 0, relative noise variance of each pixel, for the personalized shapes.
+        bound: Arrays of the published bound (Tan et al. 2024, Theorem 3), for ``personalized_printed`` only.
     """
 
     shape: str
@@ -48,7 +48,7 @@ class Spectrum:
         return len(self.eigenvalues)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Named arrays for storage, the basis included."""
+        """Return named arrays for storage, including the basis."""
         optional = {"data_eigenvalues": self.data_eigenvalues, "basis": self.basis, "weights": self.weights}
         return {
             "eigenvalues": self.eigenvalues,
@@ -59,12 +59,12 @@ class Spectrum:
         }
 
     def metadata(self) -> dict[str, str]:
-        """Strings for storage beside the arrays."""
+        """Return strings for storage with the arrays."""
         return {"shape": self.shape}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> Spectrum:
-        """Spectrum from the arrays and strings of :meth:`arrays` and :meth:`metadata`.
+        """Restore a spectrum from the arrays and strings of :meth:`arrays` and :meth:`metadata`.
 
         Raises:
             KeyError: If an array or string is missing.
@@ -89,19 +89,19 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class GaussianChannel:
-    """A calibrated channel D̃ = D + ξ or, with a gain, D̃ = m + A(D − m) + ξ, with ξ Gaussian and independent of D.
+    """A calibrated channel D̃ = D + ξ or, with a gain, D̃ = m + A(D − m) + ξ. ξ is Gaussian and independent of D.
 
     Attributes:
         shape: Name of its shape.
         capacity: κ, nats per use, that it was calibrated to.
         variances: (d,), noise variance along each axis, squared pixel units.
         gain: (d,), factor along each axis in [0, 1], or None for 1 everywhere.
-        mean: (d,), m, pixel units; present with a gain.
+        mean: (d,), m, pixel units, given if and only if there is a gain.
         basis: (d, d), axes as orthonormal columns, or :class:`~leakbound.channels.directions.Directions`, with equal
             values along all axes beyond their columns. None if the axes are the pixels.
 
     Raises:
-        ValueError: If a variance is negative or NaN, or a gain comes without a mean.
+        ValueError: If a variance is negative or NaN, or a gain is given without a mean.
     """
 
     shape: str
@@ -112,11 +112,11 @@ class GaussianChannel:
     basis: Any = None
 
     def __post_init__(self) -> None:
-        """Refuse noise that cannot be sampled."""
+        """Check that the noise can be sampled."""
         if not np.all(self.variances >= 0):
             raise ValueError(f"channel {self.shape}: noise variances must be >= 0")
         if (self.gain is None) != (self.mean is None):
-            raise ValueError(f"channel {self.shape}: a gain shrinks towards a mean, so both come together")
+            raise ValueError(f"channel {self.shape}: a gain shrinks towards a mean, so give both or neither")
 
     @property
     def dimension(self) -> int:
@@ -135,7 +135,7 @@ class GaussianChannel:
         return self.variances if self.basis is None else np.square(self.basis) @ self.variances
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Named arrays for storage, without the basis, which the spectrum's file holds."""
+        """Return named arrays for storage, without the basis, which is in the file of the spectrum."""
         optional = {"gain": self.gain, "mean": self.mean}
         return {
             "variances": self.variances,
@@ -143,7 +143,7 @@ class GaussianChannel:
         }
 
     def metadata(self) -> dict[str, str]:
-        """Strings for storage beside the arrays; floats keep every digit."""
+        """Return strings for storage with the arrays. Floats keep every digit."""
         return {
             "shape": self.shape,
             "capacity": repr(float(self.capacity)),
@@ -157,13 +157,12 @@ class GaussianChannel:
         metadata: Mapping[str, str],
         basis: Float[np.ndarray, "d d"] | None = None,
     ) -> GaussianChannel:
-        """Channel from the arrays and strings of :meth:`arrays` and :meth:`metadata` and its spectrum's basis.
+        """Restore a channel from :meth:`arrays`, :meth:`metadata` and the basis of its spectrum.
 
         Raises:
             KeyError: If an array or string is missing.
-            ValueError: If an array is of another type or shape, or the stored channel lies along principal
-                axes and no basis of its size is given. A basis that a channel along the pixels does not need
-                is ignored.
+            ValueError: If an array is of another type or shape, or if the axes of the stored channel are principal
+                directions and no basis of its size is given. A channel along the pixels ignores a basis.
         """
         size = arrays["variances"].size
         variances = stored_array(arrays, "variances", (size,))
@@ -175,20 +174,20 @@ class GaussianChannel:
         elif basis is None or basis.shape != (len(variances),) * 2:
             raise ValueError(
                 f"channel {metadata['shape']}: its {len(variances)} axes are those of its spectrum; "
-                "pass the basis of the spectrum it was calibrated from"
+                "pass the basis of the spectrum that it was calibrated from"
             )
         return cls(metadata["shape"], float(metadata["capacity"]), variances, gain, mean, basis)
 
 
 def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
-    """Variance ratios of signal and noise along the axes that decouple both: the capacity is ½ Σ ln(1 + ratio).
+    """Compute the variance ratios of signal and noise along the axes that decouple both.
 
-    With a spectrum they come from its eigenvalues. With moments, of these or of other records, they are
-    recomputed as generalised eigenvalues of (covariance after the gain, noise).
+    The capacity is ½ Σ ln(1 + ratio). With a spectrum the ratios follow from its eigenvalues. With moments they are
+    computed as generalised eigenvalues of (covariance after the gain, noise).
 
     Args:
-        channel: A calibrated channel; only its stored noise is used, not the capacity that it states.
-        source: Spectrum that it was calibrated from, or moments of the data.
+        channel: A calibrated channel. Only its stored noise is used, not the capacity that it states.
+        source: Spectrum that the channel was calibrated from, or moments of these or other records.
 
     Returns:
         (d,) ratios in [0, ∞].
@@ -215,7 +214,7 @@ def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Flo
 
 
 def _check_dimension(channel: GaussianChannel, source: Spectrum | Moments) -> None:
-    """Refuse data of another dimension."""
+    """Check that the channel and the data have the same dimension."""
     if source.dimension != channel.dimension:
         raise ValueError(f"the channel has {channel.dimension} axes, the data {source.dimension}")
 
@@ -223,7 +222,10 @@ def _check_dimension(channel: GaussianChannel, source: Spectrum | Moments) -> No
 def _scaled(
     channel: GaussianChannel, moments: Moments
 ) -> tuple[Float[np.ndarray, " bare"], Float[np.ndarray, "axes axes"]]:
-    """Ratios on axes without noise, 0 or ∞, or with infinite noise, 0; and A Σ Aᵀ over the noise on all other axes."""
+    """Compute A Σ Aᵀ over the noise on the axes with finite noise.
+
+    Axes without noise have the ratio 0 or ∞. Axes with infinite noise have the ratio 0.
+    """
     _check_dimension(channel, moments)
     basis, noise = channel.basis, channel.variances
     if isinstance(basis, Directions):
@@ -243,12 +245,12 @@ def _scaled(
 
 
 def channel_capacity(channel: GaussianChannel, source: Spectrum | Moments) -> float:
-    """Capacity of a stored channel, recomputed: ½ ln det(I + Σ_D Σ_ξ⁻¹), in nats per use.
+    """Compute the capacity of a stored channel again: ½ ln det(I + Σ_D Σ_ξ⁻¹), in nats per use.
 
     Args:
-        channel: A calibrated channel; the capacity that it states is not used.
-        source: Spectrum that it was calibrated from, or moments of these or other records (slower, and
-            independent of the spectrum).
+        channel: A calibrated channel. The capacity that it states is not used.
+        source: Spectrum that it was calibrated from, or moments of these or other records. Moments are slower and
+            independent of the spectrum.
 
     Raises:
         ValueError: If dimensions or shapes disagree.

@@ -1,4 +1,4 @@
-"""Information that looks through several channels tell together of one record, in nats and float64."""
+"""Information that uses of several channels reveal together about one record, in nats and float64."""
 
 import math
 from collections.abc import Sequence
@@ -12,21 +12,20 @@ from leakbound.channels.covariance import Moments
 
 
 def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
-    """Most that independent looks through channels of any shapes tell of one record, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
+    """Compute the leakage of independent uses of channels of any shapes, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
 
-    P_i = A_i N_i⁻¹ A_i is the precision of a look through channel i. Precisions of independent looks add
-    whatever their axes, so the result is never above the sum of the channels' own capacities, and for one
-    channel it is ½ Σ ln(1 + k μ/σ).
+    P_i = A_i N_i⁻¹ A_i is the precision of one use of channel i. Precisions of independent uses add, whatever their
+    axes. So the leakage is never above the sum of the capacities. For one channel it is ½ Σ ln(1 + k μ/σ).
 
     Args:
-        looks: Channels with k_i, the number of looks with independent noise through each, >= 0.
+        looks: Channels with k_i, the number of uses of each with independent noise, >= 0.
         moments: Mean and covariance Σ of the records that the channels were calibrated to.
 
     Returns:
-        Nats about one record; ∞ if a look shows a direction in which records vary without noise.
+        Nats about one record. It is ∞ if a use has no noise in a direction in which records vary.
 
     Raises:
-        ValueError: If a number of looks is negative, or a channel has another dimension than the moments.
+        ValueError: If a number of uses is negative, or a channel has another dimension than the moments.
     """
     pixels = np.zeros(moments.dimension)
     turned: dict[
@@ -35,8 +34,8 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
     for channel, count in looks:
         if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
-                f"{count} looks through {channel.dimension} axes at records of {moments.dimension} values: the number "
-                "is >= 0, the dimensions agree"
+                f"{count} uses of a channel of {channel.dimension} axes for records of {moments.dimension} values: the "
+                "number must be >= 0, and the dimensions must agree"
             )
         if not count:
             continue
@@ -62,7 +61,7 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
 def _seen_along(
     basis: Float[np.ndarray, "d d"], precision: Float[np.ndarray, " d"], axes: Float[np.ndarray, "d d"] | None
 ) -> Float[np.ndarray, "d d"]:
-    """Precision matrix along other axes than its own, which are the pixels if not given."""
+    """Express a precision matrix along other axes than its own. By default its own axes are the pixels."""
     if axes is basis or (axes is None and np.all(precision == precision[0])):
         return np.diag(precision)
     turn = basis if axes is None else axes.T @ basis
@@ -72,14 +71,14 @@ def _seen_along(
 def _variances(
     covariance: Float[np.ndarray, "d d"], basis: Float[np.ndarray, "d d"]
 ) -> Float[np.ndarray, " d"]:
-    """Variances along principal axes, without negative rounding errors."""
+    """Return variances along principal axes, without negative rounding errors."""
     return clip_eigenvalues(np.einsum("ij,ij->j", basis, covariance @ basis))
 
 
 def _precision(
     channel: GaussianChannel, covariance: Float[np.ndarray, "d d"], looks: int
 ) -> Float[np.ndarray, " d"] | None:
-    """Precision of all looks along the channel's axes; None if one shows what varies without noise."""
+    """Compute the precision of all uses along the axes of a channel, or None if the data vary without noise."""
     gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
     bare = (channel.variances == 0) & (gain > 0)
     if bare.any():
@@ -90,5 +89,5 @@ def _precision(
 
 
 def _half_log_determinant(ratios: Float[np.ndarray, "d d"]) -> float:
-    """½ ln det(I + R) of a positive semidefinite matrix."""
+    """Compute ½ ln det(I + R) of a positive semidefinite matrix R."""
     return 0.5 * log_determinant(np.eye(len(ratios)) + 0.5 * (ratios + ratios.T))

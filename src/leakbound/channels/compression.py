@@ -1,4 +1,7 @@
-"""Compression of images: without one of their principal directions. It adds no noise, so it has no finite capacity."""
+"""Compression of images by removing one of their principal directions.
+
+It adds no noise, so it has no finite capacity.
+"""
 
 from dataclasses import dataclass
 
@@ -21,10 +24,10 @@ class PrincipalDirection:
     """One principal direction of the data.
 
     Attributes:
-        index: Its place among all by falling variance, from 0.
+        index: Its rank by descending variance, from 0.
         variance: λ, variance of the data along it, squared pixel units.
-        axis: (d,), of length 1; its sign means nothing.
-        mean: (d,), mean record.
+        axis: (d,), of length 1, with an arbitrary sign.
+        mean: (d,), mean record, pixel units.
     """
 
     index: int
@@ -35,13 +38,18 @@ class PrincipalDirection:
     def removed_from(
         self, images: Float[np.ndarray, "n colors height width"]
     ) -> Float[np.ndarray, "n colors height width"]:
-        """Images whose coordinate along the direction is that of the mean image, all others as they were; float32.
+        """Replace the coordinate of images along the direction by that of the mean image.
+
+        Returns:
+            Images, float32. All other coordinates are unchanged.
 
         Raises:
             ValueError: If the images have another number of values than the direction.
         """
         if images[0].size != len(self.axis):
-            raise ValueError(f"images of {images[0].size} values, a principal direction of {len(self.axis)}")
+            raise ValueError(
+                f"images have {images[0].size} values, the principal direction has {len(self.axis)}"
+            )
         result = np.empty_like(images, dtype=np.float32)
         for start in range(0, len(images), _CHUNK):
             some = images[start : start + _CHUNK].reshape(-1, len(self.axis)).astype(np.float64)
@@ -51,7 +59,11 @@ class PrincipalDirection:
 
 
 def principal_direction(moments: Moments, index: int) -> PrincipalDirection:
-    """The principal direction of the data with the ``index``-th largest variance, counted from 0.
+    """Compute the principal direction of the data with the ``index``-th largest variance.
+
+    Args:
+        moments: Mean and covariance of the data.
+        index: Rank of the direction by descending variance, from 0.
 
     Raises:
         ValueError: If there is no such direction.

@@ -1,7 +1,8 @@
-"""Mean and covariance of records in one pass and float64: exact for these, or shrunk for others of their law.
+"""Mean and covariance of records in one pass and float64, exact or shrunk.
 
-The covariance of few large records is never formed: it has low rank plus a constant diagonal, and all that is asked of
-it follows from the Gram matrix of the records.
+Exact moments are for these records. Shrunk moments are for other records of the same distribution. The covariance
+of a few large records is never formed. It has low rank plus a constant diagonal, and all quantities are computed
+from the Gram matrix of the records.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ _ROUNDING = 1e-12  # eigenvalues of a Gram matrix below this share of the larges
 
 @dataclass(frozen=True)
 class Moments:
-    """First two moments of the law that draws one of N records uniformly.
+    """First two moments of the distribution that draws one of N records uniformly.
 
     Attributes:
         mean: (d,), pixel units, pixels flattened in the order (color, row, column).
-        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for the
-            records at hand and not only for a population that they were drawn from.
+        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for these records
+            and not only for a population that they were drawn from.
         count: N, number of records.
-        shrinkage: Weight in [0, 1] of a multiple of the identity that the covariance was mixed with, its
-            trace kept.
+        shrinkage: Weight in [0, 1] of the multiple of the identity that the covariance is mixed with. Its trace
+            is kept.
 
     Raises:
         ValueError: If the shapes disagree, an entry is not finite, or the covariance is not symmetric.
@@ -57,7 +58,7 @@ class Moments:
     shrinkage: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse moments that cannot be decomposed."""
+        """Check that the moments can be decomposed."""
         if self.covariance.shape != (len(self.mean), len(self.mean)):
             raise ValueError(
                 f"covariance has shape {self.covariance.shape}, the mean has length {len(self.mean)}"
@@ -77,16 +78,16 @@ class Moments:
         return float(np.trace(self.covariance))
 
     def eigenvalues(self) -> Float[np.ndarray, " d"]:
-        """Variances along the principal directions, descending."""
+        """Return the variances along the principal directions, descending."""
         return clip_eigenvalues(linalg.eigvalsh(self.covariance))[::-1].copy()
 
     def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
-        """Variances along the principal directions, descending, and these, as columns or as :class:`Directions`."""
+        """Return the variances along the principal directions, descending, and the directions as columns."""
         variances, basis = linalg.eigh(self.covariance, driver="evd")
         return clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Named arrays for storage."""
+        """Return named arrays for storage."""
         return {
             "mean": self.mean,
             "covariance": self.covariance,
@@ -96,11 +97,11 @@ class Moments:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
-        """Moments from the arrays of :meth:`arrays`.
+        """Restore moments from the arrays of :meth:`arrays`.
 
         Raises:
             KeyError: If an array is missing.
-            ValueError: If one is of another type or shape.
+            ValueError: If an array is of another type or shape.
         """
         size = arrays["mean"].size
         mean, covariance = (
@@ -114,12 +115,12 @@ class Moments:
 
 
 class LowRankMoments(Moments):
-    """Moments whose covariance is V diag(v) Vᵀ + c (I − V Vᵀ), with r columns V and the variance c > 0 in all others.
+    """Moments whose covariance is V diag(v) Vᵀ + c (I − V Vᵀ).
 
     Args:
-        directions: V.
-        variances: (r,), v, descending, each >= c.
-        rest: c, squared units of the records.
+        directions: V, r orthonormal columns.
+        variances: (r,), v, descending, each >= c, squared units of the records.
+        rest: c > 0, variance in all other directions, squared units of the records.
         count: N, number of records.
         shrinkage: As in :class:`Moments`.
     """
@@ -149,14 +150,14 @@ class LowRankMoments(Moments):
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "d d"]:
-        """The covariance in full, for records that are not too large.
+        """The full covariance, for records that are not too large.
 
         Raises:
             ValueError: If they have more than 20,000 values.
         """
         if self.dimension > DENSE:
             raise ValueError(
-                f"records of {self.dimension} values: this needs their whole covariance, which takes "
+                f"records of {self.dimension} values: this needs their full covariance, which takes "
                 f"{8e-9 * self.dimension**2:.0f} GB; allowed are {DENSE} values, or a shape without weights"
             )
         return self.directions.scaled(np.eye(self.dimension), self._eigenvalues)
@@ -167,11 +168,11 @@ class LowRankMoments(Moments):
         return float(self._eigenvalues.sum())
 
     def eigenvalues(self) -> Float[np.ndarray, " d"]:
-        """Variances along the principal directions, descending."""
+        """Return the variances along the principal directions, descending."""
         return self._eigenvalues
 
     def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
-        """Variances along the principal directions, descending, and these as :class:`Directions`."""
+        """Return the variances along the principal directions, descending, and these :class:`Directions`."""
         return self._eigenvalues, self._kept
 
     @cached_property
@@ -181,16 +182,16 @@ class LowRankMoments(Moments):
 
 
 def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The float64 array of this name and shape among the arrays of a file.
+    """Return the float64 array of a name and shape from the arrays of a file.
 
     Raises:
         KeyError: If it is missing.
-        ValueError: If it is of another type or shape, or holds NaN.
+        ValueError: If it is of another type or shape, or contains NaN.
     """
     array = arrays[name]
     if array.dtype != np.float64 or array.shape != shape:
         raise ValueError(
-            f"{name}: is {array.dtype} of shape {array.shape}, expected is float64 of shape {shape}"
+            f"{name}: is {array.dtype} of shape {array.shape}, but must be float64 of shape {shape}"
         )
     if np.isnan(array).any():
         raise ValueError(f"{name}: holds NaN")
@@ -198,21 +199,20 @@ def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, 
 
 
 def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
-    """Mean and 1/N covariance of records that arrive in chunks.
+    """Compute the mean and 1/N covariance of records that arrive in chunks.
 
-    Each chunk is centred by its own mean and merged with what came before (Chan, Golub, LeVeque 1979), which
-    loses no digits to large means. Memory is O(d² + chunk·d); a chunk of about d records keeps the rank-k
-    updates efficient.
+    Each chunk is centred by its own mean and merged with the earlier ones (Chan, Golub, LeVeque 1979), so large
+    means cost no digits. Memory is O(d² + chunk·d). Chunks of about d records make the rank-k updates efficient.
 
     Args:
-        chunks: Arrays (n, ...) of real numbers; all but the first axis are flattened to d coordinates. Chunks
-            may differ in n; an empty chunk is skipped.
+        chunks: Arrays (n, ...) of real numbers. All but the first axis are flattened to d coordinates. Chunks
+            may differ in n, and an empty chunk is skipped.
 
     Returns:
-        Moments in float64; the covariance is exactly symmetric.
+        Moments in float64. The covariance is exactly symmetric.
 
     Raises:
-        ValueError: If there is no record, a value is not finite, or records differ in size; the message names
+        ValueError: If there is no record, a value is not finite, or records differ in size. The message names
             the record.
     """
     count = 0
@@ -252,43 +252,41 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
 def population_moments(
     records: Num[np.ndarray, "n ..."], progress: Callable[[str, float], None] = lambda stage, done: None
 ) -> Moments:
-    """Mean and covariance of the law that some records were drawn from, for use with other records of that law.
+    """Estimate mean and covariance of the distribution of some records, for use with other records.
 
-    The covariance of N records is too small in the directions that these happened not to take, and noise that
-    follows it would protect other records less than it says. With fewer than 10 d records it is therefore
-    shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I: by the weight ρ of Ledoit and Wolf,
-    whose expected squared error is least, or by a larger one, the least under which records x that were left
-    out have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ then keeps its
-    capacity on fresh records of the law.
+    The covariance of N records is too small in the directions that these records do not cover. Noise in
+    proportion to it would protect other records less than it states. With fewer than 10 d records the covariance
+    is therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I. The weight ρ is that of
+    Ledoit and Wolf, which has the least expected squared error, or a larger one: the least weight for which
+    held-out records x have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ then
+    keeps its capacity on other records of the distribution.
 
-    Up to 5,000 records of more than 4,096 values each, and more values than records, give the same by their Gram matrix
-    (:class:`LowRankMoments`), which holds the records.
+    With at most 5,000 records, each of more than 4,096 values and more values than records, the same result is
+    computed from their Gram matrix (:class:`LowRankMoments`), which keeps the records.
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates, d at most 786,432.
-        progress: Called when a stage begins, with its name and the share of the work before it.
+        progress: Called when a stage begins, with its name and the completed share of the work.
 
     Returns:
-        Moments in float64 that state their ``shrinkage`` ρ, 0 with 10 d records and more.
+        Moments in float64 with their ``shrinkage`` ρ, which is 0 for 10 d records and more.
 
     Raises:
-        ValueError: As :func:`estimate_moments`, for fewer than 2 records, and for more than 5,000 of more than
-            20,000 values.
+        ValueError: As :func:`estimate_moments`, for fewer than 2 records, and for more than 5,000 records of more
+            than 20,000 values.
 
     Source:
         Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
     """
     if len(records) < 2:
-        raise ValueError(
-            f"records = {len(records)}: the law that they come from takes at least 2 to estimate"
-        )
+        raise ValueError(f"records = {len(records)}: an estimate of their distribution needs at least 2")
     flat = records.reshape(len(records), -1)
     width = flat.shape[1]
     if width > LARGE and len(flat) < width and len(flat) <= FEW:
         return _low_rank_moments(flat, progress)
     if width > DENSE:
         raise ValueError(
-            f"records = {len(flat)} of {width} values: of more than {DENSE} values allowed are {FEW} records"
+            f"records = {len(flat)} of {width} values: with more than {DENSE} values, allowed are {FEW} records"
         )
     found = estimate_moments(chunks(flat))
     if len(flat) >= _AMPLE * width:
@@ -306,7 +304,7 @@ def population_moments(
 
 
 def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, float], None]) -> LowRankMoments:
-    """Moments of :func:`population_moments` from the Gram matrix of fewer records than values."""
+    """Compute the moments of :func:`population_moments` from the Gram matrix of fewer records than values."""
     count, width = flat.shape
     mean = flat.mean(axis=0, dtype=np.float64)
     progress("Gram matrix", 0.05)
@@ -328,7 +326,10 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, flo
 
 
 def _ledoit_wolf(gram: Float[np.ndarray, "n n"], width: int) -> float:
-    """Weight of Ledoit and Wolf from the Gram matrix of n centred records, whose squares have the same sums."""
+    """Compute the weight of Ledoit and Wolf from the Gram matrix of n centred records.
+
+    The squares of the Gram matrix and of the covariance have the same sums.
+    """
     count = len(gram)
     mean = float(np.trace(gram)) / count / width
     spread = float((gram**2).sum()) / count**2
@@ -340,13 +341,13 @@ def _ledoit_wolf(gram: Float[np.ndarray, "n n"], width: int) -> float:
 def _weight_for_fresh(
     flat: Num[np.ndarray, "n r"], width: int, least: float, progress: Callable[[str, float], None]
 ) -> float:
-    """Weight of the identity, ``least`` or more, under which folds left out have a mean of xᵀ Σ⁻¹ x of at most d.
+    """Find the least weight of the identity for which held-out folds have a mean of xᵀ Σ⁻¹ x of at most d.
 
     Args:
-        flat: Coordinates of the records in all directions that they take.
+        flat: Coordinates of the records in the directions that they span.
         width: d, number of values.
-        least: Weight that is tried first.
-        progress: As above.
+        least: Smallest weight that is allowed, tried first.
+        progress: As in :func:`population_moments`.
     """
     folds, parts = [], min(_FOLDS, len(flat))
     for fold in range(parts):
@@ -369,11 +370,11 @@ def _weight_for_fresh(
 
 
 def ratios_of(variances: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Quotients of variances and a scale, 0 where nothing varies whatever the scale, ∞ where only the scale is 0."""
+    """Divide variances by a scale elementwise: 0 where nothing varies, ∞ where only the scale is 0."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.divide(variances, scale, out=np.zeros_like(variances), where=variances > 0)
 
 
 def chunks(flat: Num[np.ndarray, "n d"]) -> Iterator[Num[np.ndarray, "_ d"]]:
-    """Records in parts that fit the memory as float64."""
+    """Yield the records in parts that fit into memory as float64."""
     return (flat[start : start + _CHUNK] for start in range(0, len(flat), _CHUNK))

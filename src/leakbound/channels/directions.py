@@ -1,7 +1,7 @@
-"""Principal directions of few large records, kept as sums of these records and never written out.
+"""Principal directions of a few large records, stored as linear combinations of the records.
 
-With n records of d values, n far below d, all directions in which they vary are combinations of n centred records.
-So n × r weights stand for r × d numbers, and the records can stay as they lie in memory, e.g. as bytes.
+With n records of d values, n far below d, every direction in which they vary is a combination of n centred
+records. So n × r weights replace r × d numbers, and the records can stay in memory as they are, e.g. as bytes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _BLOCK = 2**22  # values that are in float64 at a time
 
 @dataclass(frozen=True)
 class Directions:
-    """Orthonormal columns V = Σ_k (x_k − m) w_k, and all directions orthogonal to them, which are equal to each other.
+    """Orthonormal columns V = Σ_k (x_k − m) w_k, and all directions orthogonal to them, which are treated alike.
 
-    An array of values along the axes has d entries: the first r for the columns, the others for the rest, all the same.
+    An array of values along the axes has d entries: the first r for the columns, and one common value for the rest.
 
     Attributes:
         records: (n, d), x, in any units.
-        mean: (d,), m, in those of the records.
+        mean: (d,), m, in the units of the records.
         weights: (n, r), w.
     """
 
@@ -32,7 +32,7 @@ class Directions:
     weights: Float[np.ndarray, "n r"]
 
     def coordinates(self, rows: Num[np.ndarray, "k d"]) -> Float[np.ndarray, "k r"]:
-        """Coordinates of some rows along the columns, rows · V."""
+        """Compute the coordinates of rows along the columns, rows · V."""
         products = np.zeros((len(rows), len(self.records)))
         for part in blocks(len(self.records), len(self.mean)):
             products += rows[:, part].astype(np.float64) @ self._centred(part).T
@@ -41,7 +41,7 @@ class Directions:
     def scaled(
         self, rows: Float[np.ndarray, "k d"], values: Float[np.ndarray, " d"]
     ) -> Float[np.ndarray, "k d"]:
-        """Rows multiplied by a value along each axis: rows · (V diag(v) Vᵀ + v_rest (I − V Vᵀ))."""
+        """Multiply rows by a value along each axis: rows · (V diag(v) Vᵀ + v_rest (I − V Vᵀ))."""
         rest = float(values[-1])
         mixed = (self.coordinates(rows) * (values[: self.weights.shape[1]] - rest)) @ self.weights.T
         product = rest * rows
@@ -50,7 +50,7 @@ class Directions:
         return product
 
     def diagonal(self, values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Diagonal, along the pixels, of the matrix with a value along each axis."""
+        """Compute the diagonal, along the pixels, of the matrix with a value along each axis."""
         rest = float(values[-1])
         mixed = (self.weights * (values[: self.weights.shape[1]] - rest)) @ self.weights.T
         diagonal = np.full(len(self.mean), rest)
@@ -60,7 +60,7 @@ class Directions:
         return diagonal
 
     def _centred(self, part: slice) -> Float[np.ndarray, "n part"]:
-        """Some values of all records, without their mean."""
+        """Return some values of all records minus their mean."""
         return self.records[:, part] - self.mean[part]
 
 
@@ -69,12 +69,12 @@ def gram_matrix(
     mean: Float[np.ndarray, " d"],
     scale: Float[np.ndarray, " d"] | float = 1.0,
 ) -> Float[np.ndarray, "n n"]:
-    """Inner products Σ_j s_j (x_aj − m_j)(x_bj − m_j) of centred records, a block of values at a time.
+    """Compute inner products Σ_j s_j (x_aj − m_j)(x_bj − m_j) of centred records, a block of values at a time.
 
     Args:
         records: (n, d), of any type.
         mean: (d,), m.
-        scale: s >= 0, one for each value or for all.
+        scale: s >= 0, one for each value or one for all.
     """
     gram = np.zeros((len(records), len(records)))
     root = np.broadcast_to(np.sqrt(scale), mean.shape)
@@ -85,6 +85,6 @@ def gram_matrix(
 
 
 def blocks(count: int, width: int) -> Iterator[slice]:
-    """Parts of the values of some records that fit the memory as float64."""
+    """Yield slices of the values of some records, such that each block fits into memory as float64."""
     step = max(1, _BLOCK // max(1, count))
     return (slice(start, min(start + step, width)) for start in range(0, width, step))

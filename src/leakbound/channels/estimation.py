@@ -1,4 +1,4 @@
-"""Best linear estimate of records behind a channel, by who knows the channel and the moments of the records."""
+"""Best linear estimate of records behind a channel, for an attacker who knows the channel and the moments."""
 
 import numpy as np
 from jaxtyping import Float
@@ -13,14 +13,15 @@ _NEGLIGIBLE = 1e-12
 def linear_estimate(
     released: Float[np.ndarray, "n colors height width"], channel: GaussianChannel, moments: Moments
 ) -> Float[np.ndarray, "n colors height width"]:
-    """Best linear estimate of records from their noisy versions: E[D] + Cov(D, D̃) Cov(D̃)⁻¹ (D̃ - E[D̃]).
+    """Estimate records from their noisy versions: E[D] + Cov(D, D̃) Cov(D̃)⁻¹ (D̃ - E[D̃]).
 
-    With Gaussian data it is the posterior mean, and no attack on anything computed from D̃ does better. With
-    any data its mean squared error is Σ λσ/(λ + σ) for additive noise along the principal axes.
+    This is the best linear estimate. For Gaussian data it is the posterior mean, and no attack on anything computed
+    from D̃ does better. For any data its mean squared error is Σ λσ/(λ + σ) with additive noise along the
+    principal axes.
 
     Args:
         released: Noisy records D̃.
-        channel: What they came from.
+        channel: Channel that released them.
         moments: Mean and covariance of the records.
 
     Returns:
@@ -31,7 +32,7 @@ def linear_estimate(
     """
     if not channel.dimension == moments.dimension == released[0].size:
         raise ValueError(
-            f"images of {released[0].size} values, a channel for {channel.dimension}, moments of {moments.dimension}; "
+            f"images have {released[0].size} values, the channel {channel.dimension}, the moments {moments.dimension}; "
             "take all three from one dataset"
         )
     basis, mean = channel.basis, moments.mean
@@ -53,5 +54,5 @@ def linear_estimate(
 def _along(
     records: Float[np.ndarray, "n d"], basis: Float[np.ndarray, "d d"] | None
 ) -> Float[np.ndarray, "n d"]:
-    """Coordinates along the columns of ``basis``; the pixels themselves without one."""
+    """Compute coordinates along the columns of ``basis``, or return the pixels themselves without a basis."""
     return records if basis is None else records @ basis

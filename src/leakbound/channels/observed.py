@@ -1,16 +1,20 @@
-"""Records that pass a channel compared with its calibration: the capacity that their own moments give.
+"""Comparison of private records with the calibration of their channel: the capacity for their own moments.
 
-A channel states its capacity under the covariance that it was calibrated to. Records on another scale, or of
-another law, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹), which is estimated here from the records that
-pass. The result is a statistic of these records, so it stays with whoever owns them.
+A channel states its capacity for the covariance that it was calibrated to. Records on another scale, or of another
+distribution, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹). This module estimates it from the records. The
+result is a statistic of private records, so it stays with their owner.
 
-The covariance of few records is too small in most directions. So the eigenvalues s of the own covariance, in
-units of the noise, are mixed with those of the calibration, r, brought to the own scale: (1 − w) s + w
-(Σs/Σr) r, w = d/(d + n). Where the law is that of the calibration, this is at most the promised capacity in
-expectation, for any number of records (½ ln det is concave); where only the scale differs, a dozen records
-show it; with many records it becomes the capacity that their covariance gives. The statement is never below
-the latter, and never above the sum over the axes of the noise, ½ Σ ln(1 + k own variance/noise variance),
-which bounds it (Hadamard). For another law with few records it errs above.
+The covariance of few records is too small in most directions. Let s be the eigenvalues of the records' own
+covariance in units of the noise, and r those of the calibration. The estimate uses (1 − w) s + w (Σs/Σr) r with
+w = d/(d + n). It has these properties:
+
+* If the distribution is that of the calibration, its expectation is at most the promised capacity for any number
+  of records, because ½ ln det is concave.
+* If only the scale differs, a dozen records show it.
+* With many records it tends to the capacity for their covariance, and it is never below this capacity.
+* It is at most the sum over the axes of the noise, ½ Σ ln(1 + k own variance/noise variance), which is an upper
+  bound (Hadamard).
+* For another distribution and few records it is too large.
 """
 
 from __future__ import annotations
@@ -36,14 +40,13 @@ _HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden
 
 @dataclass(frozen=True)
 class OwnCapacity:
-    """Capacity of a channel, for all planned uses together, by the moments of the records that pass.
+    """Capacity of a channel for all planned uses together, for the moments of the records that use it.
 
     Attributes:
         records: Number of records that it was estimated from.
-        nats: The estimate; 0 with fewer than two records.
-        certain: What remains of it when the variances are lowered by what chance explains; only this raises
-            an alarm.
-        promised: Capacity under the moments that the channel was calibrated to.
+        nats: The estimate, nats. It is 0 with fewer than two records.
+        certain: The same with variances lowered by what chance explains, nats. Only this value raises an alarm.
+        promised: Capacity for the moments that the channel was calibrated to, nats.
     """
 
     records: int
@@ -52,11 +55,11 @@ class OwnCapacity:
     promised: float
 
     def exceeds(self, share: float, accepted: float | int | None = None) -> bool:
-        """True if more than ``share`` times the promised capacity leaks, beyond chance, and more than was accepted."""
+        """Check whether more leaks, beyond chance, than ``share`` times the promised and than the accepted nats."""
         return self.certain > max(share * self.promised, accepted or 0.0)
 
     def sentence(self, option: str = "accept_capacity=") -> str:
-        """The excess and its remedies, in one sentence; a statistic of the records."""
+        """Describe the excess and its remedies in one sentence, which is a statistic of the records."""
         return (
             f"by the moments of {self.records} records that pass the channel it reveals {self.rounded:g} nats of each, "
             f"not {self.promised:.4g}: bring them to the scale of the calibration records, or calibrate to records "
@@ -65,26 +68,26 @@ class OwnCapacity:
 
     @property
     def rounded(self) -> float:
-        """Nats to two digits, rounded up."""
+        """Return the nats, rounded up to two digits."""
         return rounded_up(self.nats)
 
 
 def sample_size(width: int) -> int:
-    """Number of records of so many values that are compared: 512, of large ones fewer."""
+    """Return the number of records that are compared: 512, or fewer if they have many values."""
     return max(_FEWEST, min(_SAMPLE, _VALUES // width))
 
 
 def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectrum: Spectrum) -> bool:
-    """True if a record varies where the calibration data do not, by more than noise that follows these hides there.
+    """Check whether a record varies in a direction in which the calibration data, and hence the noise, do not.
 
     Args:
         records: In the units of the channel.
         channel: Calibrated from the spectrum.
-        spectrum: Of the calibration data.
+        spectrum: Spectrum of the calibration data.
 
     Returns:
-        Whether one lies farther from the mean than a thousandth of the noise's standard deviation along such
-        an axis.
+        True if a record differs from the mean by more than a thousandth of the noise's standard deviation along
+        such an axis.
     """
     variances, basis = spectrum.data_eigenvalues, channel.basis
     if variances is None or basis is None:
@@ -102,7 +105,7 @@ def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectru
 
 
 def rounded_up(value: float) -> float:
-    """A number >= 0 to two digits, rounded up."""
+    """Round a number >= 0 up to two digits."""
     if not 0 < value < math.inf:
         return value
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
@@ -117,15 +120,14 @@ def own_capacity(
     *,
     calibrated: float | int = math.inf,
 ) -> OwnCapacity:
-    """Capacity of all uses of a channel together under the moments of the records that pass it.
+    """Estimate the capacity of all uses of a channel together for the moments of the records that use it.
 
     Args:
-        records: Some of them, each once, in the units of the channel.
+        records: Some of the records, each once, in the units of the channel.
         channel: A calibrated channel.
         ratios: Variance ratios of one use under the calibration (:func:`leakbound.channels.signal_to_noise`).
-        uses: k >= 1, uses with independent noise.
-        calibrated: Number of records that the channel was calibrated to, whose own error counts as chance,
-            too.
+        uses: k >= 1, number of uses with independent noise.
+        calibrated: Number of records that the channel was calibrated to. Their sampling error counts as chance.
     """
     count, promised = len(records), _capacity(uses * ratios)
     if count < 2:
@@ -154,7 +156,7 @@ def own_capacity(
 
 
 def _capacity(ratios: Float[np.ndarray, " d"]) -> float:
-    """½ Σ ln(1 + ratio)."""
+    """Compute ½ Σ ln(1 + ratio)."""
     return 0.5 * float(np.log1p(ratios).sum())
 
 
@@ -163,7 +165,10 @@ _Seen = tuple[Float[np.ndarray, "k k"], Float[np.ndarray, " n"], Float[np.ndarra
 
 
 def _in_noise(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen | None:
-    """Records along the axes of the noise, in units of its deviation; None if they vary where there is none."""
+    """Return records along the axes of the noise, in units of its standard deviation.
+
+    None if they vary along an axis without noise.
+    """
     centred = records - records.mean(axis=0, dtype=np.float64)
     along = centred if channel.basis is None else centred @ channel.basis
     if channel.gain is not None:
@@ -178,9 +183,10 @@ def _in_noise(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _See
 
 
 def _by_gram(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen | None:
-    """The same for fewer records than values, of which no copy is made, along pixels or :class:`Directions`.
+    """Compute the same from a Gram matrix, for fewer records than values, along pixels or :class:`Directions`.
 
-    The variance along the axes that Directions leave open is spread evenly over them, which bounds it for all choices.
+    No copy of the records is made. The variance along the axes that Directions leave open is spread evenly over
+    them, which bounds it for all choices.
     """
     mean = records.mean(axis=0, dtype=np.float64)
     gain = 1.0 if channel.gain is None else channel.gain

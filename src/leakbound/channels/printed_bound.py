@@ -1,7 +1,7 @@
 """The published calibration of personalized noise (Tan et al. 2024, Theorem 3), kept as a baseline.
 
-The publication bounds ln det(Σ_D + σ diag β) from above instead of computing it, by Hadamard's inequality and
-by predicting each pixel from those before it. Both bounds are valid and cost what the exact capacity costs.
+The publication does not compute ln det(Σ_D + σ diag β). It bounds it from above by Hadamard's inequality, and by
+predicting each pixel from the previous ones. Both bounds are valid and cost as much as the exact capacity.
 """
 
 import math
@@ -18,15 +18,15 @@ from leakbound.channels.calibration import AIM, check_capacity, noise_scale
 def innovations(
     covariance: Float[np.ndarray, "d d"], weights: Float[np.ndarray, " d"]
 ) -> dict[str, Float[np.ndarray, " d"]]:
-    """Quantities of the published bound, from one Cholesky factor L of the covariance.
+    """Compute the quantities of the published bound from one Cholesky factor L of the covariance.
 
     Args:
-        covariance: Σ_D, positive definite, float64.
+        covariance: Σ_D, positive definite, float64, squared pixel units.
         weights: β, each > 0.
 
     Returns:
-        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i left after predicting it
-        from the earlier ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A = diag(L_ii) L⁻¹, and
+        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i that is left after predicting it
+        from the previous ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A = diag(L_ii) L⁻¹, and
         ``weights`` β.
 
     Raises:
@@ -55,18 +55,18 @@ def innovations(
 
 
 def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float) -> float:
-    """Smallest σ at which the published bound on the capacity is κ, with its misprinted quotient corrected.
+    """Compute the smallest σ at which the published bound on the capacity is κ, with its misprinted quotient corrected.
 
-    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity
-    for other eigenvalues, c_i/β_i, and u_i/k_i with ½ Σ ln(k_i/β_i) on top; both fall in σ, so the smaller
-    root is where their minimum meets κ.
+    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity for
+    other eigenvalues: c_i/β_i, and u_i/k_i plus ½ Σ ln(k_i/β_i). Both fall in σ, so their minimum is κ at the
+    smaller root.
 
     Args:
         bound: Result of :func:`innovations`.
         capacity: κ, nats per use, in [0, ∞].
 
     Returns:
-        σ. The bound reached is never above κ and within 1e-9 of it; the true capacity is lower.
+        σ. The bound is never above κ and within 1e-9 of it. The true capacity is lower.
 
     Raises:
         ValueError: If ``capacity`` is negative or NaN.

@@ -14,22 +14,22 @@ _HALVINGS = 40  # coarser than rounding errors, so that calibrations on other ma
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """A symmetric channel over K classes: a label is kept with probability p, else replaced by one of the K − 1 others.
+    """A symmetric channel over K classes: it keeps a label with probability p, else draws one of the K − 1 others.
 
-    The bounds hold for one draw. So draw each label once and go on with the response in all epochs and runs:
-    randomize the labels of a dataset before training, or give the response to ``ChannelEngine.for_data``. Of
-    labels that are drawn again at each use, :meth:`information` adds up the draws.
+    The bounds hold for one draw. So draw each label once, and use the response in all epochs and runs. Randomize the
+    labels of a dataset before training, or give the response to ``ChannelEngine.for_data``. If labels are drawn again
+    at each use, :meth:`information` adds up the draws.
 
     Attributes:
         classes: K, number of classes, at least 2. Labels are whole numbers from 0 to K − 1.
-        keep: p, probability that a label is kept, from 1/K (nothing is revealed) to 1 (labels stay as they are).
+        keep: p, probability that a label is kept, from 1/K (nothing is revealed) to 1 (labels are unchanged).
 
     Raises:
         ValueError: If there are fewer than two classes, or ``keep`` is out of range.
 
     Source:
-        Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias", for two classes;
-        Kairouz, Bonawitz and Ramage 2016, "Discrete distribution estimation under local privacy", for K.
+        Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias", for two classes.
+        Kairouz, Bonawitz and Ramage 2016, "Discrete distribution estimation under local privacy", for K classes.
 
     Example:
         >>> response = RandomizedResponse(classes=10, keep=0.5)
@@ -45,20 +45,20 @@ class RandomizedResponse:
 
     def __post_init__(self) -> None:
         if self.classes < 2:
-            raise ValueError(f"classes = {self.classes}: a label that hides something has at least 2")
+            raise ValueError(f"classes = {self.classes}: give at least 2")
         if not 1.0 / self.classes <= self.keep <= 1.0:
             raise ValueError(
-                f"keep = {self.keep}: of {self.classes} classes a label is kept with a probability from "
+                f"keep = {self.keep}: with {self.classes} classes a label is kept with a probability from "
                 f"1/{self.classes} to 1"
             )
 
     @classmethod
     def calibrate(cls, classes: int, nats: float | int) -> RandomizedResponse:
-        """Response that keeps as many labels as a capacity allows.
+        """Create the response that keeps as many labels as a capacity allows.
 
         Args:
             classes: K, at least 2.
-            nats: Most that the response may reveal about a label, above 0 and below ln K.
+            nats: Largest number of nats that the response may reveal about a label, above 0 and below ln K.
 
         Returns:
             The response, with a capacity that is never above ``nats``.
@@ -74,17 +74,17 @@ class RandomizedResponse:
         if classes > 1 and not 0 < nats < math.log(classes):
             raise ValueError(
                 f"nats = {nats}: a label of {classes} classes holds at most ln {classes} = {math.log(classes):.4g}, so "
-                "give less, and more than 0"
+                "give a number above 0 and below that"
             )
         return cls(classes, _largest(classes, lambda keep: cls(classes, keep).capacity <= nats))
 
     @classmethod
     def from_epsilon(cls, classes: int, epsilon: float | int) -> RandomizedResponse:
-        """Response that keeps as many labels as ε-differential privacy of the label allows, p = e^ε/(e^ε + K − 1).
+        """Create the response that keeps as many labels as ε-differential privacy allows, p = e^ε/(e^ε + K − 1).
 
         Args:
             classes: K, at least 2.
-            epsilon: ε, positive and finite.
+            epsilon: ε of the label, positive and finite.
 
         Returns:
             The response, with an ε that is never above the given one.
@@ -107,10 +107,10 @@ class RandomizedResponse:
 
     @property
     def capacity(self) -> float:
-        """Most that one response reveals about a label, nats: ln K + p ln p + (1 − p) ln((1 − p)/(K − 1)).
+        """Capacity of one response, nats: ln K + p ln p + (1 − p) ln((1 − p)/(K − 1)).
 
-        The channel is symmetric, so this is the mutual information for equally likely classes, and that of
-        any other distribution of labels is no larger.
+        The channel is symmetric, so this is the mutual information for equally likely classes. No other distribution of
+        labels gives more.
         """
         outcomes = ((1, self.keep), (self.classes - 1, self.flip))
         nats = sum(count * share * math.log(self.classes * share) for count, share in outcomes if share)
@@ -118,11 +118,11 @@ class RandomizedResponse:
 
     @property
     def epsilon(self) -> float:
-        """ε of the label, ln(p / flip), without a δ. It is ∞ if labels stay as they are."""
+        """ε of the label, ln(p / flip), with δ = 0. It is ∞ if labels are unchanged."""
         return max(math.log(self.keep / self.flip), 0.0) if self.flip else math.inf
 
     def information(self, draws: int) -> float:
-        """Most that independent responses to one label reveal together, nats: min(draws · capacity, ln K).
+        """Bound the nats that independent responses to one label reveal together: min(draws · capacity, ln K).
 
         Args:
             draws: Number of responses, >= 0.
@@ -136,20 +136,20 @@ class RandomizedResponse:
     def randomize(
         self, labels: Int[np.ndarray, " n"], uniform: Float[np.ndarray, "2 n"]
     ) -> Int[np.ndarray, " n"]:
-        """Response to each label.
+        """Draw the response to each label.
 
         Args:
             labels: From 0 to K − 1.
             uniform: Two independent uniform numbers in [0, 1) for each label, e.g.
-                ``SecureDraws().random((2, n))`` of :mod:`leakbound.randomness.sources`. Whoever can repeat
-                them has the labels back.
+                ``SecureDraws().random((2, n))`` of :mod:`leakbound.randomness.sources`. Whoever can reproduce these
+                numbers can recover the labels.
 
         Raises:
             ValueError: If a label is out of range.
         """
         if labels.size and not 0 <= labels.min() <= labels.max() < self.classes:
             raise ValueError(
-                f"labels from {labels.min()} to {labels.max()}: {self.classes} classes have those from 0 to "
+                f"labels from {labels.min()} to {labels.max()}: labels of {self.classes} classes are from 0 to "
                 f"{self.classes - 1}"
             )
         others = 1 + np.floor(uniform[1] * (self.classes - 1)).astype(np.int64)
@@ -157,7 +157,7 @@ class RandomizedResponse:
 
 
 def _largest(classes: int, allowed: Callable[[float], bool]) -> float:
-    """Largest probability of keeping a label that is allowed, by halving an interval whose lower end always is."""
+    """Find the largest allowed probability of keeping a label, by bisection from an allowed lower end."""
     low = high = 1.0
     low /= max(classes, 2)
     for _ in range(_HALVINGS):

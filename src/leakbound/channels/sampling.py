@@ -1,25 +1,25 @@
-"""Noise from a calibrated channel, on any device, every draw from the caller's source; released images are float32.
+"""Sampling of noise from a calibrated channel, on any device, from a source that the caller passes.
+
+Released images are float32.
 
 Rounding in float32, for seeded noise. Standard deviations along the pixels are rounded up. Along principal
-directions the factor is rounded to nearest, which changes a noise variance along one of them by at most about
-1e-7 of itself, and along any direction of CIFAR-10 by 4e-5, triangular or not. A channel with a gain computes
-the shrunk image before any noise, and the rounding of that differs from record to record in all directions,
-also in those that pass nothing and have no noise; it is the same at each use and would be a fingerprint. So
-its noise gets a dither: independent noise on every pixel, with 1e-3 of the largest standard deviation along
-the axes. It adds d millionths of the largest variance, comes after the release and so takes no capacity, and
-buries the residue.
+directions the factor is rounded to nearest. This changes a noise variance along one of them by at most about 1e-7 of
+itself, and along any direction of CIFAR-10 by 4e-5, with a triangular factor or without. A channel with a gain
+computes the shrunk image before it adds noise. The rounding of the shrunk image differs from record to record in all
+directions, also in those that have no noise. It is the same at each use and would be a fingerprint. The noise
+therefore gets a dither: independent noise on every pixel, with 1e-3 of the largest standard deviation along the
+axes. The dither adds d millionths of the largest variance and hides this rounding. It is added after the release, so
+it does not raise the capacity.
 
-On a grid, for secure noise. Image and noise are added in float64 and each pixel is rounded to a grid of at
-most a sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`). That comes
-after the release of the ideal channel, whatever the axes of its noise, and hides which floating-point sum was
-there before. The dither stays: with it every pixel of a channel with a gain has noise that carries it across
-the boundaries of the grid.
+Grid, for secure noise. Image and noise are added in float64. Each pixel is then rounded to a grid whose spacing is
+at most a sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`). The rounding is
+post-processing of the ideal release, whatever the axes of the noise, and hides the floating-point sum. The dither
+stays: with it, every pixel of a channel with a gain has noise that crosses the boundaries of the grid.
 
-Outside the guarantee. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random, from
-a generator whose seed must stay unknown and is one of 2³² on a CPU, and in float32: which floating-point
-values a noisy sum can take depends on the image, so the low-order bits tell more than the theory counts
-(Mironov 2012). Take secure noise, on a grid, against an attacker who knows seeds or reads low-order bits;
-docs/noise.md says what that leaves out.
+Limits. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random float32 from a generator.
+Its seed must stay secret, and on a CPU it is one of only 2³². The image determines which floating-point values a
+noisy sum can take, so the low-order bits reveal more than the theory counts (Mironov 2012). Use secure noise, on a
+grid, against an attacker who knows seeds or reads low-order bits. docs/noise.md lists what remains.
 """
 
 import math
@@ -43,29 +43,28 @@ _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, ove
 class ChannelSampler:
     """Adds the noise of one channel to images.
 
-    Along the pixels a draw costs one multiplication per value; along principal directions one product with a
-    (r, d) factor for the r directions with noise, or two with the records that make up
-    :class:`~leakbound.channels.directions.Directions`. If all d have noise, any R with RᵀR = Σ_ξ gives the same
-    law: with ``many_draws`` it is the upper triangular one, in which a product has half of the operations.
+    Along the pixels a draw costs one multiplication per value. Along principal directions it costs one product with a
+    (r, d) factor for the r directions with noise, or two products with the records of
+    :class:`~leakbound.channels.directions.Directions`. If all d directions have noise, every R with RᵀR = Σ_ξ gives the
+    same distribution. ``many_draws`` then takes the upper triangular R, whose products need half of the operations.
 
-    Methods take float32 images (..., colors, height, width) whose leading axes are free, as (batch,) or
-    (slots, batch), and a source of randomness or a generator, all on the sampler's device. Images of another
-    shape than the channel's raise a ``ValueError``. Released images are as many, float32 and not clipped.
+    Methods take float32 images (..., colors, height, width) with any leading axes, such as (batch,) or (slots, batch),
+    and a source of randomness or a generator, all on the sampler's device. They raise a ``ValueError`` for images of
+    another shape than the channel's. They release float32 images of the same shape, which are not clipped.
 
     Args:
         channel: A calibrated channel.
-        image_shape: (colors, height, width); images are flattened in this order, as the moments were.
-        device: Where images and noise live.
-        on_grid: Release images on a grid, as secure noise needs it.
-        many_draws: Spend up to seconds (d = 3,072) on a triangular factor for the products on a CPU. The law
-            of the noise is the same; what equal generators draw is not.
+        image_shape: (colors, height, width). Images are flattened in this order, like the moments.
+        device: Device of images and noise.
+        on_grid: Release images on a grid, as secure noise requires.
+        many_draws: Spend up to seconds (d = 3,072) on a triangular factor, which makes products on a CPU faster. The
+            distribution of the noise is the same. Equal generators draw other noise.
 
     Attributes:
-        spacing: (d,), spacing of each pixel's grid, float64, 0 where nothing is rounded; None without a grid.
+        spacing: (d,), spacing of the grid of each pixel, float64, 0 where nothing is rounded. None without a grid.
 
     Raises:
-        ValueError: If ``image_shape`` does not fit the channel, or the channel passes nothing (κ = 0), so
-            that its noise is infinite.
+        ValueError: If ``image_shape`` does not fit the channel, or if the noise is infinite (κ = 0).
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class ChannelSampler:
             )
         if not np.isfinite(channel.variances).all():
             raise ValueError(
-                f"channel {channel.shape}: capacity {channel.capacity} needs infinite noise; raise it"
+                f"channel {channel.shape}: capacity {channel.capacity} needs infinite noise; give a larger capacity"
             )
         self.channel = channel
         self.image_shape = image_shape
@@ -124,22 +123,22 @@ class ChannelSampler:
         self._rounded = None if self.spacing is None or bool((self.spacing > 0).all()) else self.spacing > 0
 
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
-        """Independent draws of ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
+        """Draw independent ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
 
-        With a gain the dither described above is added to Σ_ξ. Noise is float32, for a release on a grid
-        float64.
+        With a gain the dither described above is added to Σ_ξ. Noise is float32, or float64 for a release on a grid.
 
         Raises:
-            ValueError: If the source is secure, but the sampler releases nothing on a grid.
+            ValueError: If the source is secure, but the sampler does not release on a grid.
         """
         drawn = as_source(source)
         self._check(drawn.secure)
         return self._shaped(lambda width: drawn.normal((count, width), self._dtype))
 
     def stacked_noise(self, count: int, sources: Sequence[NoiseSource]) -> Float[Tensor, "slots count d"]:
-        """Draws of :meth:`noise` for several slots, on a GPU by one draw of each source and one product for all slots.
+        """Draw :meth:`noise` for several slots.
 
-        On a CPU each slot's are those that it gets alone, to the byte; errors are those of :meth:`noise`.
+        On a GPU there is one draw from each source, and one product for all slots. On a CPU the noise of each slot
+        has the same bytes as without the others. Errors are those of :meth:`noise`.
         """
         if self.device.type == "cpu":
             drawn = [self.noise(count, source) for source in sources]
@@ -149,12 +148,12 @@ class ChannelSampler:
         return self._shaped(lambda width: stacked.normal((len(sources), count, width), self._dtype))
 
     def _check(self, secure: bool) -> None:
-        """Refuse secure noise that no grid hides."""
+        """Refuse secure noise without a grid."""
         if secure and self.spacing is None:
-            raise ValueError("secure noise is added on a grid: make the sampler with on_grid=True")
+            raise ValueError("secure noise needs a grid: make the sampler with on_grid=True")
 
     def _shaped(self, normal: Callable[[int], Tensor]) -> Tensor:
-        """Noise (..., d) of standard normal numbers (..., width), which are drawn for a width."""
+        """Transform standard normal numbers (..., width) into noise (..., d)."""
         if self._triangle is not None:
             noise = _times_triangular(normal(self.channel.dimension), self._triangle)
         elif self._factor is not None:
@@ -170,7 +169,7 @@ class ChannelSampler:
     def signal(
         self, images: Float[Tensor, "*lead colors height width"]
     ) -> Float[Tensor, "*lead colors height width"]:
-        """Images before their noise: as they are, or m + A(D − m) for a channel with a gain, in float64 on a grid."""
+        """Return images before their noise: unchanged, or m + A(D − m) with a gain, in float64 on a grid."""
         if tuple(images.shape[-3:]) != self.image_shape:
             raise ValueError(
                 f"images end in {tuple(images.shape[-3:])}, the channel expects {self.image_shape}"
@@ -192,13 +191,13 @@ class ChannelSampler:
         noise: Float[Tensor, "*rows d"],
         out: Float[Tensor, "*lead colors height width"] | None = None,
     ) -> Float[Tensor, "*lead colors height width"]:
-        """Signal plus noise, one row of d values for each image, rounded to the grid if there is one.
+        """Add noise to the signal, one row of d values for each image, and round to the grid if there is one.
 
         Args:
-            signal: Of :meth:`signal`.
-            noise: Of :meth:`noise`.
-            out: Float32, on a grid contiguous, where the result is written, e.g. the signal itself; by
-                default new memory.
+            signal: Result of :meth:`signal`.
+            noise: Result of :meth:`noise`.
+            out: Float32 array for the result, contiguous if there is a grid, e.g. the signal itself. By default new
+                memory.
         """
         if self.spacing is None:
             return torch.add(signal, noise.reshape(signal.shape), out=out)
@@ -219,7 +218,7 @@ class ChannelSampler:
     def apply(
         self, images: Float[Tensor, "*lead colors height width"], source: NoiseSource | torch.Generator
     ) -> Float[Tensor, "*lead colors height width"]:
-        """One use of the channel for every image, with fresh noise: D + ξ, or m + A(D − m) + ξ with a gain."""
+        """Use the channel once for every image, with fresh noise: D + ξ, or m + A(D − m) + ξ with a gain."""
         return self.release(self.signal(images), self.noise(math.prod(images.shape[:-3]), source))
 
     def freeze(
@@ -228,30 +227,30 @@ class ChannelSampler:
         source: NoiseSource | torch.Generator,
         chunk: int = 1024,
     ) -> Float[Tensor, "n colors height width"]:
-        """The one noisy copy of every record that frozen noise uses in all epochs: one use of the channel in total.
+        """Make the noisy copy of every record that frozen noise keeps for all epochs. This is one use of the channel.
 
-        ``chunk`` records at a time bound the memory beyond the result.
+        It works on ``chunk`` records at a time, which limits the memory besides the result.
         """
         return torch.cat([self.apply(some, source) for some in images.split(chunk)])
 
     def _along(
         self, rows: Float[Tensor, "*lead d"], values: Float[np.ndarray, " d"]
     ) -> Float[Tensor, "*lead d"]:
-        """Rows multiplied by a value along each of the channel's axes, which are never formed."""
+        """Multiply rows by a value along each of the channel's axes, which are never formed."""
         flat = rows.reshape(-1, rows.shape[-1]).double().cpu().numpy()
         product = self.channel.basis.scaled(flat, values)
         return torch.from_numpy(product).to(self.device, self._dtype).reshape(rows.shape)
 
     def _upload(self, array: np.ndarray) -> Tensor:
-        """Tensor on the sampler's device, of the type that it computes in."""
+        """Move an array to the sampler's device, as a tensor of the type that it computes in."""
         kind = np.float32 if self._dtype == torch.float32 else np.float64
         return torch.from_numpy(np.array(array, dtype=kind, order="C")).to(self.device)
 
 
 def _triangular(factor: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
-    """Upper triangular R with RᵀR = FᵀF and no negative diagonal, which makes it unique.
+    """Compute the upper triangular R with RᵀR = FᵀF. Its diagonal is not negative, so it is unique.
 
-    By reflections, which unlike FᵀF keep directions of little noise accurate.
+    Reflections keep directions of little noise accurate, which FᵀF would not.
     """
     triangle = linalg.qr(factor, mode="r", overwrite_a=True, check_finite=False)[0]
     triangle[np.diag(triangle) < 0] *= -1
@@ -261,13 +260,13 @@ def _triangular(factor: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
 def _times_triangular(
     normal: Float[Tensor, "count d"], triangle: Float[np.ndarray, "d d"]
 ) -> Float[Tensor, "count d"]:
-    """Rows times an upper triangular factor, a Fortran array of their type, in their own memory."""
+    """Multiply rows by an upper triangular factor, a Fortran array of the same type, in place."""
     (multiply,) = linalg.get_blas_funcs(("trmm",), (triangle,))
     product = multiply(1.0, triangle, normal.numpy().T, trans_a=1, overwrite_b=1)
     return torch.from_numpy(product.T)
 
 
 def _round_up(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Float32 values that are not below the given ones."""
+    """Return float32 values that are not below the given ones."""
     rounded = values.astype(np.float32)
     return np.where(rounded < values, np.nextafter(rounded, np.float32(np.inf)), rounded)

@@ -1,15 +1,15 @@
-"""Channel shapes: how noise of a given capacity is spread over the data's directions.
+"""Channel shapes: how noise of a given capacity is distributed over the directions of the data.
 
 A shape decomposes the moments of the data once (:class:`Spectrum`) and is then calibrated at any capacity
 (:class:`GaussianChannel`). A new shape is a class with these two functions and one line in the registry.
 
-Directions whose variance is lost in rounding. Noise that follows the data's own variance would give a
-direction with a computed variance of 0 no noise at all, and a true variance of 1e-17 then leaks without
-bound. Such shapes take max(λ, 1e-12 λ_1) for λ when they spread the noise, and are still calibrated with λ
-itself: the capacity is met exactly, at full rank the published closed form comes out, and at a lower rank the
-exponent counts the directions that exist. The guarantee is for the computed covariance. Its rounding, about
-1e-16 λ_1, limits what can be promised of directions without variance: there the noise must stay above it,
-which white noise does up to about 4 nats per existing direction.
+Directions whose variance is lost in rounding. Noise in proportion to the data variance would give no noise to a
+direction with a computed variance of 0. A true variance of 1e-17 would then leak without bound. Such shapes
+therefore use max(λ, 1e-12 λ_1) instead of λ to distribute the noise, and λ itself to calibrate it. The capacity is
+met exactly. At full rank the result is the published closed form. At lower rank the exponent counts the directions
+with variance. The guarantee is for the computed covariance, whose rounding error is about 1e-16 λ_1. The noise in
+directions without variance must stay above this error. White noise does so up to about 4 nats per direction with
+variance.
 """
 
 import math
@@ -43,20 +43,20 @@ class Shape(Protocol):
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Spectrum of the data that the shape is calibrated from, computed once.
+        """Compute the spectrum of the data from which the shape is calibrated.
 
         Raises:
-            ValueError: If ``weights`` are given to a shape that takes none, or are missing, not positive and
-                finite, or not one per pixel where it takes some.
+            ValueError: If ``weights`` are given to a shape that takes none. For other shapes, if they are missing, not
+                positive and finite, or not one per pixel.
         """
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """The channel of this shape that has the capacity."""
+        """Calibrate the channel of this shape to a capacity, in nats per use."""
 
 
 def shape_named(name: str) -> Shape:
-    """The registered shape of a name, e.g. ``natural``.
+    """Return the registered shape of a name, e.g. ``natural``.
 
     Raises:
         UnknownNameError: If no shape has this name.
@@ -66,13 +66,13 @@ def shape_named(name: str) -> Shape:
 
 
 class Natural:
-    """The same noise variance on every pixel, σI (Tan et al. 2024, Theorem 2). Needs eigenvalues only."""
+    """The same noise variance on every pixel, σI (Tan et al. 2024, Theorem 2). It needs eigenvalues only."""
 
     takes_weights: ClassVar[bool] = False
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Eigenvalues of the data covariance."""
+        """Compute the eigenvalues of the data covariance."""
         _refuse_weights("natural", weights)
         eigenvalues = moments.eigenvalues()
         return Spectrum(
@@ -81,7 +81,7 @@ class Natural:
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Noise σI with ½ Σ ln(1 + λ_i/σ) = κ; see :func:`~leakbound.channels.calibration.noise_scale`."""
+        """Compute noise σI with ½ Σ ln(1 + λ_i/σ) = κ, by :func:`~leakbound.channels.calibration.noise_scale`."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         return GaussianChannel("natural", capacity, np.full(spectrum.dimension, scale))
 
@@ -94,24 +94,24 @@ class _Principal:
 
     @classmethod
     def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data."""
+        """Compute the principal directions of the data."""
         _refuse_weights(cls.name, weights)
         variances, basis = moments.principal()
         return Spectrum(cls.name, variances, moments.total_variance, moments.mean, variances, basis)
 
 
 class White(_Principal):
-    """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1): every direction leaks the same.
+    """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1). Every direction leaks the same amount.
 
-    At rank r < d the exponent counts the r directions that exist, so that κ is reached; with d it would be κ
-    r/d.
+    At rank r < d the exponent counts the r directions with variance, so that the capacity is κ. With d it would be
+    κ r/d.
     """
 
     name: ClassVar[str] = "white"
 
     @classmethod
     def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Principal directions of the data; the generalised eigenvalues are 1 in all directions above the floor."""
+        """Compute the principal directions of the data. Generalised eigenvalues are 1 in directions above the floor."""
         spectrum = super().decompose(moments, weights=weights)
         guarded = _guarded(spectrum.eigenvalues)
         ones = np.divide(spectrum.eigenvalues, guarded, out=np.zeros_like(guarded), where=guarded > 0)
@@ -119,7 +119,7 @@ class White(_Principal):
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Noise σ·max(λ_i, 1e-12 λ_1) along principal direction i, σ the root for the generalised eigenvalues."""
+        """Compute noise σ·max(λ_i, 1e-12 λ_1) along principal direction i, with σ from the generalised eigenvalues."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         guarded = _guarded(_variances(spectrum))
         return GaussianChannel(
@@ -134,10 +134,10 @@ class Personalized:
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}."""
+        """Compute the eigenvalues of diag(β)^{-1/2} Σ_D diag(β)^{-1/2}."""
         if weights is None:
             raise ValueError(
-                "a personalized shape needs weights, one > 0 per pixel; `box_weights` builds some"
+                "a personalized shape needs weights, one > 0 per pixel; `box_weights` makes them"
             )
         beta = np.asarray(weights, dtype=np.float64)
         if beta.shape != moments.mean.shape:
@@ -146,7 +146,7 @@ class Personalized:
             )
         if not np.all((beta > 0) & np.isfinite(beta)):
             raise ValueError(
-                "weights: every one must be positive and finite; a pixel without noise would leak entirely"
+                "weights: each must be positive and finite, because a pixel without noise would be revealed entirely"
             )
         root = np.sqrt(beta)
         eigenvalues = clip_eigenvalues(linalg.eigvalsh(moments.covariance / np.outer(root, root)))[
@@ -156,21 +156,21 @@ class Personalized:
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Noise σ diag(β) with ½ Σ ln(1 + μ_i/σ) = κ; a larger β means more noise on that pixel."""
+        """Compute noise σ diag(β) with ½ Σ ln(1 + μ_i/σ) = κ. A larger β gives more noise on that pixel."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         return GaussianChannel("personalized", capacity, scale * _weights(spectrum))
 
 
 class PersonalizedPrinted(Personalized):
-    """The personalized shape calibrated by the published bound instead of the capacity: up to 11 dB too much noise.
+    """The personalized shape, calibrated by the published bound instead of the capacity: up to 11 dB too much noise.
 
-    Kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full
+    It is kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full
     rank.
     """
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Generalised eigenvalues, and the quantities of the published bound from one Cholesky factor.
+        """Compute generalised eigenvalues, and the quantities of the published bound from one Cholesky factor.
 
         Raises:
             ValueError: As :class:`Shape`, and if the covariance is singular.
@@ -182,7 +182,7 @@ class PersonalizedPrinted(Personalized):
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Noise σ diag(β) with the published upper bound on the capacity equal to κ; the true capacity is lower."""
+        """Compute noise σ diag(β) for which the published bound is κ. The true capacity is lower."""
         scale = printed_scale(spectrum.bound, capacity)
         return GaussianChannel("personalized_printed", capacity, scale * _weights(spectrum))
 
@@ -194,7 +194,7 @@ class LeastPower(_Principal):
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Noise of :func:`~leakbound.channels.calibration.least_power_variances` at the level that meets κ."""
+        """Compute noise of :func:`~leakbound.channels.calibration.least_power_variances` at the level that meets κ."""
         variances = _variances(spectrum)
         guarded = _guarded(variances)
         level = least_power_level(variances, capacity, guarded)
@@ -205,13 +205,16 @@ class LeastPower(_Principal):
 
 
 class RateDistortion(_Principal):
-    """The mechanism that stays nearest to the data at its capacity: it shrinks towards the mean, then adds noise."""
+    """The mechanism of least distortion for its capacity. It shrinks records towards the mean and adds noise."""
 
     name: ClassVar[str] = "rate_distortion"
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Gains and noise of :func:`~leakbound.channels.calibration.water_filling`; directions below θ pass nothing."""
+        """Compute gains and noise of :func:`~leakbound.channels.calibration.water_filling`.
+
+        Directions below θ reveal nothing.
+        """
         filling = water_filling(_variances(spectrum), capacity)
         return GaussianChannel(
             "rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis
@@ -219,12 +222,12 @@ class RateDistortion(_Principal):
 
 
 def _guarded(variances: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Variances raised to the floor below which rounding hides them."""
+    """Raise variances to the floor below which rounding hides them."""
     return np.maximum(variances, _FLOOR * float(variances.max(initial=0.0)))
 
 
 def _variances(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
-    """Variances along principal directions of a spectrum that must have them."""
+    """Return the variances along principal directions of a spectrum, which must have them."""
     if spectrum.data_eigenvalues is None or spectrum.basis is None:
         raise ValueError(
             f"a spectrum of shape {spectrum.shape!r} has no principal directions; decompose again"
@@ -233,13 +236,13 @@ def _variances(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
 
 
 def _weights(spectrum: Spectrum) -> Float[np.ndarray, " d"]:
-    """Weights of a spectrum that must have them."""
+    """Return the weights of a spectrum, which must have them."""
     if spectrum.weights is None:
         raise ValueError(f"a spectrum of shape {spectrum.shape!r} has no weights; decompose again")
     return spectrum.weights
 
 
 def _refuse_weights(shape: str, weights: Float[np.ndarray, " n"] | None) -> None:
-    """Refuse weights that would silently have no effect."""
+    """Refuse weights for a shape that would ignore them."""
     if weights is not None:
         raise ValueError(f"shape {shape!r} takes no weights; use shape 'personalized', or leave them out")

@@ -128,19 +128,18 @@ class MembershipConfig(Attack):
         return ("weights", *defense.needs, *(("references",) if self.references else ()))
 
     known_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Fraction of the members, and of the non-members, that the attacker knows and learns from; the rest is scored."""
+    """Fraction of the members, and of the non-members, that the attacker knows and learns from. The rest is scored."""
     epochs: Steps = 60
-    """Most passes of the attack network over what the attacker knows."""
+    """Largest number of epochs of the attack network on the records that the attacker knows."""
     learning_rates: Rates = (1e-4, 1e-3)
-    """Candidates of the attacker's own search, judged on a held-out part of what it knows."""
+    """Learning rates that the attacker tries and compares on a held-out part of the records that it knows."""
     batch_size: Annotated[Records, Field(ge=2)] = 64
     """Records in a step of the attack network."""
     references: Annotated[int, Field(ge=0, le=256)] = 4
-    """Networks trained by the same defense on other draws from the pool, at each learning rate that is
-    attacked, with which a network is compared; 0 for none, else at least 2. They cost as much as so many
-    replicas."""
+    """Number of reference networks for each attacked learning rate: 0, or at least 2. They are trained by the same
+    defense on other draws from the pool, and cost as much as so many replicas."""
     draws: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Draws of a channel's noise through which the attacker looks at each record of a network trained behind it."""
+    """Draws of a channel's noise that the attacker adds to each record of a network that was trained behind it."""
 
     @field_validator("references")
     @classmethod
@@ -174,9 +173,8 @@ class ModelInversionConfig(Attack):
     tv_weights: Weights = (0.0, 1e-3, 1e-2, 1e-1)
     """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
     step: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Way of the attacker who starts from the class means of its own records, as a share of the distance that
-    is expected from there to the members' means. It gains where its direction has a cosine of more than half
-    of that."""
+    """Step of the attacker who starts from the class means of its own records, as a share of the distance that is
+    expected from there to the members' means. It gains if its direction has a cosine of more than half of that."""
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield iterations of inversion."""
@@ -220,22 +218,22 @@ class GradientInversionConfig(Attack):
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
     tuning_images: Annotated[Count, Field(ge=8)] = 8
-    """Auxiliary records on which attackers are tuned and chosen at each level; luck decides with fewer."""
+    """Auxiliary records on which attackers are tuned and chosen at each level. With fewer than 8, luck decides."""
     search_iterations: Steps = 300
-    """Steps of a search for the images that a gradient was computed on, where it cannot be solved for them."""
+    """Steps of a search for the images of a gradient that cannot be solved for them."""
     most_records: Count = 16
-    """Largest batch whose records are looked for one by one; of larger ones the published attack restores the mean."""
+    """Largest batch whose single records are reconstructed. Beyond it the published attack reconstructs the mean."""
     gradient_weights: Annotated[Weights, Field(min_length=1)] = (1e2, 1e4, 1e6)
-    """Weights of the gradient against the law of images that are tried in a search with kinks."""
+    """Weights of the gradient, relative to the distribution of images, that are tried in a search with kinks."""
     iterations: Steps = 1200
     """Signed Adam steps of the published attack."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Adam's learning rate, multiplied by 0.1 after 3/8, 5/8 and 7/8 of the steps."""
     tv_weights: Weights = (1e-2, 1e-1)
-    """Total-variation weights that the attacker tries at each level, beside the untuned one, and others
+    """Total-variation weights that the attacker tries at each level, besides the untuned one, and others
     beyond them as far as the smallest or the largest is best."""
     untuned_tv_weight: Annotated[float, Field(ge=0, le=1e12)] = 1e-2
-    """Weight of the attacker that is not tuned, shown beside the tuned one."""
+    """Weight of the attacker that is not tuned, shown next to the tuned one."""
     estimator: EstimatorConfig = EstimatorConfig()
     """Learned estimate of images behind a channel, one network for each dataset."""
 
@@ -298,13 +296,13 @@ class NamingConfig(Attack):
     )
     """Numbers M of equally likely candidates."""
     uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16)
-    """Numbers k of uploads of the same record, each with noise of its own unless that is frozen."""
+    """Numbers k of uploads of the same record, with fresh noise unless it is frozen."""
     trials: Annotated[int, Field(ge=20, le=100_000)] = 200
     """Independent trials of each number of uses, for each replica."""
     gradients: Annotated[int, Field(ge=2, le=2000)] = 100
-    """Most candidates whose gradients are compared; more are told apart by the released images alone."""
+    """Largest number of candidates whose gradients are compared. More are distinguished by released images alone."""
     draws: Annotated[int, Field(ge=2, le=1000)] = 16
-    """Noisy versions of each candidate whose gradients the attacker computes to learn their law, under a channel."""
+    """Noisy versions of each candidate from which the attacker learns the distribution of gradients, for a channel."""
     confidence: Confidence = 0.95
     """Confidence of each lower limit."""
 

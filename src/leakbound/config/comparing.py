@@ -102,7 +102,7 @@ def comparison(
         images: Facts of the records.
         preset: Name of the configuration. Results lie under ``results/<preset>``.
         capacities: κ of each target, nats of a use, for every shape of channel.
-        replicas: Seeds of each run.
+        replicas: Number of replicas of each run.
         members: Records that one client trains on, or None for as many as a replica has room for.
         seed: Seed of everything but secure noise.
     """

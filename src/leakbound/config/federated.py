@@ -73,7 +73,7 @@ class FederatedConfig(TableSection):
     evaluations: Annotated[Count, Field(ge=2)] = 20
     """Points of the curves: the first round, the last one, and others evenly between."""
     replicas: Replicas | None = None
-    """Seeds of each run; by default the configuration's ``replicas``."""
+    """Number of replicas of each run. Default: ``replicas`` of the configuration."""
     checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds; there is at most one a round."""
     max_stack: Count | Literal["auto"] = "auto"

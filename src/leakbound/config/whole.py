@@ -23,21 +23,21 @@ class Config(Settings):
     preset: Name = "quick"
     """Name of the configuration; results lie under ``results/<preset>``."""
     seed: Seed = 0
-    """Every random number derives from it, but secure privacy noise."""
+    """Seed from which every random number derives, except secure noise."""
     privacy_noise: PrivacyNoise = "seeded"
-    """Origin of noise that protects records: seeded repeats, and whoever knows the seed can subtract it;
+    """Origin of the noise that protects records. seeded is reproducible, and whoever knows the seed can subtract it.
     secure comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
     covariance: CovarianceOf = "aux"
-    """Records whose mean and covariance channels are made from: aux are the attacker's and nobody's secret;
-    members, as published, makes channels that give their members away (docs/guide.md)."""
+    """Records whose mean and covariance channels are made from. aux are the attacker's public records. members, as
+    published, makes channels that reveal their members (docs/guide.md)."""
     accept_capacity: Annotated[float, Field(ge=1.0, le=1e6)] = 1.25
-    """Multiple of a channel's capacity that the moments of the images themselves may give before a job refuses them."""
+    """Largest capacity for the images' own moments, as a multiple of the channel's. Above it a job stops."""
     replicas: Replicas = 3
-    """Seeds of each run."""
+    """Number of replicas of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device that models are trained and attacked on; auto takes a GPU for jobs whose resources ask for one by gpu."""
+    """Device for training and attacks. auto takes a GPU for jobs whose resources request one by gpu."""
     catalogue: Line = "config/figures"
-    """Catalogue of figures, a file or a folder; those are drawn whose rows the configuration makes."""
+    """Catalogue of figures, a file or a folder. A figure is drawn if the configuration makes its rows."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""
     plugins: PluginsConfig = PluginsConfig()
