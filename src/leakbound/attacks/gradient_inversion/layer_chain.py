@@ -142,8 +142,7 @@ def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[
     for layer, below in zip(reversed(calls), [*reversed(calls[:-1]), None], strict=False):
         if not _follows(layer, links):
             return _ended(links), False
-        known = () if below is None else _ACTIVATIONS
-        activation = next((one for one in known if equal(one.function(below.output), layer.inputs)), None)
+        activation = None if below is None else _activation(below.output, layer.inputs)
         shapes = tuple(layer.output.shape[1:]), tuple(layer.inputs.shape[1:])
         links.append(Link(layer.name, layer.layer, *shapes, activation))  # type: ignore[arg-type]
         if activation is None:
@@ -171,6 +170,13 @@ def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     return isinstance(layer, nn.Linear) and inputs.ndim == 2
+
+
+def _activation(source: Tensor, inputs: Tensor) -> Activation | None:
+    """Function that makes a layer's input from the output below, or None if it is none of those known."""
+    return next(
+        (activation for activation in _ACTIVATIONS if equal(activation.function(source), inputs)), None
+    )
 
 
 def equal(first: Tensor, second: Tensor) -> bool:

@@ -135,8 +135,13 @@ def _slot_by_slot(
     for slot in range(len(labels)):
         sums(slot, keep_norms)
     weights = weigh(torch.stack(norms))
-    totals = [sums(slot, lambda _, own=own: own) for slot, own in enumerate(weights)]
+    totals = [sums(slot, partial(_given, weights[slot])) for slot in range(len(labels))]
     return {name: torch.stack([total[name] for total in totals]) for name in params}
+
+
+def _given(weights: Tensor, norms: Tensor) -> Tensor:
+    """Weights that do not depend on the norms."""
+    return weights
 
 
 def _parts(factors: list[Factor], slots: int | None = None) -> list[_Part]:
