@@ -148,10 +148,10 @@ def training_releases(facts: TrainingFacts) -> Iterator[Release]:
     if facts.best_point:
         yield Release("weights of the best point", False, "chosen among points by private validation records")
     if facts.bounded and not facts.clips:
-        clean = f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
-        response = facts.label_nats is not None
-        drawn = f"randomized responses: up to {facts.label_nats:.4g} nats on top per record"
-        yield Release("labels", response and bool(facts.secure), drawn if response else clean)
+        why = f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
+        if facts.label_nats is not None:
+            why = f"randomized responses: up to {facts.label_nats:.4g} nats on top per record"
+        yield Release("labels", facts.label_nats is not None and bool(facts.secure), why)
     if facts.covariance_of is not None:
         from_members = facts.covariance_of != "aux"
         calibrated = "calibrated to mean and covariance of the members themselves: covariance: aux"
