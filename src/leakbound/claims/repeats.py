@@ -49,7 +49,7 @@ def evaluate_twice(
     Returns:
         Table as of :func:`~leakbound.claims.evaluation.evaluate`, whose numbers are those of all blocks. It
         has the further columns ``first``, the verdict of the first look, and ``repeat``, that of the repeat
-        alone at the full level. Either is empty for a setting that this run lacks.
+        alone at the full level. Either is empty for a setting that its run lacks.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
@@ -66,6 +66,8 @@ def evaluate_twice(
         reached = table[[*_CLAIM, "verdict"]].rename(columns={"verdict": name})
         verdicts = verdicts.merge(reached, on=_CLAIM, how="left")
     verdicts[list(alone)] = verdicts[list(alone)].fillna("")
+    if not looked.any():
+        verdicts["first"] = ""
     settled = [_settled(*each) for each in verdicts[["verdict", *alone]].itertuples(index=False)]
     verdicts["verdict"] = [verdict for verdict, _ in settled]
     notes = [f"; {note}" if note else "" for _, note in settled]

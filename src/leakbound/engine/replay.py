@@ -83,9 +83,7 @@ def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None)
     verified = not channel or ratios is not None
     if verified:
         options = {} if channel else {name: told["replica"][name] for name in ("delta", "accountant")}
-        found = stated_bounds(
-            events, ratios if channel else None, **options, classes=round(math.exp(stated["labels"]))
-        )
+        found = stated_bounds(events, ratios if channel else None, **options, labels=stated["labels"])
         if found is None or not all(_agree(found[name]["record"], told[name]["record"]) for name in told):
             given = "its channel give" if channel else f"its {kind} gives"
             raise ValueError(f"the provenance states other bounds than its events and {given}: train again")
@@ -135,12 +133,19 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
     ):
         raise ValueError("the provenance states bounds of another form: give that of a training")
     classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
-    if (classes > 1) != channel or not _agree(math.log(classes), stated["labels"]):
+    whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
+    if not whole and not (channel and stated["labels"] > 0 and _responded(stated)):
         labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
         raise ValueError(
             f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
         )
     return stated, events
+
+
+def _responded(stated: Mapping[str, Any]) -> bool:
+    """True if a statement says that labels are randomized responses, whose nats nothing else in it can check."""
+    items = stated.get("released", ())
+    return any(item["item"] == "labels" and item["why"].startswith("randomized responses") for item in items)
 
 
 def _agree(one: float, other: float) -> bool:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
+from leakbound.engine.remainder import nats_for_half, recovered, visible
 
 if TYPE_CHECKING:
     from leakbound.channels.covariance import Moments
@@ -24,31 +24,6 @@ LITTLE = 0.1
 """Share of the variance below which next to nothing is left."""
 _SIDES = (16, 32, 128)  # in between lie sides whose covariance takes half a minute
 _MOST = 1_000  # pictures that stand for all when smaller ones are tried
-_HALF = 0.5
-
-
-def recovered(calibration: Calibration, uses: int) -> float:
-    """Share of a record's variance that the best linear estimate from all its copies recovers.
-
-    Args:
-        calibration: Channel and the data that it was calibrated to.
-        uses: Copies, each with its own noise.
-    """
-    return 1.0 - calibration.linear_error(uses) / calibration.linear_error(0)
-
-
-def visible(calibration: Calibration, uses: int) -> float:
-    """Share of the variance of single values of the mean of all copies that is the records' own, not noise.
-
-    Args:
-        calibration: As in :func:`recovered`.
-        uses: Copies, each with its own noise.
-    """
-    channel = calibration.channel
-    if channel.gain is not None:  # it shrinks what it cannot show, so that values never look noisy
-        return 1.0
-    signal = calibration.linear_error(0)
-    return signal / (signal + float(channel.pixel_variances().mean()) / uses)
 
 
 def write_guidance(calibration: Calibration, target: Target, public: Collection) -> None:
@@ -105,21 +80,8 @@ def guidance(calibration: Calibration, target: Target, uses: int, public: Collec
 
 
 def _nats(share: Callable[[Calibration, int], float], calibration: Calibration, uses: int) -> str:
-    """Nats of all copies, to two digits, at which a share that grows with the capacity is one half."""
-    from leakbound.engine.targets import Calibration
-    from leakbound.registry import SHAPES
-
-    shape = SHAPES.get(calibration.channel.shape)
-
-    def made(doublings: float) -> Calibration:
-        channel = shape.calibrate(calibration.spectrum, calibration.information(1) * 2.0**doublings)
-        return Calibration(channel, calibration.spectrum, calibration.moments)
-
-    high = 1.0
-    while share(made(high), uses) < _HALF:
-        high += 1.0
-    root = brentq(lambda doublings: share(made(doublings), uses) - _HALF, 0.0, high, xtol=1e-4)
-    nats = float(f"{made(root).information(uses):.2g}")
+    """Write the nats of all copies, to two digits, at which a share is one half."""
+    nats = float(f"{nats_for_half(share, calibration, uses):.2g}")
     return f"{nats:g}" if nats < 1000 else f"{nats:,.0f}"
 
 
