@@ -93,18 +93,25 @@ class Numbers:
         return int(rows["verdict"].isin(verdicts).sum()) if verdicts else len(rows)
 
     @functools.cache  # noqa: B019 - as above
-    def twice(self) -> pd.DataFrame:
-        """Choose the claims on experiments that a repeat with another seed tested again.
+    def stability(self) -> dict[str, int]:
+        """Count the claims on experiments that a repeat with another seed tested again.
 
         Returns:
-            Rows over all blocks, with the columns first (verdict of the first look), repeat (of the repeat alone),
-            verdict (what follows from both) and flips.
+            ``tested``, all of them; ``decided``, those that the first look decided, and of these ``same``, ``open``
+            and ``other``, on which the repeat alone reached the same verdict, none, or another one; ``flips``,
+            undecided for that reason; ``left``, those that the first look left undecided, and of these ``settled``
+            by both runs.
         """
         from leakbound.claims.scoreboard import overall
 
         rows = overall(self.claims)
         rows = rows[~rows["exact"].astype(bool) & (rows["repeat"] != "") & (rows["first"] != "")]
-        return rows.assign(flips=rows["detail"].str.contains("flips: "))
+        left, same = rows["first"] == "undecided", rows["repeat"] == rows["first"]
+        empty = rows["repeat"] == "undecided"
+        counts = {"tested": rows.index == rows.index, "decided": ~left, "same": ~left & same, "open": ~left & empty}
+        counts |= {"other": ~left & ~same & ~empty, "flips": rows["detail"].str.contains("; flips: "), "left": left}
+        counts["settled"] = left & (rows["verdict"] != "undecided")
+        return {name: int(chosen.sum()) for name, chosen in counts.items()}
 
     def undecided(self) -> Iterator[Any]:
         """Yield the undecided claims on experiments, those that need the fewest blocks first."""

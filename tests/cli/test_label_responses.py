@@ -14,6 +14,7 @@ from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import check, quick
 from leakbound.datasets.records import DatasetError
+from leakbound.engine.replay import replay
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 SIZES = {"members": 400, "pool": 1000, "test": 60, "aux": 100, "side": 8}
@@ -68,7 +69,11 @@ def test_a_training_states_the_nats_of_responses_instead_of_the_logarithm_of_the
     call("calibrate", settings, spectrum=files["spectrum"], out=files["channel"], **moments)
     settings = {
         **{"dataset": "digits", "model": "mlp", "level": 8.0, "batch_size": 16, "seed": 0, "device": "cpu"},
-        **{"privacy_noise": "secure", "defense": {"mechanism": "channel", "shape": "natural"}, "slug": "s"},
+        **{
+            "privacy_noise": "secure",
+            "defense": {"mechanism": "channel", "shape": "natural"},
+            "slug": "digits/mlp/natural-8/n2-b16",
+        },
         **{"rounds": 2, "replicas": 1, "training": {"evaluations": 1, "learning_rates": [0.05]}},
     }
     outputs = {"weights": "w.safetensors", "rows": "rows.parquet", "provenance": "p.json", "rates": "rates.parquet"}
@@ -76,6 +81,10 @@ def test_a_training_states_the_nats_of_responses_instead_of_the_logarithm_of_the
     call("train", settings, **given, **{role: tmp_path / name for role, name in outputs.items()})
     record = storage.read_json(tmp_path / "p.json")
     assert record["leakage"]["labels"] == dataset.label_nats == pytest.approx(NATS)
+    assert replay(record)[0].labels == pytest.approx(NATS)
+    forged = {**record, "released": [one for one in record["released"] if one["item"] != "labels"]}
+    with pytest.raises(ValueError, match="nats for labels; they are ln of the number of classes"):
+        replay(forged)
     (labels,) = (one for one in record["released"] if one["item"] == "labels")
     assert labels == {"item": "labels", "covered": True, "why": "randomized responses: up to 1 nats on top per record"}
 

@@ -134,7 +134,7 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
         raise ValueError("the provenance states bounds of another form: give that of a training")
     classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
     whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
-    if not whole and not (channel and stated["labels"] > 0 and _responded(stated)):
+    if not whole and not (channel and stated["labels"] > 0 and _responded(record)):
         labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
         raise ValueError(
             f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
@@ -142,9 +142,9 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
     return stated, events
 
 
-def _responded(stated: Mapping[str, Any]) -> bool:
-    """True if a statement says that labels are randomized responses, whose nats nothing else in it can check."""
-    items = stated.get("released", ())
+def _responded(record: Mapping[str, Any]) -> bool:
+    """True if a provenance says that labels are randomized responses, whose nats nothing else in it can check."""
+    items = record.get("released", ())
     return any(item["item"] == "labels" and item["why"].startswith("randomized responses") for item in items)
 
 
