@@ -5,13 +5,52 @@ Looking twice at the same claim gives chance two occasions. Each look therefore 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from leakbound.claims.evaluation import GeneratorOf, evaluate
 from leakbound.config.catalogue import FigureConfig
+from leakbound.config.whole import Config
 
 _CLAIM = ["paper", "figure", "claim", "dataset", "model"]
 _UNDECIDED = "undecided"
+_SHARED = ("privacy_noise", "covariance", "alpha", "training")
+"""Settings that a run and its repeat must share."""
+
+
+def differences(first: Config, repeat: Config) -> Iterator[str]:
+    """Yield the settings by which a run is no repeat of another.
+
+    A repeat has another seed. It may have other replicas, fewer studies, and defenses in addition.
+
+    Args:
+        first: Configuration of the first run.
+        repeat: Configuration of the run that may repeat it.
+    """
+    if first.seed == repeat.seed:
+        yield f"seed = {repeat.seed} in both, so the replicas are the same"
+    for name in _SHARED:
+        if getattr(first, name) != getattr(repeat, name):
+            yield f"{name} differs"
+    for name, study in repeat.studies.items():
+        if name not in first.studies:
+            yield f"studies.{name} is not in the first run"
+            continue
+        earlier = first.studies[name].model_dump(exclude={"replicas", "defenses"})
+        if earlier != study.model_dump(exclude={"replicas", "defenses"}):
+            yield f"studies.{name} differs"
+        if first.studies[name].defenses.items() - study.defenses.items():
+            yield f"studies.{name}.defenses lacks some of the first run"
+        for attack in study.attacks:
+            if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
+                yield f"attacks.{attack} differs"
+        for dataset in study.datasets:
+            if first.datasets[dataset] != repeat.datasets[dataset]:
+                yield f"datasets.{dataset} differs"
+        for defense in first.studies[name].defenses:
+            if first.defense(defense) != repeat.defense(defense):
+                yield f"defenses.{defense} differs"
 
 
 def pooled_rows(first: pd.DataFrame, repeat: pd.DataFrame) -> pd.DataFrame:

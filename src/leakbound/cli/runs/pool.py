@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from leakbound.config.catalogue import FigureConfig
-    from leakbound.config.whole import Config
-
-_SHARED = ("privacy_noise", "covariance", "alpha", "training")
-"""Settings that a run and its repeat must share."""
 
 
 def pool(
@@ -44,6 +40,7 @@ def pool(
     """
     import pandas as pd
 
+    from leakbound.claims.repeats import differences
     from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
 
     config, again = (reading.load(folder / "config.yaml") for folder in (first, repeat))
@@ -52,7 +49,7 @@ def pool(
     )
     if "repeat" in facts:
         raise typer.BadParameter(f"{first}: has the blocks of a repeat already, and they are added once")
-    if problems := [*_differences(config, again)]:
+    if problems := [*differences(config, again)]:
         raise typer.BadParameter(f"{repeat}: is no repeat of {first}: {'; '.join(problems)}")
     check_replaceable(out)
     register_plugins(config.plugins.model_dump())
@@ -124,30 +121,3 @@ def _redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str
         for suffix in ("svg", "png"):
             shutil.copyfile(f"{drawn}/{figure.id}.{suffix}", target / f"{figure.id}.{suffix}")
     storage.write_rows(target / f"{figure.id}.parquet", chosen, sealed=False)
-
-
-def _differences(first: Config, repeat: Config) -> Iterator[str]:
-    """Yield the settings by which a run is no repeat of another."""
-    if first.seed == repeat.seed:
-        yield f"seed = {repeat.seed} in both, so the replicas are the same"
-    for name in _SHARED:
-        if getattr(first, name) != getattr(repeat, name):
-            yield f"{name} differs"
-    for name, study in repeat.studies.items():
-        if name not in first.studies:
-            yield f"studies.{name} is not in the first run"
-            continue
-        earlier = first.studies[name].model_dump(exclude={"replicas", "defenses"})
-        if earlier != study.model_dump(exclude={"replicas", "defenses"}):
-            yield f"studies.{name} differs"
-        if first.studies[name].defenses.items() - study.defenses.items():
-            yield f"studies.{name}.defenses lacks some of the first run"
-        for attack in study.attacks:
-            if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
-                yield f"attacks.{attack} differs"
-        for dataset in study.datasets:
-            if first.datasets[dataset] != repeat.datasets[dataset]:
-                yield f"datasets.{dataset} differs"
-        for defense in first.studies[name].defenses:
-            if first.defense(defense) != repeat.defense(defense):
-                yield f"defenses.{defense} differs"
