@@ -117,9 +117,9 @@ class Numbers:
         """Count the claims on experiments that a repeat with another seed tested again.
 
         Returns:
-            ``tested``, all of them; ``decided``, those that the first look decided, and of these ``same``, ``open``
+            ``tested``, all of them; ``decided``, those that the first analysis decided, and of these ``same``, ``open``
             and ``other``, on which the repeat alone reached the same verdict, none, or another one; ``flips``,
-            undecided for that reason; ``left``, those that the first look left undecided, and of these ``settled``
+            undecided for that reason; ``left``, those that the first analysis left undecided, and of these ``settled``
             by both runs.
         """
         from leakbound.claims.scoreboard import overall

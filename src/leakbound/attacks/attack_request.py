@@ -131,7 +131,7 @@ def joined(replicas: Iterable[Attacked]) -> Attacked:
     """Rows of all replicas as one table, and their arrays stacked."""
     tables, arrays = zip(*replicas, strict=True)
     return pd.concat(tables, ignore_index=True), {
-        name: np.stack([own[name] for own in arrays]) for name in arrays[0]
+        name: np.stack([each[name] for each in arrays]) for name in arrays[0]
     }
 
 

@@ -1,6 +1,6 @@
 """Verdicts on the claims of a run and of its repeat with another seed, whose blocks are added once.
 
-Looking twice at the same claim gives chance two occasions. Each look therefore has half of the level.
+Two analyses of the same claim give chance two occasions. Each therefore has half of the level.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def evaluate_twice(
 ) -> pd.DataFrame:
     """Test the claims of a figure on the rows of a run, then on those of the run and its repeat together.
 
-    Each look tests at half of the level, so that both together err in at most a share ``alpha`` of cases.
-    A claim has the verdict of the first look, or that of both runs together if the first look left it
-    undecided. A claim *flips* if both looks decide it differently, or if one run reproduces and the other
+    Each analysis tests at half of the level, so that both together err in at most a share ``alpha`` of cases.
+    A claim has the verdict of the first analysis, or that of both runs together if the first analysis left it
+    undecided. A claim *flips* if both analyses decide it differently, or if one run reproduces and the other
     contradicts it. It is undecided then.
 
     Args:
@@ -82,12 +82,12 @@ def evaluate_twice(
         first: Rows of the first run.
         repeat: Rows of its repeat, with the replicas numbered from 0.
         alpha: Level of the verdicts, in (0, 0.5). If the first run has no block of any claim of the figure,
-            there is one look only, at the full level.
+            there is one analysis only, at the full level.
         generator_of: As for :func:`leakbound.claims.evaluation.evaluate`.
 
     Returns:
         Table as of :func:`~leakbound.claims.evaluation.evaluate`, whose numbers are those of all blocks. It
-        has the further columns ``first``, the verdict of the first look, and ``repeat``, that of the repeat
+        has the further columns ``first``, the verdict of the first analysis, and ``repeat``, that of the repeat
         alone at the full level. Either is empty for a setting that its run lacks.
 
     Raises:
@@ -98,14 +98,14 @@ def evaluate_twice(
         "first": evaluate(figure, first, alpha / 2, generator_of),
         "repeat": evaluate(figure, repeat, alpha, generator_of),
     }
-    looked = alone["first"]["exact"] | (alone["first"]["blocks"] > 0)
-    level = alpha / 2 if looked.any() else alpha
+    analysed = alone["first"]["exact"] | (alone["first"]["blocks"] > 0)
+    level = alpha / 2 if analysed.any() else alpha
     verdicts = evaluate(figure, pooled_rows(first, repeat), level, generator_of)
     for name, table in alone.items():
         reached = table[[*_CLAIM, "verdict"]].rename(columns={"verdict": name})
         verdicts = verdicts.merge(reached, on=_CLAIM, how="left")
     verdicts[list(alone)] = verdicts[list(alone)].fillna("")
-    if not looked.any():
+    if not analysed.any():
         verdicts["first"] = ""
     settled = [_settled(*each) for each in verdicts[["verdict", *alone]].itertuples(index=False)]
     verdicts["verdict"] = [verdict for verdict, _ in settled]
@@ -115,7 +115,7 @@ def evaluate_twice(
 
 
 def _settled(both: str, first: str, repeat: str) -> tuple[str, str]:
-    """Return the verdict that follows from the two looks and from the repeat alone, and a note if it needs one."""
+    """Return the verdict that follows from the two analyses and from the repeat alone, and a note if it needs one."""
     if not first or first == _UNDECIDED:
         return both, ""
     if both not in (first, _UNDECIDED) or {first, repeat} == {"reproduced", "contradicted"}:

@@ -55,7 +55,7 @@ def demo(
 
 def _check_dataset(name: str) -> None:
     """Refuse a dataset that the package does not know, or whose pictures may not be published."""
-    publishable = [known for known in ORIGINALS if datasets.may_be_published(DATASETS.get(known))]
+    publishable = [original for original in ORIGINALS if datasets.may_be_published(DATASETS.get(original))]
     if name not in publishable:
         raise typer.BadParameter(
             f"--dataset {name!r}: allowed are {', '.join(publishable)}, whose pictures may be shown to everybody"

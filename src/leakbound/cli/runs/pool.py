@@ -35,8 +35,8 @@ def pool(
 ) -> None:
     """Add the blocks of a repeat to those of a run, once, and decide the claims again.
 
-    Tables and figures of the repeated studies show the replicas of both runs. Each of the two looks at a claim
-    has half of the level, so that looking twice does not make errors more frequent (docs/protocol.md).
+    Tables and figures of the repeated studies show the replicas of both runs. Each of the two analyses of a
+    claim has half of the level, so that a second one does not make errors more frequent (docs/protocol.md).
     """
     import pandas as pd
 
