@@ -36,7 +36,7 @@ def test_numbers_are_written_as_the_pages_write_them(program, value, digits, sig
 
 
 def test_what_no_row_has_is_an_error(program):
-    kept = program["Numbers"]("pilot")
+    kept = program["Numbers"]("photos")
     with pytest.raises(ValueError, match="no rows"):
         kept.mean("comparison", "auc", defense="natural", level=77.0)
     with pytest.raises(ValueError, match="0 rows of"):
