@@ -164,12 +164,11 @@ def test_report_needs_one_configuration():
 
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
-    from leakbound.cli.steps.report import _pages
     from leakbound.config.execution import TrackingConfig
 
-    assert _pages(TrackingConfig()) == "http://127.0.0.1:5000"
-    assert _pages(TrackingConfig(ui="https://runs.example.org/")) == "https://runs.example.org"
-    assert _pages(TrackingConfig(uri="http://server:5000", ui="https://other.example.org")) == "http://server:5000"
+    assert TrackingConfig().pages == "http://127.0.0.1:5000"
+    assert TrackingConfig(ui="https://runs.example.org/").pages == "https://runs.example.org"
+    assert TrackingConfig(uri="http://server:5000", ui="https://other.example.org").pages == "http://server:5000"
 
 
 def test_pages_of_the_repository_show_what_is_kept():

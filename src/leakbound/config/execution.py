@@ -17,6 +17,11 @@ class TrackingConfig(Settings):
     ui: Annotated[Address, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
     """Address of MLflow's pages on a database, for links from the report; a server shows its own."""
 
+    @property
+    def pages(self) -> str:
+        """Address of MLflow's pages: the server's own, or that of `leakbound ui` for a database."""
+        return (self.uri if self.uri.startswith("http") else self.ui).rstrip("/")
+
 
 class ResourceConfig(Settings):
     """Resources that one job of a rule asks for."""

@@ -1,4 +1,4 @@
-"""What is left of records behind a channel, and the nats at which half of it would be."""
+"""Share of records that is left behind a channel, and the nats at which half of it would be."""
 
 from collections.abc import Callable
 

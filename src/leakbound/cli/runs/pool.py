@@ -65,7 +65,7 @@ def pool(
         claims = pd.concat(verdicts, ignore_index=True)
         storage.write_rows(new / "claims.parquet", claims, sealed=False)
         counts = verdict_counts(claims)
-        storage.write_rows(new / _table(SCOREBOARD), counts, sealed=False)
+        storage.write_rows(new / f"tables/{SCOREBOARD}.parquet", counts, sealed=False)
         for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
             _redraw(figure, counts, readers, new)
         (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
@@ -89,17 +89,12 @@ def _again(
     from leakbound.claims.repeats import evaluate_twice, pooled_rows
     from leakbound.randomness.seeding import numpy_generator
 
-    table = _table(figure.study or "")
+    table = f"tables/{figure.study}.parquet"
     earlier, later = (storage.read_rows(home / table, sealed=False) for home in (first, repeat))
     both = pooled_rows(earlier, later)
     storage.write_rows(folder / table, both, sealed=False)
     _redraw(figure, both, readers, folder)
     return evaluate_twice(figure, earlier, later, alpha, partial(numpy_generator, 0))
-
-
-def _table(name: str) -> str:
-    """Return the path of a table in the folder of a kept run."""
-    return f"tables/{name}.parquet"
 
 
 def _redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str], folder: Path) -> None:

@@ -91,8 +91,6 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
     root = root or Path(config.root)
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
-    tracking = config.tracking
-    pages = tracking.uri if tracking.uri.startswith("http") else tracking.ui
     tables: dict[str, pd.DataFrame] = {}
     report = Report(
         config=config,
@@ -105,7 +103,7 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
             "attacks": sum(len(attacks) for attacks in table.attacks.values()),
             "figures": len(table.figures),
         },
-        links=dict(_links(root, made, pages.rstrip("/"))),
+        links=dict(_links(root, made, config.tracking.pages)),
         tables=tables,
     )
     text = page(report)
