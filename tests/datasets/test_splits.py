@@ -107,7 +107,7 @@ def test_parts_of_a_replica_are_disjoint_and_of_the_sizes_of_the_drawing(counts,
     drawn = np.concatenate(astuple(parts))
     assert len(np.unique(drawn)) == len(drawn)
     assert np.isin(drawn, np.arange(len(labels))).all()
-    for name, rows in (("members", parts.members), ("nonmembers", parts.nonmembers), ("validation", parts.validation)):
+    for name, rows in (("members", parts.members), ("nonmembers", parts.nonmembers)):
         split = getattr(dataset, name)(replica)
         assert np.array_equal(split.images, dataset.pool.images[rows])
         assert np.array_equal(split.labels, labels[rows])

@@ -151,7 +151,7 @@ def test_look_without_noise_tells_everything_and_no_look_tells_nothing():
     assert composed_capacity([(bare, 1), (channel, 2)], moments) == math.inf
     assert composed_capacity([(bare, 0)], moments) == 0.0
     assert composed_capacity([], moments) == 0.0
-    with pytest.raises(ValueError, match="-1 looks"):
+    with pytest.raises(ValueError, match="-1 uses"):
         composed_capacity([(channel, -1)], moments)
 
 

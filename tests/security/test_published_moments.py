@@ -219,7 +219,7 @@ def test_fewest_records_are_shrunk_to_equal_noise_and_a_single_one_is_refused():
     assert population_moments(drawn[:2]).shrinkage == 1
     assert 0 < population_moments(drawn).shrinkage <= 1
     for count in (0, 1):
-        with pytest.raises(ValueError, match=f"records = {count}: the law that they come from takes at least 2"):
+        with pytest.raises(ValueError, match=f"records = {count}: an estimate of their distribution needs at least 2"):
             population_moments(drawn[:count])
 
 

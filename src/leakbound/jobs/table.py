@@ -94,7 +94,12 @@ class RunTable:
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
-        if study is None or (figure.rates == "all" and study.rates != "all"):
+        further = {*figure.options.get("further", ())}  # without these defenses it has nothing to compare
+        if (
+            study is None
+            or (figure.rates == "all" and study.rates != "all")
+            or further - study.defenses.keys()
+        ):
             return False
         if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
             return False  # the index is of images
