@@ -162,7 +162,8 @@ def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_no
     line = "cpu,attack_guess,,,1,SECONDS,SOURCE"
     with pytest.raises(
         ValueError,
-        match=rf"no attack_guess: state work on the class of the attack, or give a copy of .*costs\.csv with the line {line} as --table",
+        match=r"no attack_guess: state work on the class of the attack, or give a copy of .*costs\.csv "
+        rf"with the line {line} as --table",
     ):
         estimates(config)
     row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
