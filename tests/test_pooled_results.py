@@ -1,4 +1,4 @@
-"""`leakbound pool` adds the blocks of a repeat to a kept run, once, and refuses what is no repeat."""
+"""`leakbound pool` adds the blocks of a repeat to a kept run, each study once, and refuses what is no repeat."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from leakbound.storage.replaced_folders import write_manifest
 
 ROOT = Path(__file__).parents[1]
 PHOTOS = ROOT / "results/reference/photos"
-STUDY = "compression"  # few rows, and figures that take little time to draw
+STUDY, OTHER = "compression", "uses"  # few rows, and figures that take little time to draw
 
 
 def pooled(first: Path, repeat: Path, out: Path) -> tuple[int, str]:
@@ -22,8 +22,8 @@ def pooled(first: Path, repeat: Path, out: Path) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.replace("│", " ").split())
 
 
-def kept(folder: Path, seed: int, replicas: range) -> Path:
-    """Folder of a kept run that has one study of the kept photos, for some of its replicas numbered from 0."""
+def kept(folder: Path, seed: int, replicas: range, *studies: str) -> Path:
+    """Folder of a kept run that has some studies of the kept photos, for some of the replicas numbered from 0."""
     values = yaml.safe_load((PHOTOS / "config.yaml").read_text())
     values = {
         key: values[key] for key in ("privacy_noise", "covariance", "alpha", "training", "attacks", "datasets")
@@ -31,14 +31,15 @@ def kept(folder: Path, seed: int, replicas: range) -> Path:
         "preset": folder.name,
         "seed": seed,
         "catalogue": str(ROOT / "config/figures"),
-        "studies": {STUDY: {**values["studies"][STUDY], "replicas": len(replicas)}},
+        "studies": {study: {**values["studies"][study], "replicas": len(replicas)} for study in studies},
     }
     (folder / "tables").mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
-    rows = pd.read_parquet(PHOTOS / f"tables/{STUDY}.parquet")
-    rows = rows[rows["replica"].isin(replicas)]
-    rows = rows.assign(replica=rows["replica"] - replicas.start)
-    storage.write_rows(folder / f"tables/{STUDY}.parquet", rows, sealed=False)
+    for study in studies:
+        rows = pd.read_parquet(PHOTOS / f"tables/{study}.parquet")
+        rows = rows[rows["replica"].isin(replicas)]
+        rows = rows.assign(replica=rows["replica"] - replicas.start)
+        storage.write_rows(folder / f"tables/{study}.parquet", rows, sealed=False)
     claims = pd.read_parquet(PHOTOS / "claims.parquet").drop(columns=["first", "repeat"], errors="ignore")
     other = claims[claims["paper"] == "wang2020"]
     storage.write_rows(folder / "claims.parquet", other, sealed=False)
@@ -48,7 +49,7 @@ def kept(folder: Path, seed: int, replicas: range) -> Path:
 
 @pytest.fixture
 def runs(tmp_path):
-    return kept(tmp_path / "first", 0, range(4)), kept(tmp_path / "again", 1, range(4, 8))
+    return kept(tmp_path / "first", 0, range(4), STUDY, OTHER), kept(tmp_path / "again", 1, range(4, 8), STUDY)
 
 
 def test_blocks_of_both_runs_are_in_tables_figures_and_claims(runs, tmp_path):
@@ -72,13 +73,47 @@ def test_blocks_of_both_runs_are_in_tables_figures_and_claims(runs, tmp_path):
     counts = pd.read_parquet(both / "tables/scoreboard.parquet")
     assert counts["value"].sum() == len(claims[claims["dataset"] == "all"])
     facts = storage.read_json(both / "provenance.json", sealed=False)
-    assert (facts["jobs"], facts["repeat"]["jobs"]) == (4, 4)
-    assert yaml.safe_load((both / "repeat.yaml").read_text())["seed"] == 1
+    assert (facts["jobs"], facts["repeats"]["again"]["jobs"]) == (4, 4)
+    assert yaml.safe_load((both / "repeats/again.yaml").read_text())["seed"] == 1
     assert not [path for path in both.rglob("*") if path.name.startswith(".")]
 
-    code, output = pooled(both, runs[1], tmp_path / "more")
+
+def test_each_study_is_repeated_once_and_others_keep_the_verdicts_of_their_repeat(runs, tmp_path):
+    both, all_three = tmp_path / "both", tmp_path / "all"
+    assert pooled(*runs, both)[0] == 0
+    code, output = pooled(both, runs[1], all_three)
     assert code == 2
-    assert "has the blocks of a repeat already" in output
+    assert "has the blocks of again already" in output
+    code, output = pooled(both, kept(tmp_path / "renamed", 2, range(4, 8), STUDY), all_three)
+    assert code == 2
+    assert f"studies.{STUDY} has a repeat already" in output
+    assert not all_three.exists()
+
+    code, output = pooled(both, kept(tmp_path / "other", 2, range(4, 8), OTHER), all_three)
+    assert code == 0, output
+    earlier, later = (pd.read_parquet(folder / "claims.parquet") for folder in (both, all_three))
+    names = ["paper", "figure", "claim", "dataset", "model"]
+    merged = earlier.merge(later, on=names, suffixes=("_earlier", ""))
+    assert len(merged) == len(earlier) < len(later)
+    for column in ("verdict", "first", "repeat", "effect", "blocks"):
+        assert merged[column].equals(merged[f"{column}_earlier"].rename(column)), column
+    assert len(later[later["repeat"] != ""]) > len(earlier[earlier["repeat"] != ""]) > 0
+    assert {*storage.read_json(all_three / "provenance.json", sealed=False)["repeats"]} == {"again", "other"}
+    assert {path.name for path in (all_three / "repeats").iterdir()} == {"again.yaml", "other.yaml"}
+    assert pd.read_parquet(all_three / f"tables/{OTHER}.parquet")["replica"].max() == 7
+
+
+def test_levels_that_only_the_repeat_has_are_added(runs, tmp_path):
+    path = runs[0] / "config.yaml"
+    values = yaml.safe_load(path.read_text())
+    values["studies"][STUDY]["defenses"]["compression"] = [0.0, 1.0]
+    path.write_text(yaml.safe_dump(values))
+    table = runs[0] / f"tables/{STUDY}.parquet"
+    storage.write_rows(table, pd.read_parquet(table).query("level != 10"), sealed=False)
+    code, output = pooled(*runs, tmp_path / "both")
+    assert code == 0, output
+    rows = pd.read_parquet(tmp_path / f"both/tables/{STUDY}.parquet").query("defense == 'compression'")
+    assert rows.groupby("level")["replica"].nunique().to_dict() == {0.0: 8, 1.0: 8, 10.0: 4}
 
 
 def test_the_pooled_run_may_replace_the_first_as_it_was_left(runs):
@@ -96,7 +131,7 @@ def test_the_pooled_run_may_replace_the_first_as_it_was_left(runs):
         ({"covariance": "members"}, "covariance differs"),
         ({"alpha": 0.01}, "alpha differs"),
         ({"datasets": {"cifar10": {"members": 100, "test": 100, "aux": 100}}}, "datasets.cifar10 differs"),
-        ({"studies": {STUDY: {"defenses": {"none": []}}}}, f"studies.{STUDY}.defenses lacks"),
+        ({"studies": {STUDY: {"defenses": {"none": []}}}}, f"studies.{STUDY}.defenses lacks levels of compression"),
         (
             {"defenses": {"compression": {"mechanism": "compression", "learning_rates": [0.1, 0.2, 0.3, 0.4, 0.5]}}},
             "defenses.compression differs",

@@ -22,7 +22,7 @@ _SHARED = ("privacy_noise", "covariance", "alpha", "training")
 def differences(first: Config, repeat: Config) -> Iterator[str]:
     """Yield the settings by which a run is no repeat of another.
 
-    A repeat has another seed. It may have other replicas, fewer studies, and defenses in addition.
+    A repeat has another seed. It may have other replicas, fewer studies, and defenses or levels in addition.
 
     Args:
         first: Configuration of the first run.
@@ -40,8 +40,9 @@ def differences(first: Config, repeat: Config) -> Iterator[str]:
         earlier = first.studies[name].model_dump(exclude={"replicas", "defenses"})
         if earlier != study.model_dump(exclude={"replicas", "defenses"}):
             yield f"studies.{name} differs"
-        if first.studies[name].defenses.items() - study.defenses.items():
-            yield f"studies.{name}.defenses lacks some of the first run"
+        for defense, levels in first.studies[name].defenses.items():
+            if defense not in study.defenses or {*levels} - {*study.defenses[defense]}:
+                yield f"studies.{name}.defenses lacks levels of {defense} of the first run"
         for attack in study.attacks:
             if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
                 yield f"attacks.{attack} differs"

@@ -33,23 +33,30 @@ def pool(
         Path, typer.Option(help="Folder to write or to replace. It may be that of the first run.")
     ],
 ) -> None:
-    """Add the blocks of a repeat to those of a run, once, and decide the claims again.
+    """Add the blocks of a repeat to those of a run, each study once, and decide the claims again.
 
     Tables and figures of the repeated studies show the replicas of both runs. Each of the two analyses of a
     claim has half of the level, so that a second one does not make errors more frequent (docs/protocol.md).
+    Other studies of the run can be repeated later.
     """
     import pandas as pd
 
-    from leakbound.claims.repeats import differences
+    from leakbound.claims.repeats import differences, evaluate_twice, pooled_rows
     from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
+    from leakbound.randomness.seeding import numpy_generator
 
     config, again = (reading.load(folder / "config.yaml") for folder in (first, repeat))
     facts, facts_again = (
         storage.read_json(folder / "provenance.json", sealed=False) for folder in (first, repeat)
     )
-    if "repeat" in facts:
-        raise typer.BadParameter(f"{first}: has the blocks of a repeat already, and they are added once")
-    if problems := [*differences(config, again)]:
+    repeats = facts.get("repeats", {})
+    if again.preset in repeats:
+        raise typer.BadParameter(f"{first}: has the blocks of {again.preset} already, and they are added once")
+    before = {study for preset in repeats for study in reading.load(_settings_of(first, preset)).studies}
+    if problems := [
+        *differences(config, again),
+        *(f"studies.{name} has a repeat already" for name in again.studies if name in before),
+    ]:
         raise typer.BadParameter(f"{repeat}: is no repeat of {first}: {'; '.join(problems)}")
     check_replaceable(out)
     register_plugins(config.plugins.model_dump())
@@ -58,10 +65,17 @@ def pool(
     readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
     with replaced_folder(out) as new:
         shutil.copytree(first, new, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
-        shutil.copyfile(repeat / "config.yaml", new / "repeat.yaml")
+        _settings_of(new, again.preset).parent.mkdir(exist_ok=True)
+        shutil.copyfile(repeat / "config.yaml", _settings_of(new, again.preset))
         verdicts = [_untouched(first, repeated)]
-        for figure in repeated:
-            verdicts.append(_again(figure, first, repeat, config.alpha, readers, new))
+        for study in again.studies:
+            rows = [
+                storage.read_rows(home / f"tables/{study}.parquet", sealed=False) for home in (first, repeat)
+            ]
+            storage.write_rows(new / f"tables/{study}.parquet", pooled_rows(*rows), sealed=False)
+            for figure in (figure for figure in repeated if figure.study == study):
+                _redraw(figure, pooled_rows(*rows), readers, new)
+                verdicts.append(evaluate_twice(figure, *rows, config.alpha, partial(numpy_generator, 0)))
         claims = pd.concat(verdicts, ignore_index=True)
         storage.write_rows(new / "claims.parquet", claims, sealed=False)
         counts = verdict_counts(claims)
@@ -69,32 +83,23 @@ def pool(
         for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
             _redraw(figure, counts, readers, new)
         (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
-        storage.write_json(new / "provenance.json", {**facts, "repeat": facts_again}, sealed=False)
+        storage.write_json(new / "provenance.json", {**facts, "repeats": {**repeats, again.preset: facts_again}}, sealed=False)
     counted = overall(claims)["verdict"].value_counts()
     sys.stdout.write(f"{out}: {', '.join(f'{count} {verdict}' for verdict, count in counted.items())}\n")
 
 
 def _untouched(first: Path, repeated: Sequence[FigureConfig]) -> pd.DataFrame:
-    """Read the verdicts of a run on the figures that are not repeated."""
+    """Read the verdicts of a run on the figures that are not repeated now."""
     claims = storage.read_rows(first / "claims.parquet", sealed=False)
+    if "first" not in claims:
+        claims = claims.assign(first=claims["verdict"], repeat="")
     again = {(figure.paper, figure.id) for figure in repeated}
-    kept = [key not in again for key in zip(claims["paper"], claims["figure"], strict=True)]
-    return claims[kept].assign(first=claims["verdict"], repeat="")
+    return claims[[key not in again for key in zip(claims["paper"], claims["figure"], strict=True)]]
 
 
-def _again(
-    figure: FigureConfig, first: Path, repeat: Path, alpha: float, readers: Mapping[str, str], folder: Path
-) -> pd.DataFrame:
-    """Write the table and the pictures of a repeated figure with the blocks of both runs; return its verdicts."""
-    from leakbound.claims.repeats import evaluate_twice, pooled_rows
-    from leakbound.randomness.seeding import numpy_generator
-
-    table = f"tables/{figure.study}.parquet"
-    earlier, later = (storage.read_rows(home / table, sealed=False) for home in (first, repeat))
-    both = pooled_rows(earlier, later)
-    storage.write_rows(folder / table, both, sealed=False)
-    _redraw(figure, both, readers, folder)
-    return evaluate_twice(figure, earlier, later, alpha, partial(numpy_generator, 0))
+def _settings_of(run: Path, preset: str) -> Path:
+    """Return the place of the configuration of a repeat in the folder of a kept run."""
+    return run / "repeats" / f"{preset}.yaml"
 
 
 def _redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str], folder: Path) -> None:
