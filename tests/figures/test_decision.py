@@ -77,11 +77,12 @@ def test_nothing_is_called_worth_its_cost_without_a_verdict_that_says_so(decisio
     assert any(text.startswith("No protection is shown to leave more accuracy") for text in sentences)
 
 
-def test_the_price_of_deciding_is_that_of_the_replicas_that_are_missing(decision):
+def test_the_price_of_deciding_is_that_of_all_replicas_which_are_trained_again(decision):
     row = decision.fronts.set_index("label").loc["DP-SGD"]
-    assert (
-        "18 replicas would decide, about 20 minutes more of CPU time" in row["outcome"]
-    )  # 3 times 10 minutes, 10 done
+    assert "18 replicas would decide, and take about 30 minutes of CPU time" in row["outcome"]  # 6 took 10 minutes
+    assert "set <code>replicas</code> in <code>compare.yaml</code>, now 6" in decision_page(decision)
+    decided = dataclasses.replace(decision, claims=decision.claims.assign(verdict="reproduced"))
+    assert "set <code>replicas</code>" not in decision_page(decided)
 
 
 def test_an_effect_that_its_number_of_replicas_should_have_decided_is_near_a_decision(decision):
@@ -129,3 +130,14 @@ def test_a_table_has_records_and_no_images(decision):
     (text,) = (t for t in dataclasses.replace(decision, tables=tables, config=config).sentences if "gradient" in t)
     assert "the record recovered" in text
     assert "image" not in text
+
+
+def test_the_columns_of_a_table_are_named_under_its_records(decision):
+    drawings = {"beyond/limit_pictures": b"<svg xmlns='http://www.w3.org/2000/svg'/>"}
+    named = dataclasses.replace(decision, drawings=drawings, columns=("age", "<b>sex</b>"))
+    assert "Values from left to right: age, &lt;b&gt;sex&lt;/b&gt;." in decision_page(named)
+    many = dataclasses.replace(named, columns=tuple(f"column {number}" for number in range(43)))
+    page = decision_page(many)
+    assert "column 39 and 3 others." in page
+    assert "column 40" not in page
+    assert "left to right" not in decision_page(dataclasses.replace(named, columns=()))

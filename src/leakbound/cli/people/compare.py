@@ -324,6 +324,7 @@ def _write_page(target: Path, home: Path) -> None:
         tables={path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))},
         drawings=drawn,
         seconds=sum(_seconds(path) for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+        columns=_columns(config, home / "records"),
     )
     page = home / "decision.html"
     with storage.atomic(page, sealed=False) as temporary:
@@ -331,6 +332,16 @@ def _write_page(target: Path, home: Path) -> None:
     sys.stdout.write(
         "\n".join([*decision.sentences, f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB", ""])
     )
+
+
+def _columns(config: Config, folder: Path) -> tuple[str, ...]:
+    """Names of the values of a record, in the copy of a table; none of images."""
+    from leakbound.datasets.tabular import load_table
+
+    for name in config.tables:
+        dataset = config.datasets[name]
+        return load_table(folder / (dataset.path or name), dataset.label or "label").columns
+    return ()
 
 
 def _seconds(path: Path) -> float:

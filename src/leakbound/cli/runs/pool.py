@@ -51,7 +51,9 @@ def pool(
     )
     repeats = facts.get("repeats", {})
     if again.preset in repeats:
-        raise typer.BadParameter(f"{first}: has the blocks of {again.preset} already, and they are added once")
+        raise typer.BadParameter(
+            f"{first}: has the blocks of {again.preset} already, and they are added once"
+        )
     before = {study for preset in repeats for study in reading.load(_settings_of(first, preset)).studies}
     if problems := [
         *differences(config, again),
@@ -69,13 +71,15 @@ def pool(
         shutil.copyfile(repeat / "config.yaml", _settings_of(new, again.preset))
         verdicts = [_untouched(first, repeated)]
         for study in again.studies:
-            rows = [
-                storage.read_rows(home / f"tables/{study}.parquet", sealed=False) for home in (first, repeat)
-            ]
-            storage.write_rows(new / f"tables/{study}.parquet", pooled_rows(*rows), sealed=False)
+            table = f"tables/{study}.parquet"
+            earlier, later = (storage.read_rows(home / table, sealed=False) for home in (first, repeat))
+            both = pooled_rows(earlier, later)
+            storage.write_rows(new / table, both, sealed=False)
             for figure in (figure for figure in repeated if figure.study == study):
-                _redraw(figure, pooled_rows(*rows), readers, new)
-                verdicts.append(evaluate_twice(figure, *rows, config.alpha, partial(numpy_generator, 0)))
+                _redraw(figure, both, readers, new)
+                verdicts.append(
+                    evaluate_twice(figure, earlier, later, config.alpha, partial(numpy_generator, 0))
+                )
         claims = pd.concat(verdicts, ignore_index=True)
         storage.write_rows(new / "claims.parquet", claims, sealed=False)
         counts = verdict_counts(claims)
@@ -83,7 +87,11 @@ def pool(
         for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
             _redraw(figure, counts, readers, new)
         (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
-        storage.write_json(new / "provenance.json", {**facts, "repeats": {**repeats, again.preset: facts_again}}, sealed=False)
+        storage.write_json(
+            new / "provenance.json",
+            {**facts, "repeats": {**repeats, again.preset: facts_again}},
+            sealed=False,
+        )
     counted = overall(claims)["verdict"].value_counts()
     sys.stdout.write(f"{out}: {', '.join(f'{count} {verdict}' for verdict, count in counted.items())}\n")
 

@@ -1,7 +1,7 @@
 """One offline page for a decision: which protection is worth its cost on the records that were compared."""
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,11 +15,13 @@ from leakbound.figures.report.page_templates import templates
 
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
+_RECORDS = "beyond/limit_pictures"
+_MOST_COLUMNS = 40  # that a caption lists
 _PICTURES = {
     "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
     "every protection, and the front of plain SGD",
-    "beyond/sandwich": "Nats that an attack has proven, beside the bound that the channel promises",
-    "beyond/limit_pictures": "Records that a network saw behind a channel, and those that an attacker recovered from "
+    "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
+    _RECORDS: "Records that a network saw behind a channel, and those that an attacker recovered from "
     "one gradient",
 }
 _OUTCOMES = {
@@ -43,6 +45,7 @@ class Decision:
         tables: Study to its rows.
         drawings: Figure ``paper/id`` to its drawing, SVG.
         seconds: CPU seconds of all jobs.
+        columns: Names of the values of a record of a table, in their order.
     """
 
     config: Config
@@ -50,6 +53,7 @@ class Decision:
     tables: Mapping[str, pd.DataFrame]
     drawings: Mapping[str, bytes]
     seconds: float
+    columns: Sequence[str] = ()
 
     @cached_property
     def arms(self) -> pd.DataFrame:
@@ -72,17 +76,15 @@ class Decision:
         return pd.DataFrame([self._front(row) for _, row in rows.iterrows()])
 
     def _front(self, row: pd.Series) -> dict[str, object]:
-        """One protection's front beside that of plain SGD."""
+        """One protection's front against that of plain SGD."""
         defense = str(row["claim"]).removesuffix(_AGAINST)
         needed = float(row["blocks_needed"])
-        more = needed / float(row["blocks"]) - 1.0
+        times = needed / float(row["blocks"])
         outcome = _OUTCOMES[str(row["verdict"])]
-        if row["verdict"] == "undecided" and more <= 0:
+        if row["verdict"] == "undecided" and times <= 1:
             outcome += ", but near a decision: a few replicas more should decide"
         elif row["verdict"] == "undecided":
-            outcome += (
-                f": {needed:.0f} replicas would decide, about {_time(more * self.seconds)} more of CPU time"
-            )
+            outcome += f": {needed:.0f} replicas would decide, and take about {_time(times * self.seconds)} of CPU time"
         return {
             "label": style.look(defense).label,
             "verdict": row["verdict"],
@@ -134,7 +136,7 @@ class Decision:
             ("negligible", "Without a difference that matters"),
         ):
             if name in groups:
-                yield f"{text}, in accuracy beside plain SGD that leaks as much: {_listed(groups[name])}."
+                yield f"{text}, in accuracy against plain SGD that leaks as much: {_listed(groups[name])}."
         if "undecided" in groups:
             yield f"Undecided: {_listed(groups['undecided'])}; the table says what deciding takes."
 
@@ -161,7 +163,14 @@ def decision_page(decision: Decision) -> str:
     Args:
         decision: Its content.
     """
-    shown = [(decision.drawings[key], text) for key, text in _PICTURES.items() if key in decision.drawings]
+    captions = dict(_PICTURES)
+    if decision.columns:
+        listed = ", ".join(decision.columns[:_MOST_COLUMNS])
+        others = len(decision.columns) - _MOST_COLUMNS
+        captions[_RECORDS] += f". Values from left to right: {listed}" + (
+            f" and {others} others" if others > 0 else ""
+        )
+    shown = [(decision.drawings[key], text) for key, text in captions.items() if key in decision.drawings]
     pictures = [
         ("data:image/svg+xml;base64," + base64.b64encode(drawing).decode(), text) for drawing, text in shown
     ]
