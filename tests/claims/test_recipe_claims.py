@@ -70,20 +70,6 @@ def test_leaking_more_than_where_it_was_chosen_costs_what_it_is_worth():
     assert effects(rows) == pytest.approx([0.0, -worth], abs=1e-3)
 
 
-def test_further_arms_of_plain_sgd_belong_to_its_front():
-    slow = [(0.5, 0.2), (0.52, 0.28)]
-    arm = [(0.5, 0.2), (0.51, 0.24), (0.52, 0.28)]
-    rows = table({"none": PLAIN, "slow": slow, "natural": arm})
-    assert effects(rows, further=["slow"]) == pytest.approx([0.0] * 3, abs=1e-12)
-    with pytest.raises(EmptySelectionError, match="leakages overlap"):  # plain SGD leaks more at all its other rates
-        effects(rows)
-    without = (rows["defense"] == "slow") & (rows["replica"] == 2)
-    assert list(found(rows[~without], further=["slow"]).effects.index) == [0, 1]
-    assert "front of none+early_stopping+stopped+slow" in found(rows, further=["slow"]).detail
-    with pytest.raises(EmptySelectionError, match="no network has both quantities"):
-        effects(rows.query("defense != 'slow'"), further=["slow"])
-
-
 def test_plain_sgd_is_given_the_lengths_that_the_arm_has():
     stopped = [(0.52, 0.35), (0.56, 0.45)]
     rows = table({"none": PLAIN, "stopped": stopped, "natural": PLAIN}).assign(level=lambda t: np.nan)

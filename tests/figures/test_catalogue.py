@@ -96,11 +96,9 @@ def tables(studies, recipes, efficiency, illustrations, worlds) -> dict[str, pd.
 
 
 def table_of(figure: FigureConfig, tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    rows = tables[
+    return tables[
         "recipes" if figure.rates == "all" else figure.study or figure.table or f"illustrations/{figure.illustration}"
     ]
-    further = figure.options.get("further")  # arms of plain SGD that only some studies have
-    return rows.replace({"defense": {"stopped": further[0]}}) if further else rows
 
 
 def test_the_catalogue_has_every_figure_and_table_of_the_main_paper():

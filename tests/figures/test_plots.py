@@ -72,6 +72,25 @@ def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
         assert picture.info["dpi"][0] == pytest.approx(160, abs=0.1)
 
 
+def test_charts_have_a_palette_and_photographs_all_their_colors(tmp_path, study):
+    from leakbound.theory.illustrations.noisy_pictures import picture_rows
+
+    figure = entry("levels", ACCURACY, {"metric": "test_accuracy"})
+    written(tmp_path, figure, study)
+    with style.applied():
+        drawn = PLOTS.get("levels")(accuracy(study), options=ACCURACY)
+        drawn.savefig(tmp_path / "plain.png")
+    with Image.open(tmp_path / "fig.png") as chart, Image.open(tmp_path / "plain.png") as plain:
+        assert (chart.mode, chart.text["Title"]) == ("P", "A title")
+        pixels, expected = (np.asarray(picture.convert("RGB"), dtype=float) for picture in (chart, plain))
+    assert np.abs(pixels - expected).mean() < 0.5
+    colors = np.random.default_rng(0).uniform(-1, 1, (10, 3, 32, 32))
+    rows = [picture_rows("none", np.nan, colors), picture_rows("released", 4.0, colors)]
+    written(tmp_path, entry("image_grid", {"similarity": None}, {}), pd.concat(rows))
+    with Image.open(tmp_path / "fig.png") as photographs:
+        assert photographs.mode == "RGB"
+
+
 def test_no_picture_is_left_behind_when_drawing_fails(tmp_path, study):
     with pytest.raises(ConfigError):
         written(tmp_path, entry("levels", {"wheer": {}}, {"metric": "test_accuracy"}), study)

@@ -35,7 +35,6 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
             or figure.get("table") in ("efficiency", "scoreboard")
         )
         and figure.get("select", {}).get("dataset") != ["celeba", "svhn", "fashion_mnist"]  # fig30 shows no other data
-        and "slow" not in figure.get("options", {}).get("further", [])  # an arm that the configuration lacks
     }
     for suffix in ("svg", "png", "parquet"):
         found = {f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")}

@@ -36,17 +36,10 @@ class PlainSGD(Settings):
     """Rows of the utility. More is better."""
     plain: Columns = ("none", "early_stopping", "stopped")
     """Arms of plain SGD whose recipes form the front; of several with the same length, the first one."""
-    further: Columns = ()
-    """Arms whose recipes belong to the front too; a replica counts if it has recipes of all of them."""
     guess: float = 0.1
     """Utility of a guess, which leaks nothing."""
     guesses: dict[str, float] = Field(default_factory=dict)
     """Dataset to the utility of a guess, for datasets on which it differs."""
-
-    @property
-    def undefended(self) -> tuple[str, ...]:
-        """Return all arms whose recipes form the front."""
-        return (*self.plain, *self.further)
 
     def guess_on(self, dataset: str, leakage: LeakageAxis) -> np.ndarray:
         """Return the leakage and utility of a guess.
@@ -72,8 +65,7 @@ class Beyond(ClaimOptions, PlainSGD):
 def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.DataFrame:
     """Join leakage (column x) and utility (column y) of each network.
 
-    Leakage below the value without leakage is luck and is clipped to it. Replicas that lack one of the
-    further arms of plain SGD are left out.
+    Leakage below the value without leakage is luck and is clipped to it.
 
     Args:
         rows: Rows of one dataset and network.
@@ -88,8 +80,6 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
         EmptySelectionError: If no network has both quantities.
     """
     both = both_quantities(rows, leakage.where, plain.utility)
-    for arm in plain.further:
-        both = both[both["replica"].isin(both.loc[both["defense"] == arm, "replica"])]
     if both.empty:
         raise EmptySelectionError("no network has both quantities")
     return both.assign(x=both["x"].clip(lower=leakage.nothing))
@@ -120,8 +110,6 @@ def matched(
         raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(plain.plain)}) and the arm")
     order = reference["defense"].map(plain.plain.index)
     reference = reference[order == order.groupby(reference["length"]).transform("min")]
-    further = recipes.index[recipes["defense"].isin(plain.further)]
-    reference = _with_length(recipes.loc[[*reference.index, *further]])
     pairs = []
     for level in split(
         tried, [column for column in ("defense", "level") if column in tried.columns]
@@ -192,7 +180,7 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     pairs = matched(recipes, select(recipes, options.arm), options)
     effects = heights_above_plain(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
-    front = "+".join(options.undefended)
+    front = "+".join(options.plain)
     counts = [[rows["recipe"].nunique() for rows in sides] for sides in pairs]
     numbers = " and ".join(dict.fromkeys(f"{tried} to {reference}" for tried, reference in counts))
     lengths = ", ".join(dict.fromkeys(length for _, ref in pairs for length in sorted(set(ref["length"]))))

@@ -167,10 +167,7 @@ class Undefended(Defense):
     draws_noise: ClassVar[bool] = False
     has_level: ClassVar[bool] = False
     client_step: ClassVar[str] = f"{_STEPS}:ClientStep"
-    styles: ClassVar[Styles] = {
-        "none": SeriesStyle("undefended", "#555555", "h"),
-        "slow": SeriesStyle("undefended, smaller rates", "#AAAAAA", "h"),
-    }
+    styles: ClassVar[Styles] = {"none": SeriesStyle("undefended", "#555555", "h")}
 
     mechanism: Literal["none"] = "none"
 

@@ -94,12 +94,7 @@ class RunTable:
         if figure.study is None:
             return figure.table in self.tables
         study = self.config.studies.get(figure.study)
-        further = {*figure.options.get("further", ())}  # without these defenses it has nothing to compare
-        if (
-            study is None
-            or (figure.rates == "all" and study.rates != "all")
-            or further - study.defenses.keys()
-        ):
+        if study is None or (figure.rates == "all" and study.rates != "all"):
             return False
         if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
             return False  # the index is of images

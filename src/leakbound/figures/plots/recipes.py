@@ -106,7 +106,7 @@ def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -
 
     gains, reasons = [], []
     for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
-        for arm, points in block[~block["defense"].isin(options.undefended)].groupby("defense", sort=True):
+        for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
             try:
                 values = heights_above_plain(matched(block, points, options), leakage, options)
             except EmptySelectionError as error:
@@ -121,7 +121,7 @@ def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -
 
 def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> None:
     """Draw the recipes of one dataset and network, and the front of plain SGD."""
-    plain = table[table["defense"].isin(options.undefended)]
+    plain = table[table["defense"].isin(options.plain)]
     metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
     for defense in style.ordered(table["defense"]):
         tried, look = table[table["defense"] == defense], style.look(defense)
@@ -188,7 +188,7 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
         entries.append(
             handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"})
         )
-    if table["defense"].isin(options.undefended).any():
+    if table["defense"].isin(options.plain).any():
         entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
     return entries
 
