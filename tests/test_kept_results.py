@@ -91,6 +91,18 @@ def test_reference_keeps_pictures_that_may_be_published():
     assert reading.load(kept / "config.yaml") == reading.load("shown.yaml")
 
 
+def test_rows_of_single_units_may_stay_behind():
+    path = finish("digits", "digits")
+    rows = pd.DataFrame({"unit": [-1, 0, 1, -1], "value": [1.0, 2.0, 3.0, 4.0]})
+    storage.write_rows(Path("results/shown/tables/scoreboard.parquet"), rows)
+    for option, values in (("--units", [1.0, 2.0, 3.0, 4.0]), ("--no-units", [1.0, 4.0])):
+        assert call("reference", "--configfile", path, option)[0] == 0
+        kept = Path("results/reference/shown")
+        table = storage.read_rows(kept / "tables/scoreboard.parquet", sealed=False)
+        assert table["value"].tolist() == values
+        assert len(storage.read_rows(kept / "figures/beyond/scoreboard.parquet", sealed=False)) > 4
+
+
 def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
     path = finish("digits", "digits")
     measured = Path("results/shown/benchmarks")

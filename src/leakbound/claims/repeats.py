@@ -5,7 +5,7 @@ Two analyses of the same claim give chance two occasions. Each therefore has hal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ _SHARED = ("privacy_noise", "covariance", "alpha", "training")
 """Settings that a run and its repeat must share."""
 
 
-def differences(first: Config, repeat: Config) -> Iterator[str]:
+def differences(first: Config, repeat: Config, earlier: Sequence[Config] = ()) -> Iterator[str]:
     """Yield the settings by which a run is no repeat of another.
 
     A repeat has another seed. It may have other replicas, fewer studies, and defenses or levels in addition.
@@ -27,31 +27,41 @@ def differences(first: Config, repeat: Config) -> Iterator[str]:
     Args:
         first: Configuration of the first run.
         repeat: Configuration of the run that may repeat it.
+        earlier: Configurations of its repeats whose blocks it has already.
     """
     if first.seed == repeat.seed:
         yield f"seed = {repeat.seed} in both, so the replicas are the same"
     for name in _SHARED:
         if getattr(first, name) != getattr(repeat, name):
             yield f"{name} differs"
-    for name, study in repeat.studies.items():
-        if name not in first.studies:
+    repeated = {name for config in earlier for name in config.studies}
+    for name in repeat.studies:
+        if name in repeated:
+            yield f"studies.{name} has a repeat already"
+        elif name not in first.studies:
             yield f"studies.{name} is not in the first run"
-            continue
-        earlier = first.studies[name].model_dump(exclude={"replicas", "defenses"})
-        if earlier != study.model_dump(exclude={"replicas", "defenses"}):
-            yield f"studies.{name} differs"
-        for defense, levels in first.studies[name].defenses.items():
-            if defense not in study.defenses or {*levels} - {*study.defenses[defense]}:
-                yield f"studies.{name}.defenses lacks levels of {defense} of the first run"
-        for attack in study.attacks:
-            if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
-                yield f"attacks.{attack} differs"
-        for dataset in study.datasets:
-            if first.datasets[dataset] != repeat.datasets[dataset]:
-                yield f"datasets.{dataset} differs"
-        for defense in first.studies[name].defenses:
-            if first.defense(defense) != repeat.defense(defense):
-                yield f"defenses.{defense} differs"
+        else:
+            yield from _study_differences(name, first, repeat)
+
+
+def _study_differences(name: str, first: Config, repeat: Config) -> Iterator[str]:
+    """Yield the settings by which a study is no repeat of that of the first run."""
+    before, study = first.studies[name], repeat.studies[name]
+    if before.model_dump(exclude={"replicas", "defenses"}) != study.model_dump(
+        exclude={"replicas", "defenses"}
+    ):
+        yield f"studies.{name} differs"
+    for defense, levels in before.defenses.items():
+        if not {*levels} <= {*study.defenses.get(defense, ())} or defense not in study.defenses:
+            yield f"studies.{name}.defenses lacks levels of {defense} of the first run"
+        if first.defense(defense) != repeat.defense(defense):
+            yield f"defenses.{defense} differs"
+    for attack in study.attacks:
+        if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
+            yield f"attacks.{attack} differs"
+    for dataset in study.datasets:
+        if first.datasets[dataset] != repeat.datasets[dataset]:
+            yield f"datasets.{dataset} differs"
 
 
 def pooled_rows(first: pd.DataFrame, repeat: pd.DataFrame) -> pd.DataFrame:

@@ -41,9 +41,8 @@ def pool(
     """
     import pandas as pd
 
-    from leakbound.claims.repeats import differences, evaluate_twice, pooled_rows
+    from leakbound.claims.repeats import differences
     from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
-    from leakbound.randomness.seeding import numpy_generator
 
     config, again = (reading.load(folder / "config.yaml") for folder in (first, repeat))
     facts, facts_again = (
@@ -54,11 +53,8 @@ def pool(
         raise typer.BadParameter(
             f"{first}: has the blocks of {again.preset} already, and they are added once"
         )
-    before = {study for preset in repeats for study in reading.load(_settings_of(first, preset)).studies}
-    if problems := [
-        *differences(config, again),
-        *(f"studies.{name} has a repeat already" for name in again.studies if name in before),
-    ]:
+    earlier = [reading.load(_settings_of(first, preset)) for preset in repeats]
+    if problems := [*differences(config, again, earlier)]:
         raise typer.BadParameter(f"{repeat}: is no repeat of {first}: {'; '.join(problems)}")
     check_replaceable(out)
     register_plugins(config.plugins.model_dump())
@@ -71,15 +67,8 @@ def pool(
         shutil.copyfile(repeat / "config.yaml", _settings_of(new, again.preset))
         verdicts = [_untouched(first, repeated)]
         for study in again.studies:
-            table = f"tables/{study}.parquet"
-            earlier, later = (storage.read_rows(home / table, sealed=False) for home in (first, repeat))
-            both = pooled_rows(earlier, later)
-            storage.write_rows(new / table, both, sealed=False)
-            for figure in (figure for figure in repeated if figure.study == study):
-                _redraw(figure, both, readers, new)
-                verdicts.append(
-                    evaluate_twice(figure, earlier, later, config.alpha, partial(numpy_generator, 0))
-                )
+            shown = [figure for figure in repeated if figure.study == study]
+            verdicts += _again(study, shown, (first, repeat), config.alpha, readers, new)
         claims = pd.concat(verdicts, ignore_index=True)
         storage.write_rows(new / "claims.parquet", claims, sealed=False)
         counts = verdict_counts(claims)
@@ -87,11 +76,8 @@ def pool(
         for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
             _redraw(figure, counts, readers, new)
         (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
-        storage.write_json(
-            new / "provenance.json",
-            {**facts, "repeats": {**repeats, again.preset: facts_again}},
-            sealed=False,
-        )
+        facts["repeats"] = {**repeats, again.preset: facts_again}
+        storage.write_json(new / "provenance.json", facts, sealed=False)
     counted = overall(claims)["verdict"].value_counts()
     sys.stdout.write(f"{out}: {', '.join(f'{count} {verdict}' for verdict, count in counted.items())}\n")
 
@@ -103,6 +89,27 @@ def _untouched(first: Path, repeated: Sequence[FigureConfig]) -> pd.DataFrame:
         claims = claims.assign(first=claims["verdict"], repeat="")
     again = {(figure.paper, figure.id) for figure in repeated}
     return claims[[key not in again for key in zip(claims["paper"], claims["figure"], strict=True)]]
+
+
+def _again(
+    study: str,
+    figures: Sequence[FigureConfig],
+    runs: tuple[Path, Path],
+    alpha: float,
+    readers: Mapping[str, str],
+    folder: Path,
+) -> list[pd.DataFrame]:
+    """Write the table of a study and pictures of its figures with the blocks of both runs. Return the verdicts."""
+    from leakbound.claims.repeats import evaluate_twice, pooled_rows
+    from leakbound.randomness.seeding import numpy_generator
+
+    table = f"tables/{study}.parquet"
+    first, repeat = (storage.read_rows(home / table, sealed=False) for home in runs)
+    both = pooled_rows(first, repeat)
+    storage.write_rows(folder / table, both, sealed=False)
+    for figure in figures:
+        _redraw(figure, both, readers, folder)
+    return [evaluate_twice(figure, first, repeat, alpha, partial(numpy_generator, 0)) for figure in figures]
 
 
 def _settings_of(run: Path, preset: str) -> Path:

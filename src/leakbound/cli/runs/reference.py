@@ -37,6 +37,9 @@ def reference(
     out: Annotated[
         Path | None, typer.Option(help="Folder to replace. By default results/reference/<preset>.")
     ] = None,
+    units: Annotated[
+        bool, typer.Option(help="Keep also the rows of single classes, images and records in the tables.")
+    ] = True,
 ) -> None:
     """Copy the results of a finished configuration into results/reference, to keep them in the repository."""
     config = reading.load(configfile)
@@ -57,10 +60,19 @@ def reference(
             copy = new / path.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
+            if not units and copy.parent == new / "tables":
+                _drop_units(copy)
         storage.write_json(new / "provenance.json", facts, sealed=False)
         (new / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
+
+
+def _drop_units(table: Path) -> None:
+    """Rewrite a kept table without the rows of single units, if it has any."""
+    rows = storage.read_rows(table, sealed=False)
+    if "unit" in rows:
+        storage.write_rows(table, rows[rows["unit"] == -1], sealed=False)
 
 
 def _publishable(made: JobList, config: Config) -> list[Path]:

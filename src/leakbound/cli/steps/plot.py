@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +18,7 @@ from leakbound.registry import PLOTS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
-_CHART = 8192  # colors that a chart has at most; one with photographs has more
 _WITHHELD = (
     "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
 )
@@ -100,6 +97,7 @@ def draw(
 
     from leakbound.figures import style
     from leakbound.figures.notes import caption
+    from leakbound.figures.pixel_pictures import write_png
     from leakbound.figures.plots.plotting import placeholder
 
     with style.applied():
@@ -111,24 +109,7 @@ def draw(
         with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
             FigureCanvasSVG(picture).print_svg(path, metadata=facts)
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
-            _write_png(picture, path, figure.title)
-
-
-def _write_png(picture: Figure, path: Path, title: str) -> None:
-    """Write a pixel picture. A chart gets a palette, which takes a third of the space; photographs keep all colors."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
-    from PIL.PngImagePlugin import PngInfo
-
-    FigureCanvasAgg(picture)
-    drawn = io.BytesIO()
-    picture.savefig(drawn, format="png")
-    image = Image.open(drawn)
-    colors, facts = image.convert("RGB"), PngInfo()
-    facts.add_text("Title", title)
-    if colors.getcolors(_CHART):
-        colors = colors.quantize(dither=Image.Dither.NONE)
-    colors.save(path, format="png", dpi=image.info["dpi"], pnginfo=facts, optimize=True)
+            write_png(picture, path, figure.title)
 
 
 STEP = Step(PlotSettings, plot, jobs, group="figures", final=True)
