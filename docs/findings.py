@@ -59,6 +59,11 @@ class Numbers:
         """Write the mean of a metric over replicas and units."""
         return written(float(self.rows(study, metric=metric, **columns)["value"].mean()), digits)
 
+    def largest(self, study: str, metric: str, **columns: Any) -> float:
+        """Return the largest mean over replicas of a metric that a network of any rate has."""
+        rows = self.rows(study, metric=metric, chosen=[True, False], unit=-1, **columns)
+        return float(rows.groupby(["run", "learning_rate"])["value"].mean().max())
+
     def claim(self, key: str, dataset: str = "all") -> pd.Series:
         """Row of claims.parquet of ``paper/figure/claim``; ``all`` has the verdict over all datasets."""
         paper, figure, name = key.split("/")
@@ -76,26 +81,6 @@ class Numbers:
             return "–"
         low, high = written(row["low"], digits), written(row["high"], digits)
         return f"{written(row['effect'], digits, sign=True)} [{low}, {high}]"
-
-    def effect_of_repeat(self, key: str, digits: int = 3) -> str:
-        """Write the effect of a claim in the blocks of the repeat alone, with its 95 % interval."""
-        from functools import partial
-
-        from leakbound.claims.evaluation import evaluate
-        from leakbound.claims.scoreboard import overall
-        from leakbound.config import reading
-        from leakbound.randomness.seeding import numpy_generator
-
-        config = reading.load(self.home / "config.yaml")
-        paper, figure_id, name = key.split("/")
-        catalogue = reading.load_catalogue(DOCS.parent / config.catalogue, config)
-        figure = next(each for each in catalogue.figures if (each.paper, each.id) == (paper, figure_id))
-        chosen = figure.model_copy(update={"claims": tuple(one for one in figure.claims if one.id == name)})
-        rows, study = self.table(figure.study), config.studies[figure.study]
-        later = rows[rows["replica"] >= (study.replicas or config.replicas)]
-        row = overall(evaluate(chosen, later, config.alpha, partial(numpy_generator, 0))).iloc[0]
-        ends = (written(float(row[end]), digits) for end in ("low", "high"))
-        return f"{written(float(row['effect']), digits, sign=True)} [{', '.join(ends)}]"
 
     def verdict(self, key: str, dataset: str = "all") -> str:
         """Write the verdict of a claim."""
