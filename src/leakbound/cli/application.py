@@ -33,12 +33,11 @@ _DEFECT = (
 )
 
 
-def _show_version(asked: bool) -> bool:
-    """Show the version and stop, if the user wants it. Typer passes on the returned value."""
-    if asked:
+def _show_version(wanted: bool) -> None:
+    """Show the version and stop, if the user wants it."""
+    if wanted:
         sys.stdout.write(f"leakbound {__version__}\n")
         raise typer.Exit
-    return asked
 
 
 @app.callback()

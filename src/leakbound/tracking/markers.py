@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from leakbound.storage import DamagedFileError, atomic, read_json
+from leakbound.storage import DamagedFileError, read_json, write_text
 from leakbound.storage.locks import exclusive
 from leakbound.tracking.run_records import RunRecord
 from leakbound.tracking.sending import OutdatedRecordError, RunPlace, push
@@ -89,10 +89,7 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
         "place": place,
         "record": record.to_dict(marker.parent),
     }
-    with atomic(marker) as temporary:
-        temporary.write_text(
-            json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8"
-        )
+    write_text(marker, json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n")
     return outcome
 
 

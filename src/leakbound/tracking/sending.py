@@ -176,9 +176,11 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
 
     place = str(client.get_run(run_id).info.artifact_uri)
     if is_server(uri) and not _is_on(uri, place):
-        refusal = f"the server names {place!r}, on this machine or another, for a run's files"
-        refusal += ": it must serve them itself"
-        raise MlflowException(f"{refusal} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
+        raise MlflowException(
+            f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself "
+            "(mlflow server --serve-artifacts)",
+            PERMISSION_DENIED,
+        )
     repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was looked at
     for artifact in record.artifacts:
         if is_server(uri):

@@ -89,9 +89,14 @@ def start(modules: Iterable[str]) -> None:
         listener.listen(_WAITING)
         (folder / _MODULES).write_text(" ".join(sorted(modules)), encoding="utf-8")
         words = [sys.executable, "-c", _BEGIN, str(os.getpid()), str(listener.fileno())]
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        kept: dict[str, Any] = {"pass_fds": [listener.fileno()], "start_new_session": True}
-        process = subprocess.Popen(words, env=os.environ | threads, **streams, **kept)
+        process = subprocess.Popen(
+            words,
+            env=os.environ | threads,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
     os.environ[WARM] = str(place)
     atexit.register(_stop, process, folder)
 

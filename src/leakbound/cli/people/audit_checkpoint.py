@@ -113,8 +113,8 @@ def audit_checkpoint(
     if out is not None:
         from leakbound.figures.report.audit_page import audit_page
 
-        with own_records.not_replaced(out), storage.atomic(out, sealed=False, replace=False) as temporary:
-            temporary.write_text(audit_page(facts), encoding="utf-8")
+        with own_records.not_replaced(out):
+            storage.write_text(out, audit_page(facts), sealed=False, replace=False)
     for warning in audit.warnings:
         sys.stderr.write(f"leakbound: warning: {warning}\n")
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _text(facts, out))

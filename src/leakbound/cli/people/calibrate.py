@@ -72,7 +72,10 @@ def calibrate(
         shape = "personalized"
     if out is not None:
         _check_out(out, shape)
-    own, known = _scaled(out, own_records.read_both(path, public, label, PictureForm(resize, color)))
+    own, known = own_records.read_both(path, public, label, PictureForm(resize, color))
+    if out is not None:
+        own = _for_workflow(out, own)
+        known = None if known is None else _for_workflow(out, known)
     weights = own_records.weights_of(box, shape or "natural", own)
     law = known or own
     own_records.check_reachable(target, law)
@@ -118,15 +121,6 @@ def _check_out(out: Path, shape: str | None) -> None:
 def _spectrum_of(out: Path) -> Path:
     """File of the spectrum next to that of a channel."""
     return out.parent / f"{out.stem}.spectrum.safetensors"
-
-
-def _scaled(
-    out: Path | None, records: tuple[Collection, Collection | None]
-) -> tuple[Collection, Collection | None]:
-    """Records and public ones, for the workflow if the channel is kept."""
-    if out is None:
-        return records
-    return _for_workflow(out, records[0]), None if records[1] is None else _for_workflow(out, records[1])
 
 
 def _for_workflow(out: Path, collection: Collection) -> Collection:

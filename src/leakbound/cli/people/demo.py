@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,8 +47,8 @@ def demo(
     own_records.check_absent(out)
     _check_dataset(dataset)
     images, truth, shown = _attacked(dataset, seed)
-    with own_records.not_replaced(out), storage.atomic(out, sealed=False, replace=False) as temporary:
-        temporary.write_text(_page(images, truth, shown), encoding="utf-8")
+    with own_records.not_replaced(out):
+        storage.write_text(out, _page(images, truth, shown), sealed=False, replace=False)
     sys.stdout.write("\n".join([*_sentences(shown), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n")
 
 
@@ -126,17 +125,12 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
 
 def _strip(pictures: np.ndarray) -> dict[str, Any]:
     """Pictures side by side, as PNG in base 64, with the size at which the page shows them."""
-    from PIL import Image
-
-    from leakbound.datasets.collection import levels
+    from leakbound.datasets.collection import levels, png
 
     strip = np.concatenate(list(levels((pictures + 1) / 2)), axis=2)
-    plain = np.moveaxis(strip, 0, -1)
-    file = io.BytesIO()
-    Image.fromarray(plain[..., 0] if plain.shape[-1] == 1 else plain).save(file, "PNG", optimize=True)
-    height, width = plain.shape[:2]
+    height, width = strip.shape[1:]
     return {
-        "source": base64.b64encode(file.getvalue()).decode(),
+        "source": base64.b64encode(png(strip, optimize=True)).decode(),
         "width": width * _ENLARGED // 2,
         "height": height * _ENLARGED // 2,
     }

@@ -85,10 +85,11 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
         for path in made.files()
         if path.startswith(f"{config.root}/tables/") and path.endswith(".parquet")
     ]
-    kept = []
-    for path in map(Path, dict.fromkeys([*tables, *made.files("claims")])):
-        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers):
-            kept.append(path)
+    kept = [
+        path
+        for path in map(Path, dict.fromkeys([*tables, *made.files("claims")]))
+        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers)
+    ]
     for job in made.of("plot"):
         if secret := withheld(storage.read_rows(Path(job.outputs["shown"])), readers):
             sys.stdout.write(

@@ -58,8 +58,7 @@ def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, count
     verdicts = pd.concat(verdicts_of_figures, ignore_index=True)
     storage.write_rows(out, verdicts)
     storage.write_rows(counts, verdict_counts(verdicts))
-    with storage.atomic(scoreboard) as temporary:
-        temporary.write_text(to_markdown(verdicts), encoding="utf-8")
+    storage.write_text(scoreboard, to_markdown(verdicts))
 
 
 STEP = Step(ClaimsSettings, claims, jobs, final=True)

@@ -26,9 +26,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
     config = table.config
     if not (config.tracking.enabled and table.runs and table.figures):
         return
-    files = [table.file("tabulate", name) for name in table.tables]
-    files += [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
-    files += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
+    files = [
+        *(table.file("tabulate", name) for name in table.tables),
+        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
+        *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
+    ]
     readers = table.readers()
     settings = {"preset": config.preset, "uri": config.tracking.uri, "readers": readers}
     uses = {"datasets": sorted({*readers.values()})}

@@ -35,13 +35,16 @@ def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset."""
     config = table.config
     for name, settings in config.datasets.items():
+        unset = (
+            {"label_nats"} if settings.label_nats is None else set()
+        )  # older datasets are not prepared again
         yield new_job(
             config,
             "prepare",
             name,
             {
                 "dataset": name,
-                "config": settings.model_dump(mode="json", exclude=_unset(settings)),
+                "config": settings.model_dump(mode="json", exclude=unset),
                 "seed": config.seed,
                 "privacy_noise": config.privacy_noise,
             },
@@ -49,11 +52,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
             purpose="data and channels",
             work=partial(_work, table, name),
         )
-
-
-def _unset(settings: DatasetConfig) -> set[str]:
-    """Settings that are left out unless they are given, so that those who do not give them prepare nothing again."""
-    return {"label_nats"} if settings.label_nats is None else set()
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
