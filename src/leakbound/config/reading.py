@@ -1,4 +1,4 @@
-"""Read, check and write configurations, with one message per mistake."""
+"""Read, check and write configurations, with one message for each mistake."""
 
 import json
 from collections.abc import Iterator

@@ -75,8 +75,7 @@ class ClassFolders:
 
     def records(self, folder: Path, decoder: Decoder = decode) -> Records:
         """Return the images as records, which are decoded on request."""
-        names = [str(path) for path in self.files]
-        return Records(str(folder), self.labels, partial(self._decoded, decoder), names)
+        return Records(str(folder), self.labels, partial(self._decoded, decoder), [*map(str, self.files)])
 
     def _decoded(self, decoder: Decoder, rows: np.ndarray) -> np.ndarray:
         """Decode some files, which must be alike."""

@@ -221,6 +221,10 @@ def _table(encoded: list[bytes], like: Collection) -> pa.Table:
         "image": pa.array([{"bytes": image, "path": None} for image in encoded], kind),
         like.column: pa.array(like.labels),
     }
-    label = {"_type": "ClassLabel", "names": list(like.classes)}
-    features = {"info": {"features": {"image": {"_type": "Image"}, like.column: label}}}
-    return pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(features)})
+    features = {
+        "image": {"_type": "Image"},
+        like.column: {"_type": "ClassLabel", "names": list(like.classes)},
+    }
+    return pa.table(columns).replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )

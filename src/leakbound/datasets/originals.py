@@ -95,5 +95,7 @@ def original_hashes(name: str, config: DatasetConfig, record: Path) -> dict[str,
     except (DamagedFileError, KeyError):
         recorded = {}
     described = describe_originals(name, config, recorded)
-    files = recorded if described is None else described
-    return {file: facts["sha256"] for file, facts in sorted(files.items())}
+    return {
+        file: facts["sha256"]
+        for file, facts in sorted((recorded if described is None else described).items())
+    }

@@ -124,8 +124,7 @@ def _colored(image: Image.Image, color: str) -> Image.Image:
     if image.mode.startswith("I"):
         image = Image.fromarray(np.clip(np.rint(np.asarray(image) / _DEEP), 0, 255).astype(np.uint8))
     if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB" if color == "rgb" else "L")
 
 

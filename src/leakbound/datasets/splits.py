@@ -143,9 +143,10 @@ class ImageDataset:
         """Draw the rows of the pool that a replica would use without canaries."""
         rule = self.drawing
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica)
-        count = len(self.pool)
         order = (
-            stratified_order(self.pool.labels, generator) if rule.stratified else generator.permutation(count)
+            stratified_order(self.pool.labels, generator)
+            if rule.stratified
+            else generator.permutation(len(self.pool))
         )
         members, nonmembers, rest = np.split(order, [rule.members, 2 * rule.members])
         return Parts(
@@ -287,9 +288,11 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     def images_of(records: Records, rows: np.ndarray) -> np.ndarray:
         first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]
         side = config.side
-        size = side * side * first[2]
         limits.check_limit(
-            records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2
+            records.origin,
+            "bytes of prepared images to give",
+            4 * side * side * first[2] * len(rows),
+            limits.ARRAYS // 2,
         )
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
@@ -384,6 +387,5 @@ def reference_dataset(dataset: ImageDataset) -> ImageDataset:
 
     Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
     """
-    drawing = dataset.drawing
-    seed = derive_seed(drawing.seed, "reference")
-    return replace(dataset, drawing=replace(drawing, seed=seed, canaries=0))
+    seed = derive_seed(dataset.drawing.seed, "reference")
+    return replace(dataset, drawing=replace(dataset.drawing, seed=seed, canaries=0))

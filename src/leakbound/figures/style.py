@@ -183,8 +183,9 @@ _BOUNDS = {
 
 def bounds(metric: str) -> tuple[float, float]:
     """Return the range of a metric, e.g. (0, 1) for an accuracy, or all numbers if it is not known."""
-    matching = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
-    return next(matching, (-math.inf, math.inf))
+    return next(
+        (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric)), (-math.inf, math.inf)
+    )
 
 
 def level_label(defense: str, level: float) -> str:

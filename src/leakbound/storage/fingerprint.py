@@ -190,11 +190,11 @@ def _imports(tree: ast.AST) -> set[str]:
         waiting += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)]
         if isinstance(node, ast.Import):
             # The statement binds the outermost package, whose members may be used by their dotted names.
-            words = [alias.name.split(".") for alias in node.names]
-            imported.update(".".join(names[:end]) for names in words for end in range(1, len(names) + 1))
+            for names in (alias.name.split(".") for alias in node.names):
+                imported.update(".".join(names[:end]) for end in range(1, len(names) + 1))
         elif isinstance(node, ast.ImportFrom) and node.module and _is_inside(node.module):
-            members = [f"{node.module}.{alias.name}" for alias in node.names]
-            imported.update(member if _path(member) else node.module for member in members)
+            for member in (f"{node.module}.{alias.name}" for alias in node.names):
+                imported.add(member if _path(member) else node.module)
     return {module for module in imported if _is_inside(module)}
 
 

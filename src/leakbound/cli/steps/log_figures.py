@@ -39,14 +39,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
     )
 
 
-def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
+def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
     """Write all figures, tables and verdicts of a configuration to one MLflow run."""
     from leakbound import tracking
     from leakbound.datasets.pictures import withheld
 
     def is_private(path: Path) -> bool:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows
-        return rows.is_file() and bool(withheld(storage.read_rows(rows), asked.readers))
+        return rows.is_file() and bool(withheld(storage.read_rows(rows), settings.readers))
 
     below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
     files = sorted(path for path in below if not path.name.startswith(".") and not is_private(path))
@@ -60,9 +60,9 @@ def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
     for path in files:
         storage.check(path)
     outcome = tracking.log_run(
-        tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker
+        tracking.describe_figures(settings.preset, files, root, verdicts), settings.uri, marker
     )
-    sys.stderr.write(f"figures of {asked.preset}: {outcome.status} {outcome.reason or ''}\n")
+    sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason or ''}\n")
 
 
 STEP = Step(LogFiguresSettings, log_figures, jobs, resources=None, local=True, final=True)

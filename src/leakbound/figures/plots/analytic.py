@@ -112,10 +112,12 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
         if order == "alone":
             axes.set_xscale("log")
     if len(levels) > 1:
-        shaded = zip(levels, shades, strict=True)
         legend(
             figure,
-            [handle(f"κ = {level:g} nats before", color=color, alpha=shade) for level, shade in shaded],
+            [
+                handle(f"κ = {level:g} nats before", color=color, alpha=shade)
+                for level, shade in zip(levels, shades, strict=True)
+            ],
         )
     return figure
 
@@ -196,10 +198,9 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
     for metric, (dashes, color, _) in _EDGES.items():
         field = fields[metric].reindex(index=utility.index, columns=utility.columns).to_numpy(float)
         if np.nanmin(field, initial=np.inf) < budget < np.nanmax(field, initial=-np.inf):
-            edge = axes.contour(
-                x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes]
+            axes.contour(x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes]).set(
+                path_effects=_outlined(color)
             )
-            edge.set(path_effects=_outlined(color))
     for variant, (_, mark) in _POINTS.items():
         point = select_or_nothing(rows, {"variant": variant, "metric": "utility"})
         axes.plot(point["noise_variance"], point["tilt"], **mark, **_OPEN, clip_on=False, zorder=4)

@@ -155,14 +155,15 @@ def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale
         )
         drawn.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
     for (row, place), value in np.ndenumerate(cells):
-        around = (float(small[0][row, place]), float(small[1][row, place]))
-        _number(axes, float(place), float(row), value, around, scale, digits)
+        above, below = (float(numbers[row, place]) for numbers in small)
+        _number(axes, float(place), float(row), value, (above, below), scale, digits)
 
 
 def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digits: int) -> None:
     """Draw a control without levels as one framed cell over all rows."""
-    ends = [-0.5, rows - 0.5]
-    drawn = axes.pcolormesh([place - 0.5, place + 0.5], ends, [[value]], norm=scale.norm, cmap=scale.colors)
+    drawn = axes.pcolormesh(
+        [place - 0.5, place + 0.5], [-0.5, rows - 0.5], [[value]], norm=scale.norm, cmap=scale.colors
+    )
     drawn.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
     _number(axes, place, (rows - 1) / 2, value, (np.nan, np.nan), scale, digits)
 

@@ -106,6 +106,12 @@ def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
 def placeholder(reason: str) -> Figure:
     """Draw a picture that states why it is empty."""
     figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
-    text = "\n".join(textwrap.wrap(f"Nothing to show: {reason}", 52))
-    figure.text(0.5, 0.5, text, ha="center", va="center", color=style.CONTROL_COLOR)
+    figure.text(
+        0.5,
+        0.5,
+        textwrap.fill(f"Nothing to show: {reason}", 52),
+        ha="center",
+        va="center",
+        color=style.CONTROL_COLOR,
+    )
     return figure

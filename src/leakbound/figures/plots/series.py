@@ -217,5 +217,9 @@ def _style(values: tuple[str, ...], ranks: list[list[str]]) -> SeriesStyle:
     if not rest:
         return first
     later = any(value != names[0] for value, names in zip(values[1:], ranks[1:], strict=True))
-    label = ", ".join([first.label, *(other.label for other in rest)])
-    return SeriesStyle(label, first.color, rest[0].marker, first.dashed or later)
+    return SeriesStyle(
+        ", ".join([first.label, *(other.label for other in rest)]),
+        first.color,
+        rest[0].marker,
+        first.dashed or later,
+    )

@@ -66,8 +66,10 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     for variant in _ATTACKERS:
         rows = _of_one_network(tables, "auc", variant)
         if len(rows):
-            name = style.style_of(variant).label
-            yield f"Membership inference by the {name}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
+            yield (
+                f"Membership inference by the {style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): "
+                f"{_arms(rows)}."
+            )
             return
 
 

@@ -48,8 +48,14 @@ def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
         size = size_of(name, settings)
         drawn = f"{size.members:,} members, as many non-members, {size.validation:,} for validation"
         drawn += f", of {size.pool:,}" if size.known or settings.pool else ""
-        others = f"{size.test:,} for accuracy, {size.aux:,} for the attacker"
-        lines.append([style.written(name), drawn, others, str(hashes.get(name, ""))[:16] or "–"])
+        lines.append(
+            [
+                style.written(name),
+                drawn,
+                f"{size.test:,} for accuracy, {size.aux:,} for the attacker",
+                str(hashes.get(name, ""))[:16] or "–",
+            ]
+        )
     return lines
 
 

@@ -234,8 +234,10 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
         return "nothing to compare"
     counted = f"{blocks} block{'s' * (blocks > 1)}"
     if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
-        reason = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
-        return f"effect {claim['effect']:.3g} over {counted}: {reason}"
+        return (
+            f"effect {claim['effect']:.3g} over {counted}: too few for a verdict, since no two-sided p below "
+            f"{least:.3g} is possible"
+        )
     numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
     if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
         numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"
@@ -292,5 +294,7 @@ def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
         for run, name, x, y, n in lines
     }
     table = [[{"text": run, "href": links.get(run)}, *rest] for run, *rest in lines]
-    drawing = embedded(figure.drawing, figure.anchor, figure.config.title, texts, links)
-    return {"drawing": drawing, "points": {"head": head, "lines": table}}
+    return {
+        "drawing": embedded(figure.drawing, figure.anchor, figure.config.title, texts, links),
+        "points": {"head": head, "lines": table},
+    }

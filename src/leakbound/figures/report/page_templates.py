@@ -13,8 +13,12 @@ def templates(**settings: Any) -> Environment:
     Args:
         settings: Further settings of the environment.
     """
-    loader = FileSystemLoader(Path(__file__).with_name("templates"))
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **settings)
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        **settings,
+    )
 
 
 def picture_address(kind: str, content: bytes) -> str:
