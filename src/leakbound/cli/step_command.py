@@ -47,9 +47,9 @@ _HELP = {
 def as_command(step: Step) -> Callable[..., None]:
     """Make the command of a step, with ``--settings`` and an option for each other parameter of its function.
 
-    The function gets the checked settings as its parameter ``settings``. If it also has a parameter ``plain``, it
-    gets them as they were given. Files by name have the form ``NAME=FILE``. A function that takes no checked
-    settings is used as a command unchanged.
+    The function gets the checked settings as its parameter ``settings``. If it also has a parameter
+    ``plain``, it gets them as they were given. Files by name have the form ``NAME=FILE``. A function that
+    takes no checked settings is used as a command unchanged.
 
     Args:
         step: Step of the workflow.

@@ -1,9 +1,9 @@
 """MLflow's Flask application, reduced to what runs need. `mlflow server --app-name leakbound` serves it.
 
-MLflow's own application trusts every page that this machine serves to a browser, lets clients choose places of
-artifacts on the server's disk, and calls addresses that clients name. Here a request is refused unless it is for
-one of the few routes that jobs and pages use, comes from the server's own pages or from no page, and leaves the
-choice of places to the server.
+MLflow's own application trusts every page that this machine serves to a browser, lets clients choose places
+of artifacts on the server's disk, and calls addresses that clients name. Here a request is refused unless it
+is for one of the few routes that jobs and pages use, comes from the server's own pages or from no page, and
+leaves the choice of places to the server.
 """
 
 import os
@@ -140,7 +140,7 @@ def _requests_location() -> bool:
 
 
 def _names_several_runs() -> bool:
-    """Return True if MLflow could check the permission for one run, ``run_uuid``, and change another, ``runId``."""
+    """Return True if MLflow could check the permission for the run ``run_uuid`` and change the run ``runId``."""
     body = request.get_json(force=True, silent=True)
     runs = [body[name] for name in _RUN if name in body] if isinstance(body, dict) else []
     return any(run != runs[0] for run in runs)

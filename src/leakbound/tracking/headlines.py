@@ -23,7 +23,8 @@ _OUTCOMES = {
     "gradient_inversion_mse": "gradient inversion with a mean squared error of",
     "mean_image_mse": "mean squared error of the mean image",
 }
-"""Headlines that the paragraph states, with the words before their numbers. The bound has its own sentence."""
+"""Headlines that the paragraph states, with the words before their numbers. The bound has its own
+sentence."""
 
 
 def headlines(points: Sequence[Point]) -> Iterator[Point]:

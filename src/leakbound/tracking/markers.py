@@ -1,4 +1,4 @@
-"""Log finished jobs so that nothing is lost if the store is unavailable: records stay in files until they are sent."""
+"""Logs of finished jobs. If the store is unavailable, their records stay in files until they are sent."""
 
 import json
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ class Outcome:
 
     Attributes:
         marker: File that keeps the record.
-        status: ``stored``, ``pending`` if the store did not accept it, or ``damaged`` if the file cannot be read.
+        status: ``stored``, ``pending`` if the store did not accept it, or ``damaged`` if the file cannot be
+            read.
         reason: Reason why it is not stored.
         place: Identifiers of the run in the store, if it is stored.
     """
@@ -59,8 +60,8 @@ def send_pending(folder: Path, uri: str, *, everything: bool = False) -> list[Ou
         everything: Whether to push stored records too, e.g. to fill a new store.
 
     Returns:
-        One outcome for each record to send, and for each file that cannot be read. Once the store stops answering,
-        the remaining records are not tried and stay pending.
+        One outcome for each record to send, and for each file that cannot be read. Once the store stops
+        answering, the remaining records are not tried and stay pending.
 
     Raises:
         ValueError: If ``uri`` can never keep runs.

@@ -24,7 +24,8 @@ class Measurement:
     """One value of one replica.
 
     Attributes:
-        kind: ``curve`` of the training, ``score`` of an attack, or ``interval`` for an end of a score's interval.
+        kind: ``curve`` of the training, ``score`` of an attack, or ``interval`` for an end of a score's
+            interval.
         replica: Number of the replica, or ``ALL_REPLICAS``.
         point: The value with its name, step and time.
     """

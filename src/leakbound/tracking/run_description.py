@@ -81,8 +81,8 @@ def describe_run(
 ) -> RunRecord:
     """Describe a finished job as an MLflow run with means over replicas, and a child run for each replica.
 
-    Values that are not finite are left out. If a replica diverged, the run is FAILED. It then shows curves as far
-    as all replicas have them, but no means of scores, so that diverged replicas never enter a result.
+    Values that are not finite are left out. If a replica diverged, the run is FAILED. It then shows curves as
+    far as all replicas have them, but no means of scores, so that diverged replicas never enter a result.
 
     Args:
         facts: Name and coordinates of the run.
@@ -243,7 +243,7 @@ def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 
 
 def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tuple[str, str] | None:
-    """Return the bounds of all rounds for the worst client, of one replica and of all. None if one is missing."""
+    """Return the bounds of all rounds for the worst client, of one replica and of all, or None."""
     totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
     if len(totals) < replicas:
         return None

@@ -141,10 +141,12 @@ class RunRecord:
             Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))})
             for item in values["artifacts"]
         )
-        content = {
-            "metrics": metrics,
-            "artifacts": artifacts,
-            "data": tuple(DataInput(**item) for item in values["data"]),
-            "children": tuple(cls.from_dict(child, folder) for child in values["children"]),
-        }
-        return cls(**{**values, **content})
+        return cls(
+            **{
+                **values,
+                "metrics": metrics,
+                "artifacts": artifacts,
+                "data": tuple(DataInput(**item) for item in values["data"]),
+                "children": tuple(cls.from_dict(child, folder) for child in values["children"]),
+            }
+        )

@@ -70,13 +70,13 @@ def live_key(key: str) -> str:
 def push(record: RunRecord, uri: str) -> RunPlace:
     """Make sure that the store contains the run of a record once, with exactly the record's values.
 
-    A run with the same content is kept, or finished if an earlier push was interrupted. A run with the same key
-    and other content is deleted (MLflow moves it to its bin) and made again, so the store never shows values that
-    are in no file.
+    A run with the same content is kept, or finished if an earlier push was interrupted. A run with the same
+    key and other content is deleted (MLflow moves it to its bin) and made again, so the store never shows
+    values that are in no file.
 
-    If a store does not answer at all, the push fails at once. If it has answered and then fails, as a server that
-    restarts or is overloaded, the push is tried again after a pause. This duplicates nothing, because each attempt
-    first checks what the store contains.
+    If a store does not answer at all, the push fails at once. If it has answered and then fails, as a server
+    that restarts or is overloaded, the push is tried again after a pause. This duplicates nothing, because
+    each attempt first checks what the store contains.
 
     Args:
         record: The run.
@@ -137,7 +137,7 @@ class _Push:
         return RunPlace(str(experiment), run_id)
 
     def _bring(self, client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
-        """Find or make the run of a record, send its values and children, close it, and return its identifier."""
+        """Find or make the run of a record, send its values and children, close it, and return its id."""
         run = _find(client, experiment, record, parent)
         if run is not None and run.info.status == record.status:
             return str(run.info.run_id)
@@ -169,7 +169,8 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
     """Send a run's files. A server must accept them itself.
 
     Raises:
-        mlflow.exceptions.MlflowException: If it names a folder of this machine or another server, or refuses a
+        mlflow.exceptions.MlflowException: If it names a folder of this machine or another server, or refuses
+        a
             file.
     """
     from mlflow.exceptions import MlflowException
@@ -202,8 +203,8 @@ def _is_on(uri: str, place: str) -> bool:
 def _put(home: str, artifact: Artifact) -> None:
     """Send a file to a server.
 
-    MLflow's own function sends large files to any address that the server names, and regards a redirection that it
-    does not follow as success.
+    MLflow's own function sends large files to any address that the server names, and regards a redirection
+    that it does not follow as success.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
@@ -252,7 +253,8 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
 def pages(uri: str, preset: str) -> dict[str, str]:
     """Map the experiments of a preset in a database to the path of their pages.
 
-    A page shows means over replicas, with columns for accuracy, leakage and attacks, sorted by defense and level.
+    A page shows means over replicas, with columns for accuracy, leakage and attacks, sorted by defense and
+    level.
     """
     addresses = {}
     with writing(uri):

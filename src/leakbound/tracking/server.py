@@ -49,7 +49,8 @@ def prepare_database(database: str) -> None:
     """Make or upgrade MLflow's tables, before several workers would do so at once.
 
     Raises:
-        ValueError: If ``database`` is no address of a database, or if the database does not answer or refuses.
+        ValueError: If ``database`` is no address of a database, or if the database does not answer or
+            refuses.
     """
     from sqlalchemy import create_engine
 
@@ -81,7 +82,8 @@ def server_words(artifacts: Path, host: str, port: int, workers: int, *, passwor
     """Compose the command of the server, which everybody on the machine can read.
 
     Raises:
-        ValueError: If the server cannot listen on ``host`` and ``port``, or would admit others without a password.
+        ValueError: If the server cannot listen on ``host`` and ``port``, or would admit others without a
+            password.
     """
     if not (passwords or is_local(host)):
         raise ValueError(f"--host {host}: others than this machine need passwords; leave out --no-passwords")

@@ -64,8 +64,8 @@ def writing(uri: str) -> AbstractContextManager[None]:
 def connect(uri: str) -> Any:
     """Make an MLflow client that fails at once on a dead server, and after seconds on one that hangs.
 
-    A missing SQLite file is made, with all its tables or not at all. This needs the lock of :func:`writing`. Values
-    that the environment already has for MLflow's own variables are kept.
+    A missing SQLite file is made, with all its tables or not at all. This needs the lock of :func:`writing`.
+    Values that the environment already has for MLflow's own variables are kept.
 
     Raises:
         ValueError: If ``uri`` cannot keep runs safely.
@@ -89,7 +89,8 @@ def load_mlflow() -> None:
 def upgrade_store(uri: str) -> None:
     """Make a database's folder and tables, or upgrade old tables. A server is left unchanged.
 
-    Call this once before jobs write in parallel, because processes that open a new file together break its schema.
+    Call this once before jobs write in parallel, because processes that open a new file together break its
+    schema.
 
     Raises:
         ValueError: If ``uri`` cannot keep runs safely.

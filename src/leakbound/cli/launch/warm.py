@@ -167,7 +167,7 @@ def _sources() -> dict[str, tuple[int, ...]]:
 
 
 def _confinement(process: int) -> list[str]:
-    """List the limits that the system sets a process: capabilities, filters, name spaces, profile, group and root.
+    """List the limits of a process: capabilities, filters of calls, name spaces, profile, group and root.
 
     Raises:
         OSError: If it has ended, is in another name space, or has rights that this process lacks.

@@ -178,8 +178,8 @@ def _compared(
     """Compare the user's records with the public ones that a channel is calibrated to.
 
     Returns:
-        Nats of all copies under the moments of the user's records, None without a bound, and the reason for which
-        ``protect`` would refuse these records, empty without one.
+        Nats of all copies under the moments of the user's records, None without a bound, and the reason for
+        which ``protect`` would refuse these records, empty without one.
     """
     from leakbound.engine.own_moments import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
@@ -202,7 +202,7 @@ def _compared(
 
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
-    """Return the facts of one channel after all uses, for the record that leaks most, in units of the records."""
+    """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
     from leakbound.accounting.naming import naming_bound
     from leakbound.engine.accountant import LeakageAccountant
 

@@ -1,4 +1,4 @@
-"""Options of commands on the user's records: the records, the public ones, the shape of noise and the target."""
+"""Options of commands on the user's records: private and public records, shape of noise, and target."""
 
 from __future__ import annotations
 

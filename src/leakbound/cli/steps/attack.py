@@ -261,7 +261,7 @@ def _gradient_inputs(
     spectrum: Path | None,
     moments: Path | None,
 ) -> dict[str, Any]:
-    """Return the arguments of an attack on gradients in addition to images and defense: channel and moments."""
+    """Return further arguments of an attack on gradients: channel, moments, replicas, batch size, noise."""
     if moments is None or config.trained:
         raise typer.BadParameter(
             f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"

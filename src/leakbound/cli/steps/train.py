@@ -142,7 +142,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
 
 
 def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
-    """Return the names that the training of a run looks up, as arguments of :func:`leakbound.jobs.job.new_job`.
+    """Return the names that the training of a run looks up, for :func:`leakbound.jobs.job.new_job`.
 
     Args:
         table: Runs of the configuration.
