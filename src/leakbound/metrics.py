@@ -62,7 +62,7 @@ def ssim(truth: Images, candidate: Images) -> PerImage:
 
 
 def _window(images: Images) -> int:
-    """Pixels along a side of the window for images of this size."""
+    """Return the side of the window in pixels for images of this size."""
     return _WINDOW if min(images.shape[-2:]) >= _WINDOW else LEAST_SIDE
 
 
@@ -297,13 +297,13 @@ def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:
 
 
 def _pixels(truth: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both images mapped from [−1, 1] to [0, 1], float64."""
+    """Map both images from [−1, 1] to [0, 1], float64."""
     _check_images(truth, candidate)
     return (truth.astype(np.float64) + 1.0) / 2.0, (candidate.astype(np.float64) + 1.0) / 2.0
 
 
 def _scored(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (1 for a member) and scores of both groups, members first."""
+    """Return labels (1 for a member) and scores of both groups, members first."""
     scores = np.concatenate([members, nonmembers])
     if min(len(members), len(nonmembers)) < 2 or not np.isfinite(scores).all():
         raise ValueError(

@@ -91,7 +91,7 @@ class Registry:
         return load_attribute(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
-        """The object or path bound to ``name``."""
+        """Return the object or path bound to ``name``."""
         for entries in (plugins, self._entries, _outside(self.kind)):
             if name in entries:
                 return entries[name]
@@ -136,7 +136,7 @@ def missing(error: ModuleNotFoundError) -> str:
 
 @cache
 def _outside(kind: str) -> dict[str, str]:
-    """Entries of installed packages, name to path."""
+    """Return the entries of installed packages, name to path."""
     return {entry.name: entry.value for entry in entry_points(group=f"leakbound.{kind}")}
 
 

@@ -33,11 +33,12 @@ _DEFECT = (
 )
 
 
-def _show_version(wanted: bool) -> None:
-    """Show the version and stop, if the user wants it."""
+def _show_version(wanted: bool) -> bool:
+    """Show the version and stop, if the user wants it. Typer passes on the returned value."""
     if wanted:
         sys.stdout.write(f"leakbound {__version__}\n")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
