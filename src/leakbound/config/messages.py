@@ -244,9 +244,8 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
         message = message.removeprefix(subject)
     message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
     message = message.removesuffix(" or object to extract fields from")
-    if detail["type"] == "value_error" and isinstance(
-        detail["input"], Mapping
-    ):  # the message has the setting
+    # The message names the setting already.
+    if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):
         return f"{key}: {message}".removeprefix(": ")
     if location[-1:] == ("[key]",):
         return f"{key}: as a name, {message}"

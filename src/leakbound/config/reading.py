@@ -98,9 +98,8 @@ def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterat
                 mode="json", include={name}, exclude_defaults=isinstance(value, dict)
             ).get(name, {})
             for key, item in value.items() if isinstance(value, dict) else ():
-                if hasattr(
-                    item, "mechanism"
-                ):  # it identifies the defense, so it stands there even if default
+                # The mechanism identifies the defense, so it is written even if it is the default.
+                if hasattr(item, "mechanism"):
                     plain[key] = {"mechanism": item.mechanism, **plain[key]}
             yield from _value_lines(name, plain, pad)
 

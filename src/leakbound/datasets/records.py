@@ -86,9 +86,8 @@ def checked_labels(
         row = next(
             (i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0
         )
-        held = shown(
-            values[row][:100] if isinstance(values[row], bytes) else values[row]
-        )  # bytes can be many
+        # Bytes can be long, e.g. those of an image.
+        held = shown(values[row][:100] if isinstance(values[row], bytes) else values[row])
         raise DatasetError(
             f"{origin}: row {row}: column {column!r} holds {held}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."

@@ -16,9 +16,8 @@ from leakbound.storage import arrays_hash, limits
 _SPLITS = ("pool", "test", "aux")
 _FIELDS = ("images", "labels")
 _POOL_TEST_FRACTION = 0.2
-_CHUNK = (
-    2**24
-)  # pixels that are decoded at once, because they are held in memory as floats until they are resized
+# Pixels that are decoded at once, because they are held in memory as floats until they are resized.
+_CHUNK = 2**24
 _MOST_AT_ONCE = 256  # images that are decoded at once
 
 

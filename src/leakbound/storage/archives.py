@@ -14,11 +14,8 @@ from leakbound.storage import limits
 
 _BEGIN = b"PK\x03\x04"  # torch reads a file that begins otherwise as an older format
 _DESCRIPTION = "data.pkl"
-_FORBIDDEN = {
-    "INST",
-    "STACK_GLOBAL",
-    "BUILD",
-}  # torch writes none of them, and the last can copy what exists once
+# Torch writes none of them, and the last can copy what exists once.
+_FORBIDDEN = {"INST", "STACK_GLOBAL", "BUILD"}
 _EMPTY = "collections OrderedDict"
 _HARMLESS = re.compile(rf"{_EMPTY}|torch \w+Storage|torch\._utils _rebuild_tensor_v2")
 """Names that torch.save writes for tensors and for dictionaries. A dictionary must begin empty, not as a

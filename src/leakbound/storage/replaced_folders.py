@@ -84,9 +84,8 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         yield new
         write_manifest(new)
         check_replaceable(folder)  # it may have changed meanwhile
-        if (
-            before.exists()
-        ):  # left by a process that was killed; deleted by halves it would no longer be accepted
+        # A killed process left it. Deleted only in part, it would no longer be accepted.
+        if before.exists():
             before.rename(new.with_name("left"))
         if folder.exists():
             folder.rename(before)

@@ -64,9 +64,8 @@ def atomic(
             if replace:
                 temporary.replace(path)
             else:
-                os.link(
-                    temporary, path, follow_symlinks=False
-                )  # unlike a rename, it fails if the path exists
+                # Unlike a rename, it fails if the path exists.
+                os.link(temporary, path, follow_symlinks=False)
     except OSError as error:
         if error.errno in _FULL:
             raise FullDiskError(path, os.strerror(error.errno)) from error

@@ -54,9 +54,8 @@ def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> p
     for name, kind in columns.items():
         if name not in rows.columns:
             raise other_file(path, f"it lacks the column {name}", command)
-        values = (
-            rows[name].dropna().infer_objects()
-        )  # a column without values, e.g. of intervals, has no type
+        # A column without values, e.g. of intervals, has no type.
+        values = rows[name].dropna().infer_objects()
         if not (values.empty or checks[kind](values)):
             raise other_file(path, f"its column {name} holds no {kind}", command)
     return rows

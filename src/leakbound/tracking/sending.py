@@ -97,9 +97,8 @@ def push(record: RunRecord, uri: str) -> RunPlace:
             )
     with writing(uri):
         pushing = _Push(record, uri)
-        for pause in (
-            () if sqlite_file(uri) else _PAUSES
-        ):  # the holder of a file's lock has nobody to wait for
+        # The holder of a file's lock has nobody to wait for.
+        for pause in () if sqlite_file(uri) else _PAUSES:
             try:
                 return pushing.attempt()
             except failures() as error:
@@ -158,9 +157,8 @@ class _Push:
             _send_files(client, run_id, record, self._uri)
             client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
         client.set_terminated(run_id, record.status, record.end)
-        if (
-            made and self._shared
-        ):  # another writer, or an earlier attempt without an answer, may have made it too
+        # Another writer, or an earlier attempt without an answer, may have made it too.
+        if made and self._shared:
             return self._bring(client, experiment, record, parent)
         return str(run_id)
 
@@ -236,9 +234,8 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         database = sqlite_file(uri)
-        artifacts = (
-            database and (database.parent / "mlartifacts" / name).as_uri()
-        )  # other stores choose themselves
+        # Other stores choose the place themselves.
+        artifacts = database and (database.parent / "mlartifacts" / name).as_uri()
         try:
             return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
         except MlflowException:

@@ -326,9 +326,8 @@ def _work(
     tempfile.tempdir = None
     _reseed()
     after = words.index("step") + 1 if "step" in words else len(words)
-    ctypes.CDLL(None).prctl(
-        _PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode()
-    )  # for lists of processes
+    # The name in lists of processes.
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode())
     _end(_status_of(began))
 
 

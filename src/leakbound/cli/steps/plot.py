@@ -40,9 +40,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "plot",
             key,
             {
-                "figure": figure.model_dump(
-                    mode="json", exclude={"claims"}
-                ),  # they do not change its picture
+                # Claims do not change the picture.
+                "figure": figure.model_dump(mode="json", exclude={"claims"}),
                 "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},

@@ -35,9 +35,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset."""
     config = table.config
     for name, settings in config.datasets.items():
-        unset = (
-            {"label_nats"} if settings.label_nats is None else set()
-        )  # older datasets are not prepared again
+        # Left out unless it is set, so that earlier datasets are not prepared again.
+        unset = {"label_nats"} if settings.label_nats is None else set()
         yield new_job(
             config,
             "prepare",

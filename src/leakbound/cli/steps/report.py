@@ -166,10 +166,8 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
         place = storage.read_json(marker).get("place") if marker.is_file() else None
         if place:
             run = f"experiments/{place['experiment_id']}/runs/{place['run_id']}"
-            yield (
-                job.name,
-                f"{base}/#/{run}?workflowType=machine_learning",
-            )  # MLflow's other view is for chatbots
+            # MLflow's other view is for chatbots.
+            yield (job.name, f"{base}/#/{run}?workflowType=machine_learning")
 
 
 STEP = Step(Config, report, jobs, local=True, final=True, watched=page_hash)

@@ -304,9 +304,8 @@ def level_axis(
     inches = axes.get_position().width * figure.get_size_inches()[0]
     wide = [0.06 * (max(map(len, name.split("\n"))) + 1.5) for name in names]
     shown: list[int] = []
-    for index in dict.fromkeys(
-        (len(levels) - 1, *range(len(levels)))
-    ):  # the last one first, then as many as fit
+    # The last level first, then as many as fit.
+    for index in dict.fromkeys((len(levels) - 1, *range(len(levels)))):
         room = [abs(positions[index] - positions[other]) / span * inches for other in shown]
         if all(free > (wide[index] + wide[other]) / 2 for free, other in zip(room, shown, strict=True)):
             shown.append(index)

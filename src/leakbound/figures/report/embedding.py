@@ -33,9 +33,8 @@ def embedded(
         if child.tag == f"{_SVG}metadata":
             root.remove(child)
     for parent in root.iter(f"{_SVG}defs"):
-        for style in parent.findall(
-            f"{_SVG}style"
-        ):  # it would apply to the whole page, which has the same style
+        # A style would apply to the whole page, which has the same one.
+        for style in parent.findall(f"{_SVG}style"):
             parent.remove(style)
     for element in root.iter():
         run = element.get("id", "").removeprefix(POINT)
