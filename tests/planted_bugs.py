@@ -386,8 +386,8 @@ BUGS = (
     Bug(
         "reference networks drawn as the replicas are",
         "datasets/splits.py",
-        "drawing=replace(drawing, seed=seed, canaries=0)",
-        "drawing=replace(drawing, canaries=0)",
+        "drawing=replace(dataset.drawing, seed=seed, canaries=0)",
+        "drawing=replace(dataset.drawing, canaries=0)",
         "tests/attacks/test_references.py::test_references_of_records_without_canaries_are_drawn_as_no_replica_is",
     ),
     Bug(

@@ -194,4 +194,4 @@ def test_a_configuration_with_four_additions_is_planned(tmp_path):
 
 def test_defenses_have_the_appearance_that_they_state():
     stated = [MECHANISMS.get(name).styles.items() for name in MECHANISMS.builtin]
-    assert [name for styles in stated for name, look in styles if style.look(name) != look] == []
+    assert [name for styles in stated for name, look in styles if style.style_of(name) != look] == []

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from leakbound import storage
 from leakbound.claims.scoreboard import verdict_counts
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 from leakbound.config import reading
 from verdicts import evaluate
 

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 from leakbound.storage.replaced_folders import write_manifest
 
 ROOT = Path(__file__).parents[1]

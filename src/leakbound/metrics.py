@@ -1,9 +1,9 @@
 """Closeness of reconstructions, and separation of members from others.
 
 Metrics of images take ``truth`` and ``candidate`` of one shape (..., colors, height, width) on the networks'
-scale [−1, 1] and return a float64 number for each image, of shape (...); other shapes raise a ``ValueError``.
-Errors are stated on the pixel scale [0, 1], as the papers print them. Everything that is estimated from a
-sample of records or replicas comes with a 95 % interval.
+scale [−1, 1] and return a float64 number for each image, of shape (...). Other shapes raise a ``ValueError``.
+Errors are stated on the pixel scale [0, 1], as the papers print them. Every estimate from a sample of records
+or replicas comes with a 95 % interval.
 """
 
 import math
@@ -17,7 +17,7 @@ Images = Float[np.ndarray, "..."]
 PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray
 
-_CONFIDENCE = 0.95  # coverage of every interval
+_CONFIDENCE = 0.95  # of every interval
 LEAST_SIDE = 7
 """Pixels along a side of the smallest images that have a structural similarity."""
 _WINDOW = 11  # pixels along a side of SSIM's window; LEAST_SIDE on images too small for it
@@ -33,25 +33,25 @@ class Interval:
 
 
 def mse(truth: Images, candidate: Images) -> PerImage:
-    """Mean squared error in squared pixel units, mean((truth − candidate)²) / 4; in [0, 1] for images in range.
+    """Compute the mean squared error in squared pixel units, mean((truth − candidate)²) / 4.
 
-    Values of a candidate outside [−1, 1] count as they are.
+    It is in [0, 1] for images in range. Values of a candidate outside [−1, 1] are not clipped.
     """
     truth, candidate = _pixels(truth, candidate)
     return np.asarray(((truth - candidate) ** 2).mean(axis=(-3, -2, -1)))
 
 
 def psnr(truth: Images, candidate: Images) -> PerImage:
-    """Peak signal-to-noise ratio in dB, −10 log₁₀ MSE with peak 1, infinite where the images are identical."""
+    """Compute the peak signal-to-noise ratio, −10 log₁₀ MSE in dB, infinite for identical images."""
     with np.errstate(divide="ignore"):
         return np.asarray(-10.0 * np.log10(mse(truth, candidate)))
 
 
 def ssim(truth: Images, candidate: Images) -> PerImage:
-    """Structural similarity with the Gaussian window (σ = 1.5 pixels) of its authors, the mean over colors.
+    """Compute the structural similarity with the Gaussian window of its authors, averaged over colors.
 
-    It is at most 1, which identical images reach. The window has 11 × 11 pixels; on smaller images, which
-    have at least 7 × 7, it has 7 × 7 and σ = 0.9.
+    It is at most 1, which identical images reach. The window has 11 × 11 pixels and σ = 1.5 pixels. On images
+    smaller than that, which must have at least 7 × 7 pixels, it has 7 × 7 pixels and σ = 0.9.
 
     Source:
         Wang et al. 2004, "Image quality assessment: from error visibility to structural similarity".
@@ -62,16 +62,18 @@ def ssim(truth: Images, candidate: Images) -> PerImage:
 
 
 def _window(images: Images) -> int:
-    """Pixels along a side of the window for images of this size."""
+    """Return the side of the window in pixels for images of this size."""
     return _WINDOW if min(images.shape[-2:]) >= _WINDOW else LEAST_SIDE
 
 
 def similarity_map(truth: Images, candidate: Images) -> Images:
-    """Structural similarity around each pixel, of which :func:`ssim` is the mean over the pixels with a whole window.
+    """Compute the structural similarity around each pixel.
+
+    :func:`ssim` is its mean over the pixels whose window lies inside the image.
 
     Returns:
-        Similarities of the images' shape. Within 5 pixels of the border, 3 on small images, the window sees
-        the image mirrored.
+        Similarities of the images' shape. Within 5 pixels of the border (3 on small images) the image is
+        mirrored to fill the window.
     """
     from skimage.metrics import structural_similarity
 
@@ -98,35 +100,36 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
 
 
 def cosine(truth: Images, candidate: Images) -> PerImage:
-    """Cosine of the angle between each two images as vectors on [−1, 1], or 0 where an image is zero everywhere.
+    """Compute the cosine of the angle between images as vectors on [−1, 1], or 0 if one is zero everywhere.
 
-    It is taken on the networks' scale because on [0, 1], where no pixel is negative, any two images look
-    alike.
+    The networks' scale is used because on [0, 1], where no pixel is negative, any two images seem similar.
     """
     _check_images(truth, candidate)
     axes = (-3, -2, -1)
-    first, second = truth.astype(np.float64), candidate.astype(np.float64)
+    first = truth.astype(np.float64)
+    second = candidate.astype(np.float64)
     norms = np.sqrt((first**2).sum(axis=axes) * (second**2).sum(axis=axes))
     products = (first * second).sum(axis=axes)
     return np.asarray(np.divide(products, norms, out=np.zeros_like(products), where=norms != 0))
 
 
 def bounded_mse(error: Values, prior: Values) -> Values:
-    """Error of an attacker that falls back on the prior image when its own result is worse: min(MSE, prior).
+    """Compute min(MSE, prior), the error of an attacker who may fall back on the prior image.
 
     Args:
         error: MSE of the attack, squared pixel units. NaN stays NaN.
-        prior: MSE of the best image that needs no observation, same units.
+        prior: MSE of the best image without an observation, same units.
     """
     return np.minimum(error, prior)
 
 
 def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"]) -> Interval:
-    """Area under the ROC curve with DeLong's interval, cut at 0 and 1: P(member > non-member) + ½ P(equal).
+    """Compute the area under the ROC curve, P(member > non-member) + ½ P(equal), with DeLong's interval.
 
-    The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. Where
-    the scores separate perfectly, or all tie, that variance is 0 and says nothing. The exact binomial
-    interval of min(m, n) disjoint pairs, of which the area is the share in the right order, takes its place.
+    The variance of the AUC is that of the placements, var(V₁₀)/m + var(V₀₁)/n, computed from midranks. The
+    interval is clipped to [0, 1]. If the scores separate perfectly or all tie, the variance is 0 and
+    uninformative. It is then replaced by the exact binomial interval of min(m, n) disjoint pairs, of which
+    the area is the share in the right order.
 
     Args:
         members: Scores of the members, higher means member.
@@ -136,10 +139,11 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
         ValueError: If there are fewer than two scores of a kind, or one is not finite.
 
     Source:
-        DeLong et al. 1988; the rank form is Sun and Xu 2014.
+        DeLong et al. 1988. The rank form is from Sun and Xu 2014.
     """
     _, scores = _scored(members, nonmembers)
-    m, n = len(members), len(nonmembers)
+    m = len(members)
+    n = len(nonmembers)
     area = float(stats.rankdata(scores)[:m].sum() - m * (m + 1) / 2) / (m * n)
     variance = sum(part.var(ddof=1) / len(part) for part in score_parts(members, nonmembers))
     if variance == 0:
@@ -156,16 +160,16 @@ def blind_area(
     learnt: Int[np.ndarray, " a"],
     evaluated: Int[np.ndarray, " e"],
 ) -> Interval:
-    """AUC of a ridge classifier of records and their squares, which knows nothing of a network.
+    """Compute the AUC of a ridge classifier that sees records and their squares, but no network.
 
-    It is above ½ where members and others are not of one distribution. Then no score shows what a network
-    leaks.
+    An AUC above ½ means that members and non-members differ in distribution. In that case no membership score
+    shows what a network leaks.
 
     Args:
         rows: Records as vectors.
         membership: Which of them are members.
-        learnt: Numbers of those that it learns from.
-        evaluated: Numbers of others.
+        learnt: Indices of the records that it learns from.
+        evaluated: Indices of the records that it is evaluated on.
 
     Source:
         Das, Zhang and Tramèr 2024, "Blind baselines beat membership inference attacks for foundation models".
@@ -184,18 +188,23 @@ def blind_area(
 def score_parts(
     members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float | None = None
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]:
-    """Part of each score in the AUC, or in the true-positive rate at ``fpr``. The members' mean is the value.
+    """Compute the contribution of each score to the AUC, or to the true-positive rate at ``fpr``.
 
-    Of the AUC they are the placements V₁₀ and V₀₁. Of a rate they say who lies above the threshold. A
-    non-member there moves it along the curve, by its slope, which is measured from half to twice the
+    The members' mean is the AUC or the rate. For the AUC the contributions are the placements V₁₀ and V₀₁.
+    For a rate, a member contributes 1 if it lies above the threshold. A non-member above it moves the
+    threshold along the curve, and contributes the curve's slope, measured from half to twice the
     false-positive rate.
     """
+    m = len(members)
+    n = len(nonmembers)
     if fpr is None:
-        ranks, m = stats.rankdata(np.concatenate([members, nonmembers])), len(members)
+        ranks = stats.rankdata(np.concatenate([members, nonmembers]))
         others = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
-        return (ranks[:m] - stats.rankdata(members)) / len(nonmembers), others
-    falling, allowed, n = np.sort(nonmembers)[::-1], int(fpr * len(nonmembers)), len(nonmembers)
-    few, many = allowed // 2, min(2 * allowed + 1, n - 1)
+        return (ranks[:m] - stats.rankdata(members)) / n, others
+    falling = np.sort(nonmembers)[::-1]
+    allowed = int(fpr * n)
+    few = allowed // 2
+    many = min(2 * allowed + 1, n - 1)
     slope = float(np.mean((members > falling[many]) & (members <= falling[few]))) * n / (many - few)
     return (members > falling[allowed]).astype(float), -slope * (nonmembers >= falling[allowed])
 
@@ -203,23 +212,24 @@ def score_parts(
 def standard_errors(
     first: Float[np.ndarray, "2 n"], second: Float[np.ndarray, "2 n"], fpr: float | None = None
 ) -> float:
-    """Standard errors by which the AUC, or the true-positive rate at ``fpr``, of one attacker is above that of another.
+    """Compare two attackers by AUC, or by true-positive rate at ``fpr``, in standard errors.
 
     Args:
-        first: Scores of n members and n non-members, or NaN for records without one, which are left out.
-        second: Those of the same records by the other attacker.
+        first: One attacker's scores of n members and n non-members. Records without a score (NaN) are left
+            out.
+        second: The other attacker's scores of the same records.
         fpr: False-positive rate, in (0, 1), or None for the AUC.
 
     Returns:
-        A paired difference over its standard error, or 0 where there is no difference, or hardly a record.
+        The paired difference, first minus second, over its standard error. It is 0 if there is no difference
+        or if fewer than two records of a kind have scores.
     """
     both = np.isfinite(first) & np.isfinite(second)
     if both.sum(axis=1).min() < 2:
         return 0.0
-    first_parts, other = (
-        score_parts(scores[0][both[0]], scores[1][both[1]], fpr) for scores in (first, second)
-    )
-    gains = [a - b for a, b in zip(first_parts, other, strict=True)]
+    first_parts = score_parts(first[0][both[0]], first[1][both[1]], fpr)
+    second_parts = score_parts(second[0][both[0]], second[1][both[1]], fpr)
+    gains = [first_parts[group] - second_parts[group] for group in (0, 1)]
     error = math.sqrt(sum(float(gain.var(ddof=1)) / len(gain) for gain in gains))
     return float(gains[0].mean()) / error if error else 0.0
 
@@ -227,14 +237,14 @@ def standard_errors(
 def roc_curve(
     members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
-    """False- and true-positive rates of all thresholds on scores, where higher means member, rising."""
+    """Compute false- and true-positive rates of all thresholds, rising. Higher scores mean member."""
     thresholds = np.unique(np.concatenate([members, nonmembers]))[::-1]
     rates = [1 - np.searchsorted(np.sort(part), thresholds) / len(part) for part in (nonmembers, members)]
     return rates[0], rates[1]
 
 
 def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], fpr: float) -> Interval:
-    """Largest true-positive rate of a threshold whose false-positive rate is at most ``fpr``.
+    """Compute the largest true-positive rate of a threshold whose false-positive rate is at most ``fpr``.
 
     Args:
         members: Scores of the members, higher means member.
@@ -244,8 +254,8 @@ def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, "
 
     Returns:
         Rate in [0, 1] with the exact (Clopper-Pearson) interval of the members above the threshold. The
-        threshold is taken as given, so the interval does not cover the luck in where the non-members' tail
-        ends.
+        interval treats the threshold as fixed, so it does not cover the sampling error of the non-members'
+        tail.
 
     Raises:
         ValueError: If ``fpr`` is out of range, there are fewer than two scores of a kind, or one is not
@@ -261,7 +271,7 @@ def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, "
 
 
 def proportion_interval(successes: int, trials: int) -> Interval:
-    """Observed proportion with its exact (Clopper-Pearson) interval, which covers at least as often as stated.
+    """Compute a proportion with its exact (Clopper-Pearson) interval, which is conservative.
 
     Raises:
         ValueError: If the counts are not 0 <= ``successes`` <= ``trials``, ``trials`` >= 1.
@@ -287,13 +297,13 @@ def _check_images(truth: np.ndarray, candidate: np.ndarray) -> None:
 
 
 def _pixels(truth: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both images mapped from [−1, 1] to [0, 1], float64."""
+    """Map both images from [−1, 1] to [0, 1], float64."""
     _check_images(truth, candidate)
     return (truth.astype(np.float64) + 1.0) / 2.0, (candidate.astype(np.float64) + 1.0) / 2.0
 
 
 def _scored(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (1 for a member) and scores of both groups, members first."""
+    """Return labels (1 for a member) and scores of both groups, members first."""
     scores = np.concatenate([members, nonmembers])
     if min(len(members), len(nonmembers)) < 2 or not np.isfinite(scores).all():
         raise ValueError(

@@ -1,7 +1,7 @@
 """Find datasets, models, mechanisms of defenses, attacks and plots by name, importing them only when used.
 
-A built-in is one line here. A package of somebody else's adds one through an entry point of the group
-``leakbound.<kind>``. A configuration adds one by ``plugins: {<kind>: {<name>: "module:attribute"}}``.
+A built-in is one line here. An outside package adds an entry through an entry point of the group
+``leakbound.<kind>``. A configuration adds one by ``plugins: {<kind>s: {<name>: "module:attribute"}}``.
 """
 
 import difflib
@@ -18,15 +18,15 @@ _MOST = 40  # names in a message
 
 
 class UnknownNameError(ValueError):
-    """A name that no registry entry answers to. The message lists what is known and the nearest names."""
+    """A name without a registry entry. The message lists the known names and suggests the nearest one."""
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """Sentence part that lists ``known`` and, if something is close to ``name``, says so."""
+    """List the known names for a message, and suggest the one that is nearest to ``name``, if any is near."""
     close = difflib.get_close_matches(name[:_LONGEST], known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    short = (one if len(one) <= _LONGEST else f"{one[:_LONGEST]}..." for one in sorted(known))
-    listed = [one if one.isprintable() else repr(one) for one in short]  # a file may have chosen it
+    short = (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in sorted(known))
+    listed = [text if text.isprintable() else repr(text) for text in short]  # names may come from a file
     rest = [f"and {len(listed) - _MOST} more"] if len(listed) > _MOST else []
     return f"known: {', '.join([*listed[:_MOST], *rest]) or 'none'}{hint}"
 
@@ -35,7 +35,7 @@ class Registry:
     """Names of one kind of thing, each bound to ``"module:attribute"`` or to an object.
 
     Args:
-        kind: Singular noun for messages, e.g. ``"model"``; entry points live in the group
+        kind: Singular noun for messages, e.g. ``"model"``, and the last part of the group of entry points,
             ``leakbound.<kind>``.
         builtin: Name to ``"module:attribute"`` path, imported on first use.
 
@@ -50,7 +50,7 @@ class Registry:
         self._entries: dict[str, Any] = dict(builtin)
 
     def names(self, plugins: Iterable[str] = ()) -> list[str]:
-        """All known names, sorted: built in, of installed outside packages, and those of ``plugins``."""
+        """List all known names, sorted: the built-in ones, those of installed packages, and ``plugins``."""
         return sorted({*self._entries, *_outside(self.kind), *plugins})
 
     def add(self, name: str, target: object) -> None:
@@ -64,11 +64,11 @@ class Registry:
         self._entries[name] = target
 
     def path(self, name: str, plugins: Mapping[str, str] = MappingProxyType({})) -> str:
-        """The ``"module:attribute"`` path behind ``name``, without importing it.
+        """Return the ``"module:attribute"`` path of an entry, without importing it.
 
         Args:
-            name: As a configuration says it.
-            plugins: Name to path of things that are known in addition to the registered ones.
+            name: Name of the entry, as in a configuration.
+            plugins: Name to path of entries in addition to the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.
@@ -77,17 +77,21 @@ class Registry:
         return target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
 
     def get(self, name: str, plugins: Mapping[str, str] = MappingProxyType({})) -> Any:
-        """The object behind ``name``, imported if need be.
+        """Return the object of an entry, imported if necessary.
+
+        Args:
+            name: Name of the entry, as in a configuration.
+            plugins: Name to path of entries in addition to the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.
-            ImportError: If the entry's path leads nowhere, or to something that cannot be called.
+            ImportError: If nothing is at the entry's path, or something that cannot be called.
         """
         target = self._target(name, plugins)
         return load_attribute(target, f"{self.kind} {name!r}") if isinstance(target, str) else target
 
     def _target(self, name: str, plugins: Mapping[str, str]) -> Any:
-        """The object or path bound to ``name``."""
+        """Return the object or path bound to ``name``."""
         for entries in (plugins, self._entries, _outside(self.kind)):
             if name in entries:
                 return entries[name]
@@ -95,14 +99,14 @@ class Registry:
 
 
 def load_attribute(path: str, what: str) -> Any:
-    """Function or class at ``"module:attribute"``.
+    """Import the function or class at ``"module:attribute"``.
 
     Args:
-        path: Where it is.
-        what: Its name, for messages.
+        path: Module and attribute.
+        what: What it is, for messages.
 
     Raises:
-        ImportError: If there is nothing, or something that cannot be called.
+        ImportError: If nothing is there, or something that cannot be called.
     """
     module, _, attribute = path.partition(":")
     try:
@@ -117,7 +121,7 @@ def load_attribute(path: str, what: str) -> Any:
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """Sentence for a module that cannot be found, and what to do: the extra that installs it, or where it has to be."""
+    """Say that a module is missing, and which extra installs it or where it must be."""
     module = (error.name or "").partition(".")[0]
     try:
         needs = requires("leakbound") or []
@@ -132,7 +136,7 @@ def missing(error: ModuleNotFoundError) -> str:
 
 @cache
 def _outside(kind: str) -> dict[str, str]:
-    """Entries of installed packages, name to path."""
+    """Return the entries of installed packages, name to path."""
     return {entry.name: entry.value for entry in entry_points(group=f"leakbound.{kind}")}
 
 
@@ -267,7 +271,7 @@ CLAIM_TESTS = Registry(
 )
 
 KINDS: Mapping[str, Registry] = {
-    f"{one.kind}s": one
-    for one in (DATASETS, MODELS, SHAPES, MECHANISMS, ATTACKS, PLOTS, ILLUSTRATIONS, CLAIM_TESTS)
+    f"{registry.kind}s": registry
+    for registry in (DATASETS, MODELS, SHAPES, MECHANISMS, ATTACKS, PLOTS, ILLUSTRATIONS, CLAIM_TESTS)
 }
-"""Kinds of things that a configuration may bring along, by their key under ``plugins``."""
+"""Registries to which a configuration may add entries, by their key under ``plugins``."""

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 from leakbound.cli.people import compare
 from leakbound.config.reading import load
 

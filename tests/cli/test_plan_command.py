@@ -5,7 +5,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 RUN = """
 import sys
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 
 try:
     app(sys.argv[1:])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from leakbound import storage
 from leakbound.claims.design import Design
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 
 CONFIG = """
 preset: planned

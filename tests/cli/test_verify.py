@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 
 FIGURES = Path(__file__).parents[2] / "config/figures"
 

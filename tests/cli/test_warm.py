@@ -180,8 +180,8 @@ def test_mistake_and_defect_end_with_the_same_words(run):
     code, out, err = run.ended(*words("defect"))
     expected = run.ended(*words("defect"), env=run.direct())
     assert (code, out) == expected[:2] == (1, "")
-    place = err.index("leakbound/cli/application.py")  # above it stands who has called
-    assert err[place:] == expected[2][expected[2].index("leakbound/cli/application.py") :]
+    place = err.index("leakbound/cli/command_line.py")  # above it stands who has called
+    assert err[place:] == expected[2][expected[2].index("leakbound/cli/command_line.py") :]
     assert err.rstrip().endswith("report all of these lines with the command.")
 
 

@@ -93,7 +93,7 @@ def huge(home):
         (lambda home: (home / "ant").mkdir(), r"mine/ant: is a class without images"),
         (lambda home: (home / "cat" / "kitten.png").mkdir(), r"cat/kitten.png: is no image file"),
         (lambda home: (home / "cat" / "away.png").symlink_to("nowhere"), r"cat/away.png: is no image file"),
-        (lambda home: linked(home, "cat/01.png"), r"cat/01.png: is a link out of .*mine. Put what is meant"),
+        (lambda home: linked(home, "cat/01.png"), r"cat/01.png: is a link out of .*mine. Put its target"),
         (lambda home: linked(home, "cat"), r"mine/cat: is a link out of .*mine"),
         (lambda home: (home / "cat" / "a.png").symlink_to(home), r"cat/a.png: is a link out of .*mine"),
         (lambda home: (home / "cat" / "a.png").symlink_to("a.png"), r"cat/a.png: is no image file"),

@@ -43,16 +43,16 @@ def test_networks_are_lines_with_looks_of_their_own(wide):
     picture = PLOTS.get("levels")(accuracy(wide), options=options)
     assert legend(picture) == ["LeNet", "VGG16", "undefended"]
     for name in ("lenet", "vgg16"):
-        drawn = [line for line in picture.axes[0].get_lines() if line.get_color() == style.look(name).color]
+        drawn = [line for line in picture.axes[0].get_lines() if line.get_color() == style.style_of(name).color]
         lines = [line for line in drawn if line.get_linestyle() != "None"]
-        assert [line.get_marker() for line in lines] == [style.look(name).marker, "None"]  # itself, and its control
+        assert [line.get_marker() for line in lines] == [style.style_of(name).marker, "None"]  # itself, and its control
 
 
 def test_one_network_alone_leaves_the_look_to_the_defense(make_study):
     picture = PLOTS.get("levels")(
         accuracy(make_study(("cifar10",), ("vgg16",), defenses=("natural",))), options=NATURAL
     )
-    assert picture.axes[0].get_lines()[0].get_color() == style.look("natural").color
+    assert picture.axes[0].get_lines()[0].get_color() == style.style_of("natural").color
 
 
 def test_rows_of_panels_show_their_own_rows_and_controls(studies):
@@ -102,7 +102,7 @@ def test_points_of_one_level_stand_side_by_side_each_with_its_name(make_study):
     axes = picture.axes[0]
     ticks = axes.xaxis.get_major_locator()()
     found = {axes.xaxis.get_major_formatter()(tick).replace("\n", " ") for tick in ticks}
-    assert found == {style.look(name).label.replace("rate-", "rate- ") for name in names}
+    assert found == {style.style_of(name).label.replace("rate-", "rate- ") for name in names}
     middles = [line.get_xdata()[0] for line in axes.get_lines() if len(line.get_xdata()) == 1]
     assert sorted(middles) == [0, 1, 2, 3, 4, 5]
     assert axes.get_xlabel() == "capacity per use κ (nats): 4"

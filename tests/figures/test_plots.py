@@ -100,7 +100,7 @@ def test_no_picture_is_left_behind_when_drawing_fails(tmp_path, study):
 def test_lines_go_through_the_means_over_replicas(study):
     rows = accuracy(study)
     picture = PLOTS.get("levels")(rows, options={**ACCURACY, "where": {"defense": "white"}})
-    (line,) = [line for line in picture.axes[0].get_lines() if line.get_marker() == style.look("white").marker]
+    (line,) = [line for line in picture.axes[0].get_lines() if line.get_marker() == style.style_of("white").marker]
     expected = rows[rows["defense"] == "white"].groupby("level")["value"].mean()
     np.testing.assert_allclose(line.get_ydata(), expected)
     np.testing.assert_allclose(line.get_xdata(), expected.index)
@@ -212,7 +212,7 @@ def test_names_at_the_ends_of_lines_keep_apart_and_have_the_colors_of_these(make
     picture.draw_without_rendering()
     names = {text.get_text(): text for text in picture.axes[0].texts if text.get_text()}
     assert {name: text.get_color() for name, text in names.items()} == {
-        style.look(name).label: style.look(name).color for name in ("natural", "white", "personalized")
+        style.style_of(name).label: style.style_of(name).color for name in ("natural", "white", "personalized")
     }
     boxes = [text.get_window_extent() for text in names.values()]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
@@ -267,7 +267,7 @@ def test_crowded_planes_have_their_levels_in_the_legend_and_points_that_darken_a
     labels = [text.get_text() for text in picture.legends[0].get_texts()]
     assert labels[:4] == ["natural (1, 4, 16)", "white (1, 4, 16)", "personalized (1, 4, 16)", "DP-SGD (2, 1.5, 0.5)"]
     dpsgd = study[(study["defense"] == "dpsgd") & (study["metric"] == "gdc")].groupby("level")["value"].mean()
-    marker = style.look("dpsgd").marker
+    marker = style.style_of("dpsgd").marker
     sizes = {
         round(float(line.get_xdata()[0]), 9): line.get_markersize()
         for line in picture.axes[0].get_lines()
@@ -373,18 +373,18 @@ def test_a_wrong_option_names_the_nearest_one():
 
 def test_every_series_has_a_color_and_marker_of_its_own():
     defenses = ["natural", "white", "personalized", "personalized_printed", "least_power", "rate_distortion"]
-    looks = [style.look(name) for name in [*defenses, "dpsgd", "dppsac", "none"]]
+    looks = [style.style_of(name) for name in [*defenses, "dpsgd", "dppsac", "none"]]
     assert len({look.color for look in looks}) == len(looks)
     assert len({look.marker for look in looks}) == len(looks)
 
 
 def test_frozen_noise_looks_like_its_fresh_twin_but_dashed():
-    frozen, fresh = style.look("natural_frozen"), style.look("natural")
+    frozen, fresh = style.style_of("natural_frozen"), style.style_of("natural")
     assert (frozen.color, frozen.marker, frozen.dashed) == (fresh.color, fresh.marker, True)
 
 
 def test_a_series_from_outside_keeps_its_look():
-    assert style.look("somebody_elses") == style.look("somebody_elses")
+    assert style.style_of("somebody_elses") == style.style_of("somebody_elses")
 
 
 def test_drawing_leaves_the_users_settings_alone(study):
@@ -419,7 +419,7 @@ def test_records_with_few_rows_are_lines_of_their_values_on_the_networks_scale()
     record, attack, released = picture.axes[3].get_lines()
     np.testing.assert_allclose(record.get_ydata(), values[1].ravel())
     np.testing.assert_allclose(released.get_ydata(), values[1].ravel() * 8 / 9)
-    assert attack.get_color() == style.look("attack").color
+    assert attack.get_color() == style.style_of("attack").color
 
 
 def test_captions_tell_data_network_and_number_of_replicas(study):

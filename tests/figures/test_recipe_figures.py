@@ -24,7 +24,7 @@ def test_every_candidate_of_every_arm_is_a_mark_and_the_chosen_ones_are_larger(r
     own = recipes[recipes["dataset"] == "cifar10"]
     axes = PLOTS.get("recipes")(own, options=ONE).axes[0]
     for defense, arm in own.groupby("defense"):
-        drawn = [line for line in axes.get_lines() if line.get_marker() == style.look(defense).marker]
+        drawn = [line for line in axes.get_lines() if line.get_marker() == style.style_of(defense).marker]
         slots = arm[arm["metric"] == "test_accuracy"]
         small = np.concatenate([line.get_xdata() for line in drawn if line.get_markersize() < 3])
         large = [line.get_xdata()[0] for line in drawn if line.get_markersize() > 5]

@@ -24,7 +24,7 @@ from calling import assert_refused, called, files_in, written_to
 from fuzz.tally import COUNTS, LEAST, SHARES, asked, count, tried
 from fuzz.values import changed, damaged, plain_values
 from leakbound import storage
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.jobs.job import Files, JobList

@@ -18,7 +18,7 @@ from team_server import owned, unprivileged
 from typer.testing import CliRunner
 
 from calling import called
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 from leakbound.config import reading
 from leakbound.config.execution import TrackingConfig
 from leakbound.config.messages import ConfigError, shown

@@ -341,7 +341,7 @@ def test_lock_cannot_be_held_by_who_may_only_read(tmp_path):
 def test_root_serves_nothing(command, monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
-    from leakbound.cli.application import app
+    from leakbound.cli.command_line import app
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(os, "execve", lambda *words: pytest.fail("served"))

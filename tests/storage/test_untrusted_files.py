@@ -18,7 +18,7 @@ from PIL import EpsImagePlugin, Image
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.cli.application import app
+from leakbound.cli.command_line import app
 from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, prepare

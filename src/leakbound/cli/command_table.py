@@ -11,7 +11,9 @@ from typer.models import CommandInfo
 
 from leakbound.jobs.paths import OUTPUTS
 
-PEOPLE, RUNS, WORKFLOW = "For your own records and networks", "Runs", "Workflow"
+PEOPLE = "For your own records and networks"
+RUNS = "Runs"
+WORKFLOW = "Workflow"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ COMMANDS: Mapping[str, Place] = {
     "protect": Place("people.protect", "protect", PEOPLE),
     "calibrate": Place("people.calibrate", "calibrate", PEOPLE),
     "compare": Place("people.compare", "compare", PEOPLE),
-    "risk": Place("people.risk", "risk", PEOPLE),
+    "risk": Place("people.risk_translation", "risk", PEOPLE),
     "account": Place("people.account", "account", PEOPLE),
     "audit": Place("people.audit", "audit", PEOPLE),
     "demo": Place("people.demo", "demo", PEOPLE),
@@ -68,8 +70,8 @@ class _Group(TyperGroup):
 
     places: ClassVar[Mapping[str, Place]]
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         entries: dict[str, Any] = {**self.places, **self.commands}
         self.commands = entries  # a place becomes a command at its first use
 

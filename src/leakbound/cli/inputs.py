@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from leakbound.datasets import Drawing, ImageDataset
 
 
-def named_files(given: Sequence[str] | None) -> dict[str, Path]:
+def named_files(texts: Sequence[str] | None) -> dict[str, Path]:
     """Parse options of the form ``NAME=FILE``.
 
     Args:
-        given: Texts from the command line.
+        texts: Texts from the command line.
 
     Returns:
         Name to file.
@@ -36,7 +36,7 @@ def named_files(given: Sequence[str] | None) -> dict[str, Path]:
     Raises:
         typer.BadParameter: If a text has another form.
     """
-    pairs = [text.partition("=") for text in given or []]
+    pairs = [text.partition("=") for text in texts or []]
     for name, _, path in pairs:
         if not (name and path):
             raise typer.BadParameter(f"{name}{path}: give NAME=FILE")
@@ -173,10 +173,10 @@ def read_channel(
         raise typer.BadParameter("give both --channel and --spectrum, or neither")
     if channel is None or spectrum is None:
         return None, None
-    found = read_spectrum(spectrum)
+    source = read_spectrum(spectrum)
     with _expected(channel, "calibrate"):
-        stored = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(channel), found.basis)
-    return stored, found
+        noise = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(channel), source.basis)
+    return noise, source
 
 
 def refuse_excess(exceeds: bool, where: Path, accepted: float) -> None:
@@ -253,12 +253,12 @@ def read_estimator(path: Path, images: ImageDataset) -> Estimator:
     from leakbound.attacks.learned_estimate.estimator import Estimator
 
     with _expected(path, "estimator"):
-        found = Estimator.from_arrays(*storage.read_arrays_and_metadata(path))
-    if found.image_shape != (shape := images.aux.images.shape[1:]):
+        estimator = Estimator.from_arrays(*storage.read_arrays_and_metadata(path))
+    if estimator.image_shape != (shape := images.aux.images.shape[1:]):
         raise typer.BadParameter(
-            f"{path}: was trained on images of shape {found.image_shape}, these have {shape}"
+            f"{path}: was trained on images of shape {estimator.image_shape}, these have {shape}"
         )
-    return found
+    return estimator
 
 
 @contextmanager
@@ -324,13 +324,13 @@ def remove_checkpoints(path: Path) -> None:
         checkpoint.unlink()
 
 
-def device_name(asked: str) -> str:
+def device_name(device: str) -> str:
     """Choose the torch device for ``auto``, ``cpu`` or ``cuda``. Convolutions use full float32, as on a CPU.
 
     If the environment names several GPUs, the job takes one (:mod:`leakbound.jobs.processes.gpus`).
 
     Args:
-        asked: ``auto``, ``cpu`` or ``cuda``.
+        device: ``auto``, ``cpu`` or ``cuda``.
 
     Raises:
         typer.BadParameter: For ``cuda`` if there is no GPU.
@@ -338,14 +338,14 @@ def device_name(asked: str) -> str:
     """
     import torch
 
-    if asked != "cpu":
+    if device != "cpu":
         take_gpu()
     torch.backends.cudnn.allow_tf32 = False
-    if asked == "auto":
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter('device = "cuda": no CUDA device is visible; use "auto" or "cpu"')
-    return asked
+    return device
 
 
 def device_label(device: str) -> str:

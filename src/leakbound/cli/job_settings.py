@@ -85,10 +85,10 @@ def read_settings(text: str, kind: type[J]) -> J:
         typer.BadParameter: If ``text`` is not a JSON object.
         ConfigError: With every mistake in the settings.
     """
-    asked = parse(kind, plain_settings(text), "--settings")
-    if isinstance(asked, JobSettings):
-        register_plugins(asked.plugins)
-    return asked
+    settings = parse(kind, plain_settings(text), "--settings")
+    if isinstance(settings, JobSettings):
+        register_plugins(settings.plugins)
+    return settings
 
 
 def plain_settings(text: str) -> dict[str, Any]:

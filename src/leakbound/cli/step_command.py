@@ -1,4 +1,4 @@
-"""Commands of the steps, with options from the parameters of a step's function. Settings and outputs are checked."""
+"""Commands of the steps, with options from the parameters of each step's function."""
 
 import inspect
 from collections.abc import Callable
@@ -47,23 +47,23 @@ _HELP = {
 def as_command(step: Step) -> Callable[..., None]:
     """Make the command of a step, with ``--settings`` and an option for each other parameter of its function.
 
-    If the function has a parameter ``asked``, the command passes its checked settings. If it also has
-    ``plain``, the command passes the settings as they were given. Files by name have the form ``NAME=FILE``.
-    A function without ``asked`` is used as a command unchanged.
+    The function gets the checked settings as its parameter ``settings``. If it also has a parameter
+    ``plain``, it gets them as they were given. Files by name have the form ``NAME=FILE``. A function that
+    takes no checked settings is used as a command unchanged.
 
     Args:
         step: Step of the workflow.
     """
-    function, hints = step.command, get_type_hints(step.command, include_extras=True)
-    if "asked" not in hints:
+    function = step.command
+    hints = get_type_hints(function, include_extras=True)
+    if hints.get("settings") != step.settings:
         return function
 
-    def run(**given: Any) -> None:
-        text = given.pop("settings")
-        check_outputs(*(given[role] for role in OUTPUTS[step.name]))
-        given["asked"] = read_settings(text, step.settings)
-        given |= {name: named_files(given[name]) for name, hint in hints.items() if hint == _NAMED}
-        function(**given, **({"plain": plain_settings(text)} if "plain" in hints else {}))
+    def run(settings: str, **options: Any) -> None:
+        check_outputs(*(options[role] for role in OUTPUTS[step.name]))
+        options["settings"] = read_settings(settings, step.settings)
+        options |= {name: named_files(options[name]) for name, hint in hints.items() if hint == _NAMED}
+        function(**options, **({"plain": plain_settings(settings)} if "plain" in hints else {}))
 
     needed = any(field.is_required() for field in step.settings.model_fields.values())
     nothing = inspect.Parameter.empty if needed else "{}"
@@ -72,7 +72,7 @@ def as_command(step: Step) -> Callable[..., None]:
         inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=nothing, annotation=about)
     ]
     for name, parameter in inspect.signature(function).parameters.items():
-        if name not in ("asked", "plain"):
+        if name not in ("settings", "plain"):
             hint = list[str] if hints[name] == _NAMED else hints[name]
             if get_origin(hint) is not Annotated:
                 hint = Annotated[hint, typer.Option(help=_HELP.get(name, f"See {function.__module__}."))]
@@ -80,7 +80,8 @@ def as_command(step: Step) -> Callable[..., None]:
             parameters.append(
                 parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
             )
-    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__name__ = function.__name__
+    run.__doc__ = function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

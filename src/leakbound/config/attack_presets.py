@@ -26,18 +26,18 @@ class AttackPreset(Settings):
 
 @cache
 def published_attacks() -> Mapping[str, AttackPreset]:
-    """Published attacks by name."""
+    """Read the published attacks, by name."""
     files = sorted(Path(__file__).with_name("published_attacks").glob("*.yaml"))
     texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
     return {name: AttackPreset.model_validate(yaml.safe_load(text)) for name, text in texts.items()}
 
 
 def with_preset(attack: str, values: Any) -> Any:
-    """Settings of an attack, in which those of a preset stand in place of its name.
+    """Replace the name of a preset by the preset's settings.
 
     Args:
         attack: Name of the attack.
-        values: Plain values. Those in addition to ``preset`` replace the preset's own.
+        values: Plain values. Those given with ``preset`` override the preset's settings.
 
     Raises:
         ValueError: If the attack has no such preset.
@@ -48,8 +48,8 @@ def with_preset(attack: str, values: Any) -> Any:
     """
     if not isinstance(values, Mapping) or "preset" not in values:
         return values
-    presets = {name: one for name, one in published_attacks().items() if one.attack == attack}
-    preset = values["preset"]
-    if not isinstance(preset, str) or preset not in presets:
-        raise ValueError(f"unknown preset {preset!r} of {attack}; {nearest(str(preset), [*presets])}")
-    return presets[preset].settings | {name: value for name, value in values.items() if name != "preset"}
+    presets = {name: preset for name, preset in published_attacks().items() if preset.attack == attack}
+    chosen = values["preset"]
+    if not isinstance(chosen, str) or chosen not in presets:
+        raise ValueError(f"unknown preset {chosen!r} of {attack}; {nearest(str(chosen), [*presets])}")
+    return presets[chosen].settings | {name: value for name, value in values.items() if name != "preset"}

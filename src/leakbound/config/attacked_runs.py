@@ -1,4 +1,4 @@
-"""Facts of an attacked run from which an attack states its work for the plan."""
+"""Facts of an attacked run, from which an attack computes its work for the plan."""
 
 from dataclasses import dataclass
 
@@ -33,14 +33,14 @@ class AttackedRun:
     step_records: int
 
     def stacked(self, kind: str, amount: int | float) -> Amount:
-        """Work on all replicas side by side."""
+        """State work that is done on all replicas side by side."""
         return kind, self.replicas * amount, self.model, self.size.colors, self.replicas
 
     def single(self, kind: str, amount: int | float) -> Amount:
-        """Work on one replica after another."""
+        """State work that is done on one replica after another."""
         return kind, self.replicas * amount, self.model, self.size.colors, 1
 
     def gradients(self, records: int, model: str = "") -> Amount:
-        """Gradients of single records for each replica, of the run's network unless another is named."""
+        """State gradients of single records for each replica, by default of the run's network."""
         steps = self.replicas * records / self.step_records
         return "step_dpsgd", steps, model or self.model, self.size.colors, 1

@@ -13,18 +13,17 @@ from leakbound.config.defenses import Defense
 from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
 from leakbound.registry import ATTACKS
 
-Candidates = Annotated[int, Field(ge=2, le=100_000)]
 Confidence = Annotated[float, Field(gt=0, lt=1)]
 PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 
 
-_PATIENT = 25  # passes after which the attack network of membership inference has stopped, on average
+_PATIENT = 25  # epochs after which the attack network of membership inference stops, on average
 _FOLDS = 0.8  # part of the known records that each attack network learns from
-_EXTENDED = 2  # settings by which grids of attackers are extended, on average
+_EXTENDED = 2  # settings that are added to an attacker's grid, on average
 _SOLVED = 600  # iterations of matching that take as long as solving for an image
-_SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradients of single records can be
-_METHODS = 3  # by which the records of a batch are searched for, on average
-_KINKED = 6  # by which a single record behind ReLU and pooling is
+_SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradient of a single record can be solved for the image
+_METHODS = 3  # searches for a record of a batch, on average
+_KINKED = 6  # searches for a single record behind ReLU and pooling
 
 
 def _with_preset(schema: dict[str, Any]) -> None:
@@ -34,17 +33,17 @@ def _with_preset(schema: dict[str, Any]) -> None:
 
 
 class Attack(Settings):
-    """Settings of any attack, with the facts that the rest of the package asks it for.
+    """Settings of any attack, with the facts about it that the rest of the package needs.
 
     An attack is a subclass, found by its name in ``registry.ATTACKS`` or in ``plugins.attacks``.
 
     Attributes:
         function: Function that attacks a run, ``module:attribute``. It takes a
             :class:`~leakbound.attacks.attack_request.AttackRequest`.
-        trained: Whether it attacks a trained network; else the gradients of an untrained one.
+        trained: Whether it attacks a trained network, or the gradients of an untrained one.
         demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
-        over_units: Summary of its rows over units (classes, images) that tables hold. ``separate`` where each
-            unit, such as a number of uses, stands for itself, or None where its rows have no units.
+        over_units: How tables summarise its rows over units (classes, images). ``separate`` if each unit,
+            such as a number of uses, stands for itself. None if its rows have no units.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True, json_schema_extra=_with_preset)
@@ -56,14 +55,14 @@ class Attack(Settings):
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
-        """Modules of its settings and its function, for fingerprints of code."""
+        """List the modules of its settings and its function, for fingerprints of code."""
         return cls.__module__, cls.function.partition(":")[0]
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
-        """Files that it reads in addition to the images: weights, or what gradients are made with.
+        """List the files that it reads in addition to images: weights, or what gradients are computed with.
 
-        An attack on trained networks may add ``channel``, the defense's own, and ``references``, networks
-        that are trained by the same defense on other draws from the pool. One on untrained networks may add
+        An attack on trained networks may add ``channel``, that of the defense, and ``references``, networks
+        trained with the same defense on other draws from the pool. One on untrained networks may add
         ``estimator``, the learned estimate of the dataset's images.
 
         Args:
@@ -72,10 +71,10 @@ class Attack(Settings):
         return ("weights",) if self.trained else (*defense.needs, "moments")
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
-        """Yield the elementary work of an attack on a run, by which the plan knows its time.
+        """Yield the elementary work of an attack on a run, from which the plan estimates its time.
 
-        An attack that does not state its work counts in replicas, of which a table of costs must know the
-        seconds: else the plan ends with a message.
+        An attack that does not state its work is counted in replicas. If the table of costs has no seconds
+        for a replica of it, the plan ends with a message.
 
         Args:
             run: Run that is attacked.
@@ -84,12 +83,12 @@ class Attack(Settings):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence that says why it cannot attack a defense at a level, or None if it can."""
+        """Say why it cannot attack a defense at a level, or return None if it can."""
         return None
 
     @classmethod
     def unsummarised(cls, units: Iterable[int]) -> str | None:
-        """Sentence for an attack with rows of single units that states no summary over them, or None for any other.
+        """Say so if an attack has rows of single units and states no summary over them, or return None.
 
         Args:
             units: Units of its rows.
@@ -103,28 +102,25 @@ class Attack(Settings):
 
 
 def _no_noisy_dp(defense: Defense, level: float | None, purpose: str) -> str | None:
-    """Sentence for anything but DP with noise, by what the attack does to steps of that."""
-    return (
-        None
-        if defense.clips and level
-        else f"{purpose} dpsgd and dppsac with noise; give it a study of its own"
-    )
+    """Refuse anything but DP with noise. The message begins with the purpose of the attack."""
+    problem = f"{purpose} dpsgd and dppsac with noise; give it a study of its own"
+    return None if defense.clips and level else problem
 
 
 def _unknown_upload(attack: str, defense: Defense) -> str | None:
-    """Sentence for a defense that does not say what its clients upload."""
+    """Refuse a defense that does not state what its clients upload."""
     unknown = defense.client_step == Defense.client_step
     return f"{attack} needs the client_step of the defense; its class states none" if unknown else None
 
 
 class MembershipConfig(Attack):
-    """Membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1), reference networks and the channel."""
+    """Membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1) and reference networks."""
 
     function: ClassVar[str] = "leakbound.attacks.membership.attack:attack"
     demonstrates: ClassVar[bool] = True
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
-        """Weights, the channel, and reference networks if there are to be some."""
+        """List weights, the channel, and reference networks unless their number is 0."""
         return ("weights", *defense.needs, *(("references",) if self.references else ()))
 
     known_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.5
@@ -171,10 +167,12 @@ class ModelInversionConfig(Attack):
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.01
     """Adam's learning rate."""
     tv_weights: Weights = (0.0, 1e-3, 1e-2, 1e-1)
-    """Total-variation weights that the tuned attacker tries, and larger ones as far as the largest is best."""
+    """Total-variation weights that the tuned attacker tries. The grid is extended as long as the largest is
+    best."""
     step: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Step of the attacker who starts from the class means of its own records, as a share of the distance that is
-    expected from there to the members' means. It gains if its direction has a cosine of more than half of that."""
+    """Step of the attacker who starts from the class means of its own records, as a share of the expected
+    distance to the members' means. The attacker gains if the cosine of its direction is above half of this
+    share."""
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield iterations of inversion."""
@@ -186,7 +184,7 @@ class EstimatorConfig(Settings):
     """Network that estimates images from noisy ones, trained on the attacker's own records."""
 
     steps: Annotated[int, Field(ge=0, le=10**7)] = 2500
-    """Training steps; 0 for no such network."""
+    """Training steps, or 0 for no such network."""
     batch_size: Records = 32
     """Records in a step."""
     width: Annotated[int, Field(ge=4, le=512)] = 32
@@ -194,7 +192,7 @@ class EstimatorConfig(Settings):
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
     """Adam's highest learning rate."""
     capacities: Annotated[tuple[PositiveLevel, PositiveLevel], Strict(False)] = (40.0, 2000.0)
-    """Lowest and highest capacity that it is trained on; of others the linear estimate is taken."""
+    """Lowest and highest capacity that it is trained on. For other capacities the linear estimate is used."""
 
     @model_validator(mode="after")
     def _ascending(self) -> "EstimatorConfig":
@@ -204,7 +202,7 @@ class EstimatorConfig(Settings):
 
 
 class GradientInversionConfig(Attack):
-    """Gradient inversion by an attacker who knows the defense, beside the published attack (Geiping et al. 2020)."""
+    """Gradient inversion by an attacker who knows the defense, and as published (Geiping et al. 2020)."""
 
     function: ClassVar[str] = "leakbound.attacks.gradient_inversion.attack:attack"
     trained: ClassVar[bool] = False
@@ -212,38 +210,40 @@ class GradientInversionConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence for a defense that does not say what its clients upload."""
+        """Refuse a defense that does not state what its clients upload."""
         return _unknown_upload("gradient_inversion", defense)
 
     images: Count = 30
     """Records whose gradients are inverted, for each replica; metrics are means over them."""
     tuning_images: Annotated[Count, Field(ge=8)] = 8
-    """Auxiliary records on which attackers are tuned and chosen at each level. With fewer than 8, luck decides."""
+    """Auxiliary records on which attackers are tuned and chosen at each level. With fewer than 8, chance
+    decides."""
     search_iterations: Steps = 300
-    """Steps of a search for the images of a gradient that cannot be solved for them."""
+    """Steps of the search for the images of a gradient where they cannot be solved for."""
     most_records: Count = 16
     """Largest batch whose single records are reconstructed. Beyond it the published attack reconstructs the mean."""
     gradient_weights: Annotated[Weights, Field(min_length=1)] = (1e2, 1e4, 1e6)
-    """Weights of the gradient, relative to the distribution of images, that are tried in a search with kinks."""
+    """Weights of the gradient, relative to the distribution of images, that a search tries on a network with
+    kinks."""
     iterations: Steps = 1200
     """Signed Adam steps of the published attack."""
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     """Adam's learning rate, multiplied by 0.1 after 3/8, 5/8 and 7/8 of the steps."""
     tv_weights: Weights = (1e-2, 1e-1)
-    """Total-variation weights that the attacker tries at each level, besides the untuned one, and others
-    beyond them as far as the smallest or the largest is best."""
+    """Total-variation weights that the attacker tries at each level, in addition to the untuned one. The grid
+    is extended as long as its smallest or largest weight is best."""
     untuned_tv_weight: Annotated[float, Field(ge=0, le=1e12)] = 1e-2
     """Weight of the attacker that is not tuned, shown next to the tuned one."""
     estimator: EstimatorConfig = EstimatorConfig()
     """Learned estimate of images behind a channel, one network for each dataset."""
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
-        """Files that gradients are made with, and behind a channel the learned estimate if there is one."""
+        """List the files that gradients are computed with, and for a channel the learned estimate, if any."""
         learned = defense.channel is not None and self.estimator.steps > 0
         return (*super().needs(defense), *(("estimator",) if learned else ()))
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
-        """Yield iterations of matching, of the published attack and of searches for single records, and pictures."""
+        """Yield iterations of the published attack and of searches for single records, and the pictures."""
         grid = {*self.tv_weights, self.untuned_tv_weight}
         images = self.tuning_images * (len(grid) + _EXTENDED if len(grid) > 1 else 1) + 2 * self.images
         yield run.stacked("match", self.iterations * images)
@@ -267,14 +267,12 @@ class UsesConfig(Attack):
     uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16, 64)
     """Numbers k of uses."""
     images: Count = 8
-    """Records, for each replica; each number is a mean over them."""
+    """Records for each replica. Each result is a mean over them."""
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence for anything but a channel."""
-        return (
-            None if defense.channel is not None else "uses are those of a channel; give it a study of its own"
-        )
+        """Refuse any defense but a channel."""
+        return "uses are those of a channel; give it a study of its own" if defense.channel is None else None
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield images that are solved for."""
@@ -282,25 +280,24 @@ class UsesConfig(Attack):
 
 
 class NamingConfig(Attack):
-    """Identification of the true one of several candidate records, by releases of a channel and by gradients."""
+    """Identification of the true record among candidates, from releases of a channel and from gradients."""
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.identification:attack"
     demonstrates: ClassVar[bool] = True
     trained: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "separate"
 
-    candidates: Annotated[tuple[Candidates, ...], Strict(False), Field(min_length=1, max_length=20)] = (
-        2,
-        10,
-        100,
-    )
+    candidates: Annotated[
+        tuple[Annotated[int, Field(ge=2, le=100_000)], ...], Strict(False), Field(min_length=1, max_length=20)
+    ] = (2, 10, 100)
     """Numbers M of equally likely candidates."""
     uses: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1, max_length=20)] = (1, 4, 16)
     """Numbers k of uploads of the same record, with fresh noise unless it is frozen."""
     trials: Annotated[int, Field(ge=20, le=100_000)] = 200
     """Independent trials of each number of uses, for each replica."""
     gradients: Annotated[int, Field(ge=2, le=2000)] = 100
-    """Largest number of candidates whose gradients are compared. More are distinguished by released images alone."""
+    """Largest number of candidates whose gradients are compared. More are compared by released images
+    alone."""
     draws: Annotated[int, Field(ge=2, le=1000)] = 16
     """Noisy versions of each candidate from which the attacker learns the distribution of gradients, for a channel."""
     confidence: Confidence = 0.95
@@ -308,7 +305,7 @@ class NamingConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence for a defense that does not say what its clients upload."""
+        """Refuse a defense that does not state what its clients upload."""
         return _unknown_upload("naming", defense)
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
@@ -317,7 +314,7 @@ class NamingConfig(Attack):
 
 
 class AuditConfig(Attack):
-    """Lower limit of ε from the uploads of a client whose canaries were included by fair coins."""
+    """Lower limit of ε from the uploads of a client, with canaries that fair coins include."""
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.dp_audit:audit"
     demonstrates: ClassVar[bool] = True
@@ -338,7 +335,7 @@ class AuditConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence for anything but DP with noise: no other defense has an ε."""
+        """Refuse anything but DP with noise, because no other defense has an ε."""
         return _no_noisy_dp(defense, level, "audit measures the ε of")
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
@@ -347,16 +344,20 @@ class AuditConfig(Attack):
 
 
 class GradientCapacityConfig(Attack):
-    """Capacity of one step of DP training, by the gradients of a trained network; no attack, but evaluated like one."""
+    """Capacity of one step of DP training, from gradients of a trained network.
+
+    It is not an attack, but is evaluated like one.
+    """
 
     function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure"
 
     records: Annotated[int, Field(ge=2, le=5000)] = 1000
-    """Members whose gradients are taken; all are held in memory at once, 4 bytes for each parameter of the network."""
+    """Members whose gradients are computed and held in memory at once, 4 bytes for each parameter of the
+    network."""
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Sentence for anything but DP with noise: other steps have no capacity of this kind."""
+        """Refuse anything but DP with noise, because other steps have no capacity of this kind."""
         return _no_noisy_dp(defense, level, "gradient_capacity measures steps of")
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
@@ -390,12 +391,13 @@ class AttackConfig(Settings):
         if taken := sorted({*values} & {*ATTACKS.builtin}):
             raise ValueError(f"{taken[0]} is built in: its settings are attacks.{taken[0]}")
         kinds = {
-            name: type(given) if isinstance(given, Attack) else class_of(ATTACKS, name, Attack, info.context)
-            for name, given in values.items()
+            name: type(value) if isinstance(value, Attack) else class_of(ATTACKS, name, Attack, info.context)
+            for name, value in values.items()
         }
-        adapter = TypeAdapter(TypedDict("custom", kinds))  # type: ignore[operator]
-        return adapter.validate_python(values, context=info.context)
+        return TypeAdapter(TypedDict("custom", kinds)).validate_python(  # type: ignore[operator]
+            values, context=info.context
+        )
 
     def all(self) -> dict[str, Attack]:
-        """Name to settings of every attack that a study may use."""
+        """Map the name of every attack that a study may use to its settings."""
         return {name: getattr(self, name) for name in ATTACKS.builtin} | self.custom

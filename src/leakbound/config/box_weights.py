@@ -11,7 +11,8 @@ from leakbound.config.settings import Settings, Span
 class BoxWeights(Settings):
     """Per-pixel noise weights β of the personalized channel: one rectangle of the image weighs more.
 
-    It is given for images of 32×32; of smaller ones it is the same part, whole pixels that it touches.
+    Rows and columns refer to images of 32×32 pixels. On smaller images the rectangle covers the same part,
+    rounded outwards to whole pixels.
     """
 
     rows: Span = (12, 20)
@@ -32,9 +33,9 @@ class BoxWeights(Settings):
         return self
 
     def on(self, side: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Rows and columns of the rectangle on images of another side: first, and the one after the last."""
-        (top, below), (left, after) = (
+        """Scale rows and columns of the rectangle, first and one after the last, to images of another side."""
+        rows, columns = (
             (first * side // IMAGE_SIDE, -(-end * side // IMAGE_SIDE))
             for first, end in (self.rows, self.columns)
         )
-        return (top, below), (left, after)
+        return rows, columns

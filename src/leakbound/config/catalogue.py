@@ -14,26 +14,25 @@ SCOREBOARD = "scoreboard"
 
 
 def _condition(wanted: Any) -> Any:
-    """Condition on a column, if it is one: a value, several, or ``{not: ...}`` with those that are not meant.
+    """Check a condition on a column: a value, a list of values, or ``{not: ...}`` with values to leave out.
 
     Raises:
         ValueError: If it is anything else.
     """
     values = wanted.get("not", {}) if isinstance(wanted, dict) and len(wanted) == 1 else wanted
-    if any(
-        isinstance(value, dict | list | tuple)
-        for value in (values if isinstance(values, list | tuple) else [values])
-    ):
+    values = values if isinstance(values, list | tuple) else [values]
+    if any(isinstance(value, dict | list | tuple) for value in values):
         raise ValueError("give a value, a list of values, or {not: ...} with one of these")
     return wanted
 
 
 Conditions = dict[str, Annotated[Any, AfterValidator(_condition)]]
-"""Column to the value, or list of values, that rows have, or to ``{not: ...}`` for those that they have not."""
+"""Column to the value, or list of values, that rows must have, or to ``{not: ...}`` with values that they
+must not have."""
 
 
 def admitted(wanted: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of ``names`` that a condition leaves of a column, all of them without one."""
+    """Select those of ``names`` that meet a condition on a column, all of them if there is none."""
     if wanted is None:
         return tuple(names)
     refused = isinstance(wanted, dict)
@@ -51,16 +50,18 @@ class ClaimConfig(Settings):
     test: Name
     """Registered claim test."""
     delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Smallest effect of interest, in ``unit``, stated before anything is run; of a trend the smallest slope,
-    and the largest step back that is no step back. Every claim has one but those about closed forms, which
-    hold exactly."""
+    """Smallest effect of interest, in ``unit``, stated before anything is run. For a trend it is the smallest
+    slope, and the largest step back that is tolerated. Every claim has one, except claims about closed forms,
+    which hold exactly."""
     unit: str | None = None
-    """What effects are counted in: accuracy, AUC, dB, ..."""
+    """Unit of effects: accuracy, AUC, dB, ..."""
     relative_to: Conditions | None = None
-    """Conditions of rows of the figure's table, whether it shows them or not, whose mean in a block effects
-    are divided by: of an error those of the attack's start, or of an attacker who knows nothing."""
+    """Conditions of rows of the figure's table, shown or not. Effects are divided by the mean of these rows
+    in the block. For an error they are the rows of the attack's start, or of an attacker who knows
+    nothing."""
     decibels: bool = False
-    """Set for positive values that spread over powers of ten, as errors do: 10 log₁₀ of them counts, in dB."""
+    """Set for positive values that spread over powers of ten, as errors do: they are compared in dB, as 10
+    log₁₀."""
     options: dict[str, Any] = {}
     """Options of the test: selections, columns."""
 
@@ -77,10 +78,10 @@ class ClaimConfig(Settings):
         return self
 
     def smallest_effect(self) -> float:
-        """Delta of a claim about an experiment.
+        """Return the delta of a claim about an experiment.
 
         Raises:
-            ValueError: If it has none.
+            ValueError: If the claim has none.
         """
         if self.delta is None:
             raise ValueError(
@@ -98,7 +99,7 @@ class FigureConfig(Settings):
     title: str
     """A few words for lists and the report."""
     study: Name | None = None
-    """Study whose rows it shows; exactly one of ``study``, ``illustration`` and ``table``."""
+    """Study whose rows it shows. Give exactly one of ``study``, ``illustration`` and ``table``."""
     illustration: Name | None = None
     """Illustration whose rows it shows."""
     table: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?$")] | None = None
@@ -106,7 +107,8 @@ class FigureConfig(Settings):
     select: Conditions = {}
     """Conditions that its rows meet."""
     rates: Literal["chosen", "all"] = "chosen"
-    """Rows of a study that it shows: of the learning rates chosen for each replica, or of all candidates."""
+    """Rows of a study that it shows: those of the learning rate chosen for each replica, or of all
+    candidates."""
     plot: Name
     """Registered plot."""
     options: dict[str, Any] = {}
@@ -122,11 +124,11 @@ class FigureConfig(Settings):
         return self
 
     def admitted(self, column: str, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of ``names`` that the figure's own conditions leave of a column."""
+        """Select those of ``names`` that meet the figure's conditions on a column."""
         return admitted(self.select.get(column), names)
 
     def compares(self, column: str) -> bool:
-        """True if several values of a column have their place in the figure: along an axis, or as series."""
+        """Say whether the figure distinguishes values of a column, by an axis, by series or by selection."""
         series = self.options.get("series")
         drawn = [self.options.get("x"), self.options.get("along")]
         drawn += series if isinstance(series, list | tuple) else ()

@@ -16,12 +16,12 @@ from leakbound.config.whole import SECTIONS, Config
 STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 """Kinds of tracking stores that MLflow keeps runs in."""
 MOST_RUNS = 100_000
-"""Runs of a configuration; a larger product of lists is a typing error, and nobody could wait for its jobs."""
+"""Largest number of runs of a configuration. A larger product of lists is a typing error."""
 _TAKEN = {EFFICIENCY: "the section efficiency", SCOREBOARD: "all verdicts"}
 
 
 def mistakes_of(config: Config) -> Iterator[str]:
-    """Mistakes that the types cannot see: names that nothing answers to, and settings that contradict each other."""
+    """Yield mistakes that types do not exclude: unknown names, and settings that contradict each other."""
     readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
@@ -50,7 +50,13 @@ def mistakes_of(config: Config) -> Iterator[str]:
 
 
 def _unknown(config: Config, kind: str, names: Mapping[str, str]) -> Iterator[str]:
-    """Names that are no dataset of the configuration, or no model, shape, ... that it can use; each by its key."""
+    """Yield a message for each name that is no dataset, model, shape, ... of the configuration.
+
+    Args:
+        config: Configuration.
+        kind: Singular noun, e.g. ``"claim test"``.
+        names: Key in the configuration to the name that stands there.
+    """
     kinds = f"{kind.replace(' ', '_')}s"
     plugins = getattr(config.plugins, kinds)
     known = sorted(config.datasets) if kind == "dataset" else registry.KINDS[kinds].names(plugins)
@@ -59,12 +65,12 @@ def _unknown(config: Config, kind: str, names: Mapping[str, str]) -> Iterator[st
 
 
 def _listed(key: str, names: Iterable[str]) -> dict[str, str]:
-    """The names of a list, each by its key."""
+    """Map the key of each entry of a list to its name."""
     return {f"{key}[{index}]": name for index, name in enumerate(names)}
 
 
 def _federated_mistakes(config: Config) -> Iterator[str]:
-    """Sweeps that nobody can have meant, names that nobody declared, and more clients than members suffice for."""
+    """Yield mistakes of the federated section: huge sweeps, unknown names, more clients than members allow."""
     if (federated := config.federated) is None:
         return
     sweeps = (federated.mi_budgets, federated.client_counts, federated.max_param_norms)
@@ -72,7 +78,8 @@ def _federated_mistakes(config: Config) -> Iterator[str]:
     count = len(federated.models) * 2 * sum(map(len, (*sweeps, *personal)))
     if count > MOST_RUNS:
         yield f"federated: makes up to {count} runs, allowed are {MOST_RUNS}; shorten its lists"
-    clients, each = federated.most_clients(), federated.records or 1
+    clients = federated.most_clients()
+    each = federated.records or 1
     for source, model in federated.models.items():
         yield from _unknown(config, "dataset", {f"federated.models.{source}": source})
         yield from _unknown(config, "model", {f"federated.models.{source}": model})
@@ -86,7 +93,7 @@ def _federated_mistakes(config: Config) -> Iterator[str]:
 
 
 def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[str]:
-    """Unknown shapes and trainers, and unequal numbers of candidate learning rates."""
+    """Yield unknown shapes and datasets, and repeated or unequally many candidate learning rates."""
     if (channel := defense.channel) is not None:
         yield from _unknown(config, "shape", {f"{key}.shape": channel.shape})
     if isinstance(defense, DPSGD):
@@ -103,7 +110,7 @@ def _defense_mistakes(key: str, defense: Defense, config: Config) -> Iterator[st
 
 
 def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Names that a study uses and nobody declared, levels or attacks that do not fit, and far too many runs."""
+    """Yield mistakes of a study: unknown names, levels or attacks that do not fit, too many runs."""
     lists = (study.datasets, study.models, study.rounds, study.batch_sizes)
     count = math.prod(map(len, lists)) * sum(len(levels) or 1 for levels in study.defenses.values())
     if count > MOST_RUNS:
@@ -123,15 +130,12 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
 
 
 def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Attacks that nobody declared, or that do not fit the networks or defenses of a study."""
+    """Yield attacks that are not declared, or that do not fit the networks or defenses of a study."""
     attacks = config.attacks.all()
     for where, name in _listed(f"{key}.attacks", study.attacks).items():
         if name not in attacks:
-            hint = (
-                f"; declare it under attacks.custom, e.g. {name}: {{}}"
-                if name in config.plugins.attacks
-                else ""
-            )
+            custom = f"; declare it under attacks.custom, e.g. {name}: {{}}"
+            hint = custom if name in config.plugins.attacks else ""
             yield from (
                 f"{mistake}{hint}" for mistake in unknown_name(where, name, "attack", sorted(attacks))
             )
@@ -148,7 +152,7 @@ def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[s
 
 
 def _efficiency_mistakes(config: Config) -> Iterator[str]:
-    """Names that the table of training times uses and nobody declared, levels that do not fit, nothing to compare."""
+    """Yield mistakes of the table of training times: unknown names, wrong levels, nothing to compare with."""
     if (efficiency := config.efficiency) is None:
         return
     yield from _unknown(config, "dataset", {"efficiency.dataset": efficiency.dataset})
@@ -166,7 +170,7 @@ def _efficiency_mistakes(config: Config) -> Iterator[str]:
 def _sweep_mistakes(
     key: str, sweep: dict[str, tuple[float, ...]], datasets: Iterable[str], config: Config
 ) -> Iterator[str]:
-    """Defenses that nobody declared, and levels that a defense cannot have on one of the datasets."""
+    """Yield defenses that are not declared, and levels that a defense cannot have on one of the datasets."""
     declared = config.known_defenses()
     sizes = [size_of(name, config.datasets[name]) for name in datasets if name in config.datasets]
     pixels = min((size.pixels for size in sizes if size.known), default=None)
@@ -190,7 +194,7 @@ def _sweep_mistakes(
 def _network_mistakes(
     key: str, models: Iterable[str], datasets: Iterable[str], config: Config
 ) -> Iterator[str]:
-    """Networks of ours that cannot be made for the images of a dataset. Others say so when they are made."""
+    """Yield built-in networks that cannot take the images of a dataset. Others raise when they are made."""
     builtin = [name for name in models if name in registry.MODELS.builtin]
     fixed = [name for name in builtin if name not in ANY_SIDE]
     for dataset in datasets:
@@ -210,7 +214,7 @@ def _network_mistakes(
 
 
 def _table_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Noise in a rectangle, and learned estimates, which are of images, where a dataset is a table."""
+    """Yield settings that a table cannot have: noise in a rectangle of images, or a learned estimate."""
     tables = [name for name in study.datasets if name in config.tables]
     channels = {name: config.defense(name).channel for name in {*study.defenses} & {*config.known_defenses()}}
     for name, channel in channels.items() if tables else ():
@@ -228,7 +232,7 @@ def _table_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Batches larger than the members that they are drawn from."""
+    """Yield batches that are larger than the number of members."""
     declared = config.known_defenses()
     for dataset in study.datasets:
         if dataset not in config.datasets or (members := config.datasets[dataset].members) is None:
@@ -250,7 +254,7 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
 def _option_mistakes(
     where: str, registered: registry.Registry, name: str, options: dict[str, Any]
 ) -> Iterator[str]:
-    """Options that a plot or a claim test does not understand. Those of outside ones are not known here."""
+    """Yield options that a plot or a claim test does not know. Those from outside check their own options."""
     if name in registered.names() and (model := getattr(registered.get(name), "settings", None)):
         try:
             parse(model, options, where)
@@ -259,7 +263,7 @@ def _option_mistakes(
 
 
 def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
-    """Names that a figure uses and nothing answers to, options that nobody understands, runs that it would mix up."""
+    """Yield mistakes of a figure: unknown names and options, and runs that it would mix up."""
     key = f"figures.{figure.paper}/{figure.id}"
     yield from _unknown(config, "plot", {f"{key}.plot": figure.plot})
     yield from _option_mistakes(f"{key}.options", registry.PLOTS, figure.plot, figure.options)
@@ -271,7 +275,7 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     if figure.table is not None:
         section, _, table = figure.table.partition("/")
         if not (table and section in SECTIONS):
-            known_tables = [EFFICIENCY, SCOREBOARD, *(f"{one}/TABLE" for one in SECTIONS)]
+            known_tables = [EFFICIENCY, SCOREBOARD, *(f"{name}/TABLE" for name in SECTIONS)]
             yield from unknown_name(f"{key}.table", figure.table, "table", known_tables)
         elif (settings := getattr(config, section)) is not None:
             yield from unknown_name(f"{key}.table", table, f"table of {section}", sorted(settings.TABLES))

@@ -10,10 +10,10 @@ from leakbound.config.whole import Config
 
 
 def claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:
-    """Mistakes of a claim whose options its test understands."""
+    """Yield mistakes of a claim whose options its test knows."""
     tests = registry.CLAIM_TESTS
     check = getattr(tests.get(claim.test), "check", None) if claim.test in tests.names() else None
-    if check is None:  # one from outside says when it runs
+    if check is None:  # a test from outside raises when it runs
         return
     options = check(claim.options)
     yield from _delta_mistakes(where, claim, getattr(options, "exact", False))
@@ -21,7 +21,7 @@ def claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config:
 
 
 def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Config) -> Iterator[str]:
-    """Series that must agree in their levels, of which one has levels and another has none."""
+    """Yield a claim that matches two series by their levels, of which only one has levels."""
     study = config.studies.get(figure.study or "")
     match = getattr(options, "match", ())
     if study is None or not {"level", "strength"} & {*match}:
@@ -43,7 +43,7 @@ def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Conf
 
 
 def _delta_mistakes(where: str, claim: ClaimConfig, exact: bool) -> Iterator[str]:
-    """A smallest effect of interest that is missing, or that a statement without chance cannot have."""
+    """Yield a smallest effect of interest that is missing, or one given for a closed form."""
     if exact and claim.delta is not None:
         yield f"{where}.delta = {claim.delta:g}: closed forms hold or fail without chance; leave out delta and unit"
     elif not exact:

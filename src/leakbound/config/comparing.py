@@ -1,4 +1,4 @@
-"""Configuration that compares protections on somebody's own records."""
+"""Configuration that compares protections on the user's own records."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,26 +9,26 @@ import numpy as np
 from jaxtyping import Float
 
 LEAST_RECORDS = 300
-"""Records below which a replica leaves too few for training, test and attacker."""
+"""Smallest number of records. With fewer, too few are left for training, test and attacker."""
 FEWEST_REPLICAS = 6
-"""Replicas below which no paired sign-flip test at level .05 decides: 2^(1−6) is .031."""
+"""Smallest number of replicas with which a paired sign-flip test at level .05 can decide: 2^(1−6) is .031."""
 MOST_REPLICAS = 16
 KEPT = (0.9, 0.5, 0.1)
-"""Shares of a record's variance that the best linear estimate from its noisy copy misses, one for each target."""
+"""Shares of a record's variance that the best linear estimate from its noisy copy misses, one per target."""
 _STEP = 4  # sides of prepared images are multiples of it
 _SIDES = (8, 32)
 _BATCH = 32
 _EPOCHS = 60
 _ROUNDS = (400, 1200)
 _IDENTIFIED = (2, 10, 100)
-_PROVABLE = (1.0, 4.0, 16.0)  # nats that identification among so few candidates can prove; figures show these
+_PROVABLE = (1.0, 4.0, 16.0)  # nats that identification among so few candidates can prove, and figures show
 _NETWORK = "mlp"
-_SHOWN = 2  # records of a table that figures show
+_SHOWN = 2  # records of a table in figures
 
 
 @dataclass(frozen=True)
 class OwnImages:
-    """Facts of somebody's own images, or other records, that a configuration needs.
+    """Facts about the user's images, or other records, that a configuration needs.
 
     Attributes:
         name: Name of the dataset.
@@ -37,8 +37,8 @@ class OwnImages:
         test: Records of the test split.
         height: Pixels of a column.
         width: Pixels of a row.
-        table: Further settings of the dataset, of records that are no images: path, label and standardize.
-        label_nats: Most nats that a randomized response to a label reveals; None if labels are kept.
+        table: Further settings of a dataset whose records are no images: path, label and standardize.
+        label_nats: Most nats that a randomized response to a label reveals, or None if labels are kept.
     """
 
     name: str
@@ -64,11 +64,11 @@ class OwnImages:
 
 
 def targets(eigenvalues: Float[np.ndarray, " d"], kept: Sequence[float] = KEPT) -> tuple[float, ...]:
-    """Capacities of natural noise under which the best linear estimate misses given shares of the variance.
+    """Compute capacities of natural noise at which the best linear estimate misses shares of the variance.
 
     Args:
         eigenvalues: (d,), λ, eigenvalues of the data covariance, each >= 0, not all 0.
-        kept: Shares s in (0, 1), each of which a capacity is asked for.
+        kept: Shares s in (0, 1), one for each capacity.
 
     Returns:
         κ, nats of a use, to two digits: ½ Σ ln(1 + λ/σ) where Σ λσ/(λ + σ) = s Σ λ.
@@ -96,10 +96,10 @@ def comparison(
     members: int | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Plain values of the configuration.
+    """Compose the plain values of the configuration.
 
     Args:
-        images: Facts of the records.
+        images: Facts about the records.
         preset: Name of the configuration. Results lie under ``results/<preset>``.
         capacities: κ of each target, nats of a use, for every shape of channel.
         replicas: Number of replicas of each run.
@@ -134,17 +134,15 @@ def comparison(
 
 
 def _illustrations(images: OwnImages, capacities: list[float]) -> dict[str, Any]:
-    """Records of a table that are recovered from one gradient; images would take a network of their own."""
+    """Illustrate records of a table recovered from one gradient. Images would need another network."""
     shown = {"dataset": images.name, "levels": {"natural": capacities}, "images": _SHOWN}
     return {"reconstructions": shown} if images.table else {}
 
 
 def _studies(images: OwnImages, capacities: list[float], rounds: int) -> dict[str, Any]:
-    """Protections compared, gradients inverted, records identified."""
+    """Compose the studies: protections compared, gradients inverted, records identified."""
     common = {"datasets": [images.name], "models": [_NETWORK]}
-    shapes = (
-        ("natural", "white") if images.table else ("natural", "white", "personalized")
-    )  # for images alone
+    shapes = ("natural", "white") if images.table else ("natural", "white", "personalized")
     gradients = {**common, "rounds": [0], "batch_sizes": [1]}
     defenses = {"none": [], "early_stopping": [], "clipping": [0.0], "dpsgd": [0.5, 2.0]}
     return {
@@ -167,7 +165,7 @@ def _studies(images: OwnImages, capacities: list[float], rounds: int) -> dict[st
 
 
 def _attacks(pool: int) -> dict[str, Any]:
-    """Attackers that take seconds for a network of this size."""
+    """Compose attackers that take seconds for a network of this size."""
     return {
         "membership": {"epochs": 3, "learning_rates": [0.001], "references": 2, "draws": 1},
         "model_inversion": {"iterations": 8, "tv_weights": [0.0]},

@@ -14,9 +14,9 @@ class AveragingConfig(Settings):
     """Repetitions of the simulated averaging."""
 
     runs: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
-    """Repetitions of each scheme; only the servers' noise is drawn again."""
+    """Repetitions of each scheme. Only the servers' noise is drawn again."""
     batches: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Batches of equally many repetitions; the mean over a batch is one replica."""
+    """Batches of equally many repetitions. The mean over a batch is one replica."""
 
     @model_validator(mode="after")
     def _splits_evenly(self) -> "AveragingConfig":
@@ -26,26 +26,26 @@ class AveragingConfig(Settings):
 
 
 class ConsensusConfig(TableSection):
-    """Servers that average their contributors' data over a network, with one of several schemes of noise."""
+    """Servers that average their contributors' data over a network, with several schemes of noise."""
 
     TABLES: ClassVar[tuple[str, ...]] = ("averaging", "privacy")
 
     servers: Annotated[int, Field(ge=2, le=1000)] = 20
     """n, servers of the network."""
     graph: Literal["random", "cycle", "path", "star", "complete"] = "random"
-    """Network; a random one is drawn again until it is connected. The paper does not print its own."""
+    """Network. A random one is drawn again until it is connected. The paper does not print its own."""
     edge_probability: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Probability of each edge of the random network."""
     edges: Annotated[tuple[_Edge, ...], Strict(False), Field(max_length=100_000)] = ()
-    """Pairs of servers, from 0, that are connected: a network of your own instead of ``graph``."""
+    """Pairs of connected servers, numbered from 0: a network of your own instead of ``graph``."""
     contributors: Annotated[int, Field(ge=1, le=100_000)] = 100
     """m, contributors of each server."""
     values: Annotated[tuple[_Value, _Value], Strict(False)] = (1, 100)
     """Least and largest of the contributors' values, which are uniform integers."""
     adjacent_distance: Annotated[float, Field(ge=1e-9, le=1e9)] = 2.0
-    """α, by how much one contributor's value may differ between adjacent data."""
+    """α, largest difference of one contributor's value between adjacent data."""
     kl_budget: Annotated[float, Field(ge=1e-9, le=1e9)] = 0.5
-    """ε, KL-DP level in nats of a contributor towards its own server; its noise has the variance α²/(2ε)."""
+    """ε, KL-DP level in nats of a contributor towards its own server. Its noise has the variance α²/(2ε)."""
     noise_variance: Annotated[float, Field(ge=1e-12, le=1e12)] = 9.0
     """σ², variance of the first noise of each server, for masks on average."""
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.8
@@ -55,7 +55,7 @@ class ConsensusConfig(TableSection):
     averaging: AveragingConfig = AveragingConfig()
 
     def blocks(self, replicas: int) -> PlannedBlocks:
-        """No dataset or network, and batches of repetitions."""
+        """State no dataset or network, and the batches of repetitions."""
         return [("", "")], self.averaging.batches
 
     @model_validator(mode="after")
@@ -67,12 +67,13 @@ class ConsensusConfig(TableSection):
                 raise ValueError(
                     f"edges has [{first}, {second}]: an edge joins two different servers of 0..{self.servers - 1}"
                 )
-        joined, before = {0}, set[int]()  # servers that server 0 reaches over the given edges
-        while joined != before:
-            before = joined
-            joined = before | {end for edge in self.edges if before & set(edge) for end in edge}
-        if self.edges and len(joined) < self.servers:
-            alone = sorted(set(range(self.servers)) - joined)
+        reached = {0}  # servers that server 0 reaches over the edges
+        before: set[int] = set()
+        while reached != before:
+            before = reached
+            reached = before | {end for edge in self.edges if before & set(edge) for end in edge}
+        if self.edges and len(reached) < self.servers:
+            alone = sorted(set(range(self.servers)) - reached)
             raise ValueError(
                 f"edges: no way leads from server 0 to {alone[:6]}; averaging needs a connected network"
             )

@@ -1,4 +1,4 @@
-"""Settings of datasets, and facts of the known ones."""
+"""Settings of datasets, and facts about the known ones."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,22 +9,22 @@ from pydantic import Field, model_validator
 from leakbound.config.settings import Line, Name, Records, Settings
 
 CovarianceOf = Literal["aux", "members"]
-"""Records whose mean and covariance a channel is made from: the attacker's own, or those that it is to protect."""
+"""Records whose mean and covariance define a channel: the attacker's own, or those to be protected."""
 IMAGE_SIDE = 32
-"""Pixels of a row and of a column of a prepared image, where a dataset does not say otherwise."""
+"""Pixels of a row and of a column of a prepared image, unless a dataset sets another side."""
 ANY_SIDE = ("cnn", "lenet_sigmoid", "mlp")
-"""Networks of ours for images of any side; the others are for ``IMAGE_SIDE``."""
+"""Built-in networks for images of any side. The others are for ``IMAGE_SIDE``."""
 TABLES = ("table", "table_shown")
 """Readers of tables, arrays and time series, of any shape."""
 ANY_SHAPE = ("mlp",)
-"""Networks of ours for records of any shape."""
+"""Built-in networks for records of any shape."""
 MOST_COLORS = 3
 """Planes of a colour image."""
 
 
 @dataclass(frozen=True)
 class Original:
-    """Facts of a dataset that are known before anything is read.
+    """Facts about a dataset that are known before it is read.
 
     Attributes:
         label: Name in figures.
@@ -32,7 +32,8 @@ class Original:
         classes: Number of labels.
         train: Records of the original training split.
         test: Records of the original test split.
-        has_test: Whether there is an original test split, or its records are drawn from the same ones as all others.
+        has_test: Whether there is an original test split. Otherwise test records are drawn from the same
+            ones.
     """
 
     label: str
@@ -51,9 +52,9 @@ ORIGINALS = {
     "mnist": Original("MNIST", colors=1, classes=10, train=60000, test=10000),
     "digits": Original("digits", colors=1, classes=10, train=1438, test=359, has_test=False),
 }
-"""Reader to what is known of its dataset, in the order of figures."""
+"""Reader to facts about its dataset, in the order of figures."""
 _MOST_AUX = 10_000
-_LEAST = 10  # records of a part
+_LEAST = 10  # records of a split
 _UNKNOWN = Original("", colors=3, classes=10, train=60000, test=10000)
 _UNKNOWN_TABLE = replace(_UNKNOWN, colors=1)
 
@@ -62,38 +63,41 @@ class DatasetConfig(Settings):
     """Choice of the images that are members, non-members and the attacker's own."""
 
     reader: Name | None = None
-    """Registered reader; by default the one of the dataset's own name."""
+    """Registered reader, by default the one of the dataset's own name."""
     source: Literal["auto", "folder", "hub"] = "auto"
     """Source of the images: the folder LEAKBOUND_DATA, the Hugging Face hub, or (auto) the folder if it is set."""
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
-    """Commit of the hub's repository, all 40 digits; needed where the hub is asked, as its files can be replaced."""
+    """Commit of the hub's repository, all 40 digits. Needed to read from the hub, because its files can be
+    replaced."""
     members: Annotated[Records, Field(ge=10)] | None = None
-    """Records that a replica trains on, drawn from the private pool, and as many others as non-members; if
-    not given, as many as the pool has room for."""
+    """Records that a replica trains on, drawn from the private pool. As many others are non-members. Default:
+    as many as the pool has room for."""
     validation: Annotated[Records, Field(ge=10)] | None = None
-    """Records of the pool on which a replica chooses its learning rate; a quarter of the members if not given."""
+    """Records of the pool on which a replica chooses its learning rate. Default: a quarter of the members."""
     pool: Annotated[Records, Field(ge=30)] | None = None
-    """Private records that replicas draw from, of the original training split; all that aux leaves if not given."""
+    """Private records of the original training split that replicas draw from. Default: all that aux
+    leaves."""
     test: Annotated[Records, Field(ge=10)] | None = None
-    """Test records, for accuracy alone, drawn from the original test split; all if not given."""
+    """Test records, for accuracy alone, drawn from the original test split. Default: all."""
     aux: Annotated[Records, Field(ge=10)] | None = None
-    """Records that the attacker owns, disjoint from the pool, drawn from the original training split; a fifth
-    of it, at most 10,000, if not given."""
+    """Records that the attacker owns, disjoint from the pool, drawn from the original training split.
+    Default: a fifth of it, at most 10,000."""
     canaries: Annotated[int, Field(ge=0, le=100_000)] = 0
-    """Pairs of records with wrong labels for each replica, of which a fair coin makes one a member, in place
-    of another record, and the other a non-member: the records that membership inference finds most easily."""
+    """Pairs of records with wrong labels for each replica. A fair coin makes one of a pair a member, in place
+    of another record, and the other a non-member. Membership inference finds such records most easily."""
     side: Annotated[int, Field(ge=8, le=32, multiple_of=4)] = IMAGE_SIDE
-    """Pixels of a row and of a column of each prepared image; less than 32 for networks of any size: mlp, cnn
-    and lenet_sigmoid."""
+    """Pixels of a row and of a column of each prepared image. Less than 32 only for the networks of any size:
+    mlp, cnn and lenet_sigmoid."""
     label: Line | None = None
     """Column to use as the label instead of ``label``, e.g. a CelebA attribute."""
     label_nats: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Most nats that a label of the pool reveals: each gets one randomized response, the same for all runs and
-    replicas. Test and auxiliary records keep their labels. If not given, all do."""
+    """Most nats that a label of the pool reveals. Each gets one randomized response, the same for all runs
+    and replicas. Test and auxiliary records keep their labels. Default: all labels are kept."""
     path: Line | None = None
     """File of the readers table and table_shown, below the folder LEAKBOUND_DATA: .csv, .parquet or .npz."""
     standardize: bool = True
-    """Whether values of a table are standardized by the attacker's records; if not, all lie in -1 to 1."""
+    """Whether values of a table are standardized by the attacker's records. If not, all must lie in -1 to
+    1."""
 
     @model_validator(mode="after")
     def _file_of_a_table(self) -> "DatasetConfig":
@@ -113,7 +117,7 @@ class DatasetConfig(Settings):
         return self
 
     def sizes(self, training: int) -> "Sizes":
-        """Sizes of what is drawn from an original training split of so many records."""
+        """Compute the sizes of all that is drawn from an original training split of so many records."""
         aux = min(training // 5, _MOST_AUX) if self.aux is None else self.aux
         pool = max(training - aux, 0) if self.pool is None else self.pool
         # Twice the members and a quarter of them fill the pool; other shares follow from what is given.
@@ -146,7 +150,7 @@ class DatasetSize:
     """Sizes of the prepared splits.
 
     Attributes:
-        known: Whether the reader is one of ours; else sizes that are not configured are guessed.
+        known: Whether the reader is a built-in one. For others, sizes that are not configured are guesses.
     """
 
     colors: int
@@ -171,7 +175,7 @@ class DatasetSize:
 
 
 def size_of(name: str, config: DatasetConfig) -> DatasetSize:
-    """Sizes of the splits that ``prepare`` would make."""
+    """Compute the sizes of the splits that ``prepare`` makes."""
     reader = config.reader or name
     original = ORIGINALS.get(reader, _UNKNOWN_TABLE if reader in TABLES else _UNKNOWN)
     test = config.test or original.test
@@ -193,7 +197,7 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
 
 
 def image_shape(dimension: int) -> tuple[int, int]:
-    """Colors and side of square images of so many values, as prepared images are.
+    """Compute colors and side of square images of so many values.
 
     Raises:
         ValueError: If no square image of one color or three has so many values.

@@ -1,4 +1,4 @@
-"""Settings of defenses and their facts. The level that each is swept over stands in the studies."""
+"""Settings of defenses, and facts about them. The levels that they are swept over are set in the studies."""
 
 import hashlib
 import math
@@ -16,18 +16,19 @@ from leakbound.config.settings import Name, Rates, Settings, class_of
 from leakbound.registry import MECHANISMS, SHAPES
 
 NOISE_BATCHES = 8
-"""Batches for which noise along principal directions is drawn at once: one matrix product for all is twice as fast."""
+"""Batches whose noise along principal directions is drawn at once. One matrix product for all is twice as
+fast."""
 _STEPS = "leakbound.training.client_steps"
 _ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 
 
 def level_text(level: float) -> str:
-    """Shortest decimal text that reads back as exactly ``level``. Whole numbers have no point, and 0 has no sign."""
+    """Write the shortest text that reads back as ``level``, whole numbers without a point and 0 without a sign."""
     return repr(float(level) or 0.0).removesuffix(".0")
 
 
 class Defense(Settings):
-    """Settings of any defense, with the facts that the rest of the package asks it for, plain SGD unless it says more.
+    """Settings of any defense, with the facts about it that the rest of the package needs, by default plain SGD's.
 
     A mechanism is a subclass, found by its name in ``registry.MECHANISMS`` or in ``plugins.mechanisms``.
     Where settings are declared as ``Defense``, values become the class of their ``mechanism``.
@@ -38,20 +39,18 @@ class Defense(Settings):
         has_level: Whether it is swept over a level.
         stronger_with: Level that protects most. Levels of different defenses are matched by their rank.
         clips: Whether a step bounds the gradient of each record, as DP does, before it adds noise.
-        changes_gradients: Whether the server receives anything but the mean gradient of the images that were
-            used.
+        changes_gradients: Whether the server receives anything but the mean gradient of the images used.
         trainer: Function that trains a request, ``module:attribute``.
         client_step: Class of what a client computes in a step, ``module:attribute``. Training and attacks use
             it.
         needs: Files that training and attacks on gradients read in addition to the images: a channel and its
             spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
-        has_lengths: Whether several lengths of its training are recipes, not where the arm is a length of
-            another's.
-        styles: Label, colour and marker in figures, by the name of a defense. A name without them gets spare
-            ones.
+        has_lengths: Whether several lengths of its training are recipes. False if the defense is itself a
+            length of plain SGD.
+        styles: Label, colour and marker in figures, by the name of a defense. Other names get spare styles.
         level_form: Level with its unit, e.g. ``{} nats``.
-        timed_as: Kind of training steps in the plan's table of costs that its steps take as long as.
+        timed_as: Kind of training steps in the plan's table of costs that take as long as its own.
     """
 
     model_config = ConfigDict(polymorphic_serialization=True)
@@ -73,28 +72,28 @@ class Defense(Settings):
 
     mechanism: str
     learning_rates: Rates | None = None
-    """Candidate learning rates; by default those of ``training``."""
+    """Candidate learning rates, by default those of ``training``."""
 
     @property
     def channel(self) -> "ChannelDefense | None":
-        """Settings of the channel that puts noise on the images. None without one."""
+        """Settings of the channel that adds noise to the images, or None."""
         return None
 
     @property
     def budget(self) -> dict[str, Any]:
-        """δ and accountant of ε, as :func:`leakbound.accounting.statement.stated_bounds` takes them. None without ε."""
+        """δ and accountant of ε, arguments of :func:`leakbound.accounting.statement.stated_bounds`, if it has an ε."""
         return {}
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
-        """Modules of its settings, trainer and client step, for fingerprints of code."""
+        """List the modules of its settings, trainer and client step, for fingerprints of code."""
         return cls.__module__, cls.trainer.partition(":")[0], cls.client_step.partition(":")[0]
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Allowed levels, as a message, where ``level`` is none of them. None where it is.
+        """Say which levels are allowed if ``level`` is not, or return None.
 
         Args:
-            level: As the defense means it.
+            level: Level in the defense's own unit.
             pixels: Values of an image, if known. Compression drops one of their principal directions.
         """
         return None
@@ -103,11 +102,11 @@ class Defense(Settings):
         """Write a level for people.
 
         Args:
-            level: As the defense means it.
-            unit: Whether its unit is written.
+            level: Level in the defense's own unit.
+            unit: Whether to write the unit.
 
         Returns:
-            The text. Empty without a level.
+            The text, empty without a level.
 
         Example:
             >>> ChannelDefense().level_label(4.0)
@@ -118,15 +117,15 @@ class Defense(Settings):
         return self.level_form.format(level_text(level)) if unit else level_text(level)
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
-        """Records that one step averages over."""
+        """Return the number of records that one step averages over."""
         return batch_size
 
     def steps(self, level: float | None, rounds: int) -> int:
-        """Optimisation steps that training takes of a run's rounds."""
+        """Return how many of a run's rounds training takes."""
         return rounds
 
     def on(self, dataset: str) -> "Defense":
-        """These settings as they hold on one dataset."""
+        """Return these settings as they hold on one dataset."""
         return self
 
     @model_validator(mode="wrap")
@@ -145,7 +144,10 @@ class Defense(Settings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """Schema of the class; where any defense may stand, that of the built-in ones, and of others what is known."""
+        """Return the schema of the class.
+
+        The schema of ``Defense`` itself admits each built-in defense, and any other mechanism by its name.
+        """
         if cls is not Defense:
             return handler(core_schema)
         names = MECHANISMS.builtin
@@ -157,7 +159,7 @@ class Defense(Settings):
 
 
 def _unless(allowed: bool, problem: str) -> str | None:
-    """The problem of a level that is not allowed. None where it is."""
+    """Return the problem of a level that is not allowed, or None."""
     return None if allowed else problem
 
 
@@ -172,7 +174,7 @@ class Undefended(Defense):
     mechanism: Literal["none"] = "none"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message for any level but None."""
+        """Refuse any level but None."""
         return None if level is None else "without a defense there is none"
 
 
@@ -187,7 +189,7 @@ class EarlyStopping(Undefended):
 
 
 class Stopped(Undefended):
-    """Plain SGD for a part of the rounds: a run's level is the part, in (0, 1]; a control for every defense."""
+    """Plain SGD for a part of the rounds, a control for all defenses. A run's level is the part, in (0, 1]."""
 
     has_level: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = False
@@ -196,18 +198,18 @@ class Stopped(Undefended):
     mechanism: Literal["stopped"] = "stopped"  # type: ignore[assignment]
 
     def level_label(self, level: float | None, *, unit: bool = True) -> str:
-        """The part of the rounds, in percent with and without ``unit``."""
+        """Write the part of the rounds, in percent with and without ``unit``."""
         return "" if level is None else f"{100 * level:g} %"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless the level is a part of the rounds."""
+        """Refuse a level that is no part of the rounds."""
         return _unless(
             level is not None and 0 < level <= 1,
             "stopped needs the part of the rounds after which training ends, in (0, 1]",
         )
 
     def steps(self, level: float | None, rounds: int) -> int:
-        """The level's part of the rounds, rounded to a whole number of at least one."""
+        """Return the level's part of the rounds, rounded to a whole number of at least one."""
         return rounds if level is None else min(rounds, max(1, round(level * rounds)))
 
 
@@ -233,7 +235,7 @@ class ChannelDefense(Defense):
     noise: Literal["fresh", "frozen"] = "fresh"
     """Noise drawn again at each use, or once per record and kept."""
     weights: BoxWeights = BoxWeights()
-    """β of the personalized shapes; the others ignore it."""
+    """β of the personalized shapes. Others ignore it."""
 
     @property
     def channel(self) -> "ChannelDefense":
@@ -242,7 +244,7 @@ class ChannelDefense(Defense):
 
     @property
     def timed_as(self) -> str:  # type: ignore[override]
-        """Steps with fresh noise by whether it needs a matrix product. Frozen noise is drawn before training."""
+        """Kind of its steps: fresh noise with or without a matrix product, or none for frozen noise."""
         if self.noise == "frozen":
             return "none"
         return "white" if self.shape in _ALONG_AXES else "natural"
@@ -255,7 +257,7 @@ class ChannelDefense(Defense):
         return f"{self.shape}_{hashlib.sha256(self.weights.model_dump_json().encode()).hexdigest()[:8]}"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless the level is a positive capacity."""
+        """Refuse a level that is no positive capacity."""
         return _unless(
             level is not None and 0 < level < math.inf,
             'a capacity must be > 0 nats. For no noise use the defense "none"',
@@ -281,12 +283,12 @@ class DPSGD(Defense):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """δ at which ε is reported."""
     deltas: dict[Name, Annotated[float, Field(gt=0, lt=1)]] = {}
-    """Dataset to a δ of its own."""
+    """Dataset to a δ that replaces ``delta`` there."""
     accountant: Literal["rdp", "prv"] = "rdp"
     """Opacus accountant that computes ε."""
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless the level is a noise multiplier."""
+        """Refuse a level that is no noise multiplier."""
         return _unless(
             level is not None and 0 <= level < math.inf,
             f"{self.mechanism} needs its noise multiplier, >= 0 (0 clips without noise)",
@@ -294,11 +296,11 @@ class DPSGD(Defense):
 
     @property
     def budget(self) -> dict[str, Any]:
-        """δ and accountant."""
+        """δ and accountant of ε."""
         return {"delta": self.delta, "accountant": self.accountant}
 
     def on(self, dataset: str) -> "DPSGD":
-        """These settings on one dataset, with the δ that holds there."""
+        """Return these settings with the δ of one dataset."""
         return self.model_copy(update={"delta": self.deltas.get(dataset, self.delta), "deltas": {}})
 
 
@@ -308,9 +310,8 @@ class DPPSAC(DPSGD):
     client_step: ClassVar[str] = f"{_STEPS}:AdaptivelyClippedStep"
     styles: ClassVar[Styles] = {
         "dppsac": SeriesStyle("DP-PSAC", "#332288", "*"),
-        "clipping": SeriesStyle(
-            "clipping, no noise", "#7A5BD0", "1"
-        ),  # the control of all that clips, last in legends
+        # The control of all defenses that clip, last in legends.
+        "clipping": SeriesStyle("clipping, no noise", "#7A5BD0", "1"),
     }
 
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
@@ -335,7 +336,7 @@ class ParameterNoise(Defense):
     mechanism: Literal["parameter_noise"] = "parameter_noise"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless the level is a standard deviation."""
+        """Refuse a level that is no standard deviation."""
         return _unless(
             level is not None and 0 <= level < math.inf,
             "parameter_noise needs the standard deviation of its noise, >= 0",
@@ -343,7 +344,7 @@ class ParameterNoise(Defense):
 
 
 class GradientCompression(Defense):
-    """SGD that uploads the largest coordinates of its gradient. A run's level is the fraction of them, in (0, 1].
+    """SGD that uploads the largest coordinates of its gradient. A run's level is their fraction, in (0, 1].
 
     Source:
         Lin et al. 2018, "Deep gradient compression".
@@ -361,7 +362,7 @@ class GradientCompression(Defense):
     """Keep what was not sent, and add it to the next gradient."""
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless the level is a fraction."""
+        """Refuse a level that is no fraction."""
         return _unless(
             level is not None and 0 < level <= 1,
             "gradient_compression needs the fraction of coordinates that is sent, in (0, 1]",
@@ -380,14 +381,14 @@ class LargeBatch(Defense):
     mechanism: Literal["large_batch"] = "large_batch"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless the level is a factor."""
+        """Refuse a level that is no whole factor."""
         return _unless(
             level is not None and level >= 1 and level % 1 == 0,
             "large_batch needs a factor on the batch size, a whole number >= 1",
         )
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
-        """The batch size times the level."""
+        """Return the batch size times the level."""
         return batch_size if level is None or self.level_problem(level) else batch_size * int(level)
 
 
@@ -406,7 +407,7 @@ class Compression(Defense):
     mechanism: Literal["compression"] = "compression"
 
     def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
-        """Message unless images of so many values, or of any if that is not known, have the principal direction."""
+        """Refuse a level that is no index of a principal direction of images of so many values."""
         directions = pixels or MOST_COLORS * IMAGE_SIDE**2
         return _unless(
             level is not None and 0 <= level < directions and level % 1 == 0,
@@ -417,7 +418,7 @@ class Compression(Defense):
 
 @cache
 def default_defenses() -> dict[Name, Defense]:
-    """The defenses that every configuration knows without declaring them."""
+    """Return the defenses that every configuration knows without declaring them."""
     channels: dict[Name, Defense] = {shape: ChannelDefense(shape=shape) for shape in SHAPES.builtin}
     frozen = {f"{shape}_frozen": ChannelDefense(shape=shape, noise="frozen") for shape in SHAPES.builtin}
     clipping: dict[Name, Defense] = {"clipping": DPSGD()}  # at multiplier 0, the control for all that clips

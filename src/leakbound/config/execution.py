@@ -1,4 +1,4 @@
-"""Settings of what surrounds the computing: MLflow, resources of jobs, things from outside the package."""
+"""Settings of MLflow, of resources of jobs, and of plugins."""
 
 from typing import Annotated
 
@@ -11,11 +11,12 @@ class TrackingConfig(Settings):
     """Settings of MLflow's store of runs."""
 
     enabled: bool = True
-    """Log finished jobs at all."""
+    """Whether finished jobs are logged."""
     uri: Address = "sqlite:///results/mlflow.db"
-    """Tracking store: a database or a server, its password in the environment; files stay the truth in any case."""
+    """Tracking store: a database or a server, with its password in the environment. Files remain the
+    truth."""
     ui: Annotated[Address, Field(pattern=r"^https?://[^\s]+$")] = "http://127.0.0.1:5000"
-    """Address of MLflow's pages on a database, for links from the report; a server shows its own."""
+    """Address of MLflow's pages on a database, for links from the report. A server shows its own pages."""
 
     @property
     def pages(self) -> str:
@@ -24,7 +25,7 @@ class TrackingConfig(Settings):
 
 
 class ResourceConfig(Settings):
-    """Resources that one job of a rule asks for."""
+    """Resources that one job of a rule requests."""
 
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """CPU threads."""
@@ -35,7 +36,7 @@ class ResourceConfig(Settings):
 
 
 class ComputeConfig(ResourceConfig):
-    """Resources that one job that trains or attacks asks for."""
+    """Resources that one job of training or attack requests."""
 
     gpu: Annotated[int, Field(ge=0, le=8)] = 0
     """GPUs."""
@@ -55,7 +56,7 @@ class ResourcesConfig(Settings):
 
 
 class PluginsConfig(Settings):
-    """Things from outside the package: name to ``module:attribute``, imported when a job uses them.
+    """Additions from outside the package: name to ``module:attribute``, imported when a job uses them.
 
     Settings of mechanisms and attacks are imported when a configuration that uses them is read.
     """

@@ -1,4 +1,4 @@
-"""From plain values to settings: one sentence per mistake, with the key, the value and what is allowed."""
+"""Turn plain values into settings, with one sentence per mistake: the key, the value and what is allowed."""
 
 import datetime
 import math
@@ -23,32 +23,33 @@ except ImportError:
 
 T = TypeVar("T", bound=Settings)
 LARGEST_FILE = 2**20
-"""Bytes of a YAML file; the largest preset has some 10,000."""
+"""Largest size of a YAML file in bytes. The largest preset has some 10,000."""
 MOST_VALUES = 100_000
-"""Values of a configuration, each counted as often as aliases repeat it."""
+"""Largest number of values of a configuration, each counted as often as aliases repeat it."""
 DEEPEST = 40
-"""Mappings and lists inside each other."""
+"""Largest depth of mappings and lists inside each other."""
 MOST_SHOWN = 50
-"""Mistakes that one message states; the rest is counted."""
+"""Largest number of mistakes that one message states. The rest is counted."""
 _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
 
 
 class _Repr(reprlib.Repr):
-    """Short texts of values, in which passwords are covered before a cut can hide what they are."""
+    """Short texts of values. Passwords are covered before a text is cut, while they can be recognised."""
 
     def repr_str(self, text: str, level: int) -> str:
-        """A text in quotes; of a very long one its beginning, as if an address ended there."""
+        """Quote a text. A very long one is cut first, with an @ as if an address ended there."""
         return super().repr_str(without_password(text if len(text) <= 2000 else f"{text[:1000]}@"), level)
 
 
 _REPR = _Repr()
-_REPR.maxlevel, _REPR.maxstring, _REPR.maxother = 4, 100, 100
+_REPR.maxlevel = 4
+_REPR.maxstring = _REPR.maxother = 100
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run; one line per mistake."""
+    """A configuration that cannot be run. The message has one line per mistake."""
 
     def __init__(self, source: str, mistakes: Iterable[str]) -> None:
         listed = list(mistakes)
@@ -59,20 +60,20 @@ class ConfigError(ValueError):
 
 
 def shown(value: Any) -> str:
-    """A value as Python writes it, a tuple as a list, shortened to what a message can hold."""
+    """Write a value as Python does, but a tuple as a list, shortened for a message."""
     text = _REPR.repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _line(text: str) -> str:
-    """Text in one line of bounded length, what cannot be printed escaped, passwords covered."""
+    """Write a text as one line of bounded length, escaped and without passwords."""
     text = without_password(text[: 2 * _LONGEST])
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
     return printable(text)
 
 
 def printable(text: str) -> str:
-    """Text that a terminal only shows: characters that cannot be printed are escaped, line breaks too."""
+    """Escape line breaks and other characters that cannot be printed, so that a terminal shows nothing else."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
@@ -80,11 +81,11 @@ def printable(text: str) -> str:
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
-    """Mapping at the top of a YAML file. Its keys may be anything until they are parsed.
+    """Read the mapping at the top of a YAML file. Its keys may be anything until they are parsed.
 
     Raises:
-        ConfigError: If it cannot be read, is larger or deeper than any configuration, has a key twice, or
-            holds something else.
+        ConfigError: If the file cannot be read, is larger or deeper than any configuration, has a key twice,
+            or holds no mapping.
     """
     try:
         with path.open("rb") as file:
@@ -102,7 +103,7 @@ def read_yaml(path: Path) -> dict[Any, Any]:
 
 
 def _place_of(error: yaml.YAMLError) -> str:
-    """Fault of a text that is no YAML, after the line and column where it was noticed."""
+    """State the fault of a text that is no YAML, after its line and column."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return " ".join(str(error).split())
     mark = error.problem_mark or error.context_mark
@@ -111,13 +112,13 @@ def _place_of(error: yaml.YAMLError) -> str:
 
 
 def _values(text: str) -> Any:
-    """Plain values from YAML, from which PyYAML would take the last of equal keys and any depth of brackets.
+    """Parse YAML as plain values. Unlike in PyYAML, a repeated key or excessive depth is an error.
 
     Raises:
         yaml.YAMLError: With the first fault.
     """
     depth = 0
-    for event in yaml.parse(text, Loader=_SafeLoader):  # before nodes are made, by a recursion that can crash
+    for event in yaml.parse(text, Loader=_SafeLoader):  # nodes are made by a recursion, which depth can crash
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", event)
@@ -126,49 +127,46 @@ def _values(text: str) -> Any:
     if node is None:
         return None
     waiting = [(node, 0)]
-    for one, depth in waiting:  # follows aliases, which can multiply and lead back
+    for parent, depth in waiting:  # follows aliases, which can multiply and lead back
         if len(waiting) > MOST_VALUES:
-            raise _problem(f"more than {MOST_VALUES} values, aliases counted", one)
+            raise _problem(f"more than {MOST_VALUES} values, aliases counted", parent)
         if depth > DEEPEST:
-            raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", one)
-        pairs = one.value if isinstance(one, yaml.MappingNode) else ()
+            raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", parent)
+        pairs = parent.value if isinstance(parent, yaml.MappingNode) else ()
         first: dict[str, yaml.Node] = {}
         for key, _ in pairs:
             if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key) is not key:
                 line = first[key.value].start_mark.line + 1
                 raise _problem(f"{shown(key.value)} is set twice, first in line {line}", key)
-        inner = one.value if isinstance(one, yaml.SequenceNode) else [node for pair in pairs for node in pair]
-        waiting += [(node, depth + 1) for node in inner]
+        children = [child for pair in pairs for child in pair]
+        if isinstance(parent, yaml.SequenceNode):
+            children = parent.value
+        waiting += [(child, depth + 1) for child in children]
     return loader.construct_document(node)
 
 
 def _problem(text: str, place: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
-    """An error at the place of an event or a node."""
+    """Make an error at the place of an event or a node."""
     return yaml.MarkedYAMLError(problem=text, problem_mark=place.start_mark)  # type: ignore[arg-type]
 
 
 class _Loader(_SafeLoader):
-    """Loader that names a number, date or text which cannot be one as an error of the file."""
+    """Loader that reports a malformed number, date or text as an error of the file."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value of a node."""
+        """Construct the value of a node."""
         try:
             return super().construct_object(node, deep)
-        except (
-            ValueError,
-            LookupError,
-            AttributeError,
-            ArithmeticError,
-        ) as error:  # of numbers, dates and texts
+        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
             kind = str(node.tag).rpartition(":")[2]
             raise _problem(f"{shown(node.value)} is no {kind}", node) from error
 
 
 def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
-    """Plain values as settings.
+    """Parse plain values as settings.
 
     Args:
-        model: Declared settings.
+        model: Class of the settings.
         values: Nested plain values.
         source: Name for messages.
 
@@ -180,14 +178,12 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
     try:
         return model.model_validate(values, context={"plugins": values.get("plugins")})
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        raise ConfigError(
-            source, [_sentence(model, values, detail) for detail in details]
-        ) from None  # it has no covers
+        mistakes = [_sentence(model, values, detail) for detail in error.errors(include_url=False)]
+        raise ConfigError(source, mistakes) from None  # pydantic's error would show passwords
 
 
 def _unfit(values: Any) -> Iterator[str]:
-    """Values that no setting can have, wherever they stand: no JSON, too many, or too deep."""
+    """Yield values that no setting can have: not JSON, too many, or nested too deeply."""
     waiting = [("", values, 0)]
     count = 0
     while waiting:
@@ -201,42 +197,36 @@ def _unfit(values: Any) -> Iterator[str]:
             return
         inner: list[tuple[str, Any, int]] = []
         if isinstance(value, Mapping):
-            for name, one in value.items():
+            for name, item in value.items():
                 if isinstance(name, str):
-                    inner.append((f"{key}.{name}".removeprefix("."), one, depth + 1))
+                    inner.append((f"{key}.{name}".removeprefix("."), item, depth + 1))
                 else:
                     yield f"{key or 'top'}: has the key {shown(name)}; keys are text, put quotes around it if meant"
         elif isinstance(value, list | tuple):
-            inner = [(f"{key}[{index}]", one, depth + 1) for index, one in enumerate(value)]
-        elif not isinstance(value, BaseModel) and (
-            problem := _problem_of(value)
-        ):  # settings have been checked before
+            inner = [(f"{key}[{index}]", item, depth + 1) for index, item in enumerate(value)]
+        elif problem := _problem_of(value):
             yield f"{key} = {shown(value)}: {problem}"
         waiting += reversed(inner)
 
 
 def _problem_of(value: Any) -> str | None:
-    """Why a single value can be no setting. None if it can."""
-    if isinstance(value, str):
-        halves = not value.isascii() and any(
-            "\ud800" <= character <= "\udfff" for character in value
-        )  # JSON's escapes make them
-        return "is no Unicode text" if halves else None
+    """Say why a single value can be no setting, or return None if it can."""
+    if isinstance(value, str):  # JSON's escapes can make half a character
+        surrogates = not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+        return "is no Unicode text" if surrogates else None
     if isinstance(value, float):
         return None if math.isfinite(value) else "must be a finite number"
     if isinstance(value, int):
         return None if abs(value) < 2**63 else "is too large a number"
     if isinstance(value, datetime.date):
         return "YAML reads this as a date; put quotes around it if text is meant"
-    return (
-        None
-        if value is None
-        else f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
-    )
+    if value is None or isinstance(value, BaseModel):  # settings have been checked before
+        return None
+    return f"is of type {type(value).__name__}; give text, a number, a list or a mapping"
 
 
 def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
-    """One pydantic finding as ``key = value: what is allowed``."""
+    """Write one error of pydantic as ``key = value: what is allowed``."""
     location = detail["loc"]
     key = ""
     for step in location:
@@ -254,9 +244,8 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
         message = message.removeprefix(subject)
     message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
     message = message.removesuffix(" or object to extract fields from")
-    if detail["type"] == "value_error" and isinstance(
-        detail["input"], Mapping
-    ):  # it names the setting itself
+    # The message names the setting already.
+    if detail["type"] == "value_error" and isinstance(detail["input"], Mapping):
         return f"{key}: {message}".removeprefix(": ")
     if location[-1:] == ("[key]",):
         return f"{key}: as a name, {message}"
@@ -264,7 +253,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
 
 
 def _number_hint(detail: ErrorDetails) -> str:
-    """Advice on writing a number that YAML has taken for text, e.g. ``1e3``. Empty for anything else."""
+    """Say how to write a number that YAML reads as text, e.g. ``1e3``. Empty for anything else."""
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
     try:
@@ -278,8 +267,9 @@ def _number_hint(detail: ErrorDetails) -> str:
 
 
 def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...]) -> list[str]:
-    """Names of the settings that the section at ``location`` of the values knows."""
-    sections, plugins = [model], values.get("plugins") or {}
+    """List the settings of the section at ``location`` of the values."""
+    sections = [model]
+    plugins = values.get("plugins") or {}
     for step in location:
         annotations = [
             section.model_fields[step].annotation for section in sections if step in section.model_fields
@@ -294,14 +284,13 @@ def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    """Settings classes anywhere inside a type annotation."""
+    """List the classes of settings inside a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
 def unknown_name(key: str, name: str, what: str, known: list[str]) -> list[str]:
-    """The message for ``name`` if it is not known."""
-    return (
-        [] if name in known else [f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, known)}"]
-    )
+    """List the message about ``name`` if it is not known, else nothing."""
+    message = f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, known)}"
+    return [] if name in known else [message]

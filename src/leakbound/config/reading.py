@@ -1,4 +1,4 @@
-"""Read, check and write configurations: one message per mistake, with the key, the value and what is allowed."""
+"""Read, check and write configurations, with one message for each mistake."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def check(values: dict[Any, Any], source: str) -> Config:
 
 
 def load_catalogue(path: Path | str, config: Config) -> Catalogue:
-    """Read the catalogue of figures, a file or all YAML files of a folder, and check its names.
+    """Read the catalogue of figures, one file or all YAML files of a folder, and check it.
 
     Raises:
         ConfigError: If a file cannot be read, or with every mistake found in them.
@@ -62,17 +62,17 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
 
 
 def quick() -> Config:
-    """The default configuration, ``quick.yaml`` in this folder."""
+    """Load the default configuration, ``quick.yaml`` in this folder."""
     return load(Path(__file__).with_name("quick.yaml"))
 
 
 def schema() -> str:
-    """JSON schema of a configuration, for editors."""
+    """Write the JSON schema of a configuration, for editors."""
     return json.dumps(Config.model_json_schema(), indent=2, sort_keys=True) + "\n"
 
 
 def as_yaml(config: Config) -> str:
-    """A configuration as commented YAML: every setting with its meaning."""
+    """Write a configuration as commented YAML: every setting with its meaning."""
     head = [
         "# yaml-language-server: $schema=schema.json",
         f"# All settings of the preset {config.preset}, as `leakbound config` writes them.",
@@ -83,7 +83,7 @@ def as_yaml(config: Config) -> str:
 
 
 def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterator[str]:
-    """Lines of one section, each setting under its description unless an equal section has shown it."""
+    """Yield the lines of a section. The description of a setting is written the first time alone."""
     explain = type(section) not in explained
     explained.add(type(section))
     for name, field in type(section).model_fields.items():
@@ -98,13 +98,14 @@ def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterat
                 mode="json", include={name}, exclude_defaults=isinstance(value, dict)
             ).get(name, {})
             for key, item in value.items() if isinstance(value, dict) else ():
-                if hasattr(item, "mechanism"):  # says which defense is meant, default or not
+                # The mechanism identifies the defense, so it is written even if it is the default.
+                if hasattr(item, "mechanism"):
                     plain[key] = {"mechanism": item.mechanism, **plain[key]}
             yield from _value_lines(name, plain, pad)
 
 
 def _value_lines(key: str, value: Any, pad: str) -> Iterator[str]:
-    """Lines of one plain value: mappings in block form, all else in one line."""
+    """Yield the lines of a plain value: mappings in block form, all else in one line."""
     if isinstance(value, dict) and value:
         yield f"{pad}{key}:"
         for inner, item in value.items():

@@ -7,12 +7,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SeriesStyle:
-    """Appearance of one series. Dashed lines have hollow markers, as for noise that is frozen.
+    """Appearance of one series. Dashed lines, e.g. of frozen noise, have hollow markers.
 
     Attributes:
         label: Name in legends and sentences.
-        color: Hexadecimal, e.g. ``#4477AA``.
-        marker: Code of Matplotlib, e.g. ``o``.
+        color: Hexadecimal code, e.g. ``#4477AA``.
+        marker: Matplotlib's code, e.g. ``o``.
         dashed: Whether its line is dashed.
     """
 
@@ -22,7 +22,7 @@ class SeriesStyle:
     dashed: bool = False
 
     def line(self) -> dict[str, Any]:
-        """Keyword arguments of ``Axes.plot``."""
+        """Return its keyword arguments for ``Axes.plot``."""
         face = "white" if self.dashed else self.color
         return {"color": self.color, "marker": self.marker, "ls": "--" if self.dashed else "-", "mfc": face}
 

@@ -1,4 +1,4 @@
-"""Types shared by all sections of a configuration: names, lists, and the strict base class."""
+"""Types that all sections of a configuration share: names, lists, and the strict base class."""
 
 import re
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from leakbound.registry import Registry
 T = TypeVar("T", bound="Settings")
 V = TypeVar("V")
 LONGEST_LIST = 1000
-"""Entries of any list that jobs are made of; a longer one is a typing error."""
+"""Largest number of entries of a list that jobs are made from. A longer list is a typing error."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Listed = Annotated[tuple[V, ...], Strict(False), Field(max_length=LONGEST_LIST)]
-"""Values of one type, as many as jobs can be made of."""
+"""List of values of one type, of limited length."""
 Some = Annotated[Listed[V], Field(min_length=1)]
 """At least one value."""
 Names = Listed[Name]
@@ -28,22 +28,21 @@ Span = Annotated[tuple[int, int], Strict(False)]
 Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """Text without line breaks and other control characters: a path, an address, a column."""
 Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
-"""Something from outside the package, ``module:attribute``."""
+"""Object from outside the package, ``module:attribute``."""
 PlannedBlocks = tuple[list[tuple[str, str]], int]
-"""Dataset and network, empty where there is none, of the blocks that claims will rest on; and replicas in each."""
+"""Dataset and network of each block that claims rest on (empty where there is none), and replicas in each."""
 
 _BEGIN = r"([a-z][\w+.-]*:/*[^:/?#@\s]*(?::|%3a)|https?:/*(?=[^/?#\s]*@))"
 _LOGIN = re.compile(_BEGIN + r"\S*(?=@)", re.IGNORECASE)
-_DECODED_LOGIN = re.compile(
-    _BEGIN + r"[^/?#\s]*(?=@)", re.IGNORECASE
-)  # a decoded @ further on belongs to no login
+# After decoding, an @ behind the host belongs to no login.
+_DECODED_LOGIN = re.compile(_BEGIN + r"[^/?#\s]*(?=@)", re.IGNORECASE)
 _SECRET = re.compile(
     r"((?:pass(?:word|wd|phrase)?|pwd|token|secret|api_?key)\s*=\s*)[^&;\s'\"]+", re.IGNORECASE
 )
 
 
 def without_password(text: str) -> str:
-    """Text in which the passwords of all addresses are covered, for messages; decoded if they are encoded."""
+    """Cover the passwords of all addresses in a text. If one is encoded, the text is decoded."""
     covered = plain = _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***", text))
     while (decoded := unquote(plain)) != plain:
         plain = decoded
@@ -52,10 +51,10 @@ def without_password(text: str) -> str:
 
 
 def _of_no_secret(address: str) -> str:
-    """An address that anybody may read.
+    """Check that an address holds no secret.
 
     Raises:
-        ValueError: If it holds a password, however it is encoded. The message does not.
+        ValueError: If it holds a password, in whatever encoding. The message does not show it.
     """
     if without_password(address) != address:
         raise ValueError(
@@ -70,21 +69,21 @@ def _of_no_secret(address: str) -> str:
 Address = Annotated[Line, AfterValidator(_of_no_secret)]
 """Address of a server or a database, without a password."""
 
-# Bounds of whole numbers. They are far above what anybody means and low enough that a typing error ends here, and not
-# in a machine without memory.
+# Bounds of whole numbers. They are far above every sensible value, and low enough to stop a typing error before it
+# exhausts the machine.
 Steps = Annotated[int, Field(ge=1, le=10**8)]
-"""Steps, iterations, epochs: what a job does one after another."""
+"""Steps, iterations or epochs of a job."""
 Records = Annotated[int, Field(ge=1, le=10**9)]
 """Records of a dataset or a batch."""
 Count = Annotated[int, Field(ge=1, le=100_000)]
-"""Things that a job makes, or holds in memory."""
+"""Number of objects that a job makes, or holds in memory."""
 Seconds = Annotated[float, Field(gt=0)]
 """A span of time."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Replicas = Annotated[int, Field(ge=1, le=1000)]
-"""Seeds of a run."""
+"""Replicas of a run."""
 PrivacyNoise = Literal["seeded", "secure"]
-"""Origin of noise that protects records, as :data:`leakbound.randomness.origin.PrivacyNoise` names it."""
+"""Origin of noise that protects records, as in :data:`leakbound.randomness.origin.PrivacyNoise`."""
 
 
 class Settings(BaseModel):
@@ -101,34 +100,39 @@ class Settings(BaseModel):
 
 
 class TableSection(Settings):
-    """Base of a section of the configuration that makes tables of its own, ``<section>/<table>``.
+    """Base of a section of the configuration that makes tables, named ``<section>/<table>``.
 
     Attributes:
-        TABLES: All that it can make.
+        TABLES: Names of all tables that it can make.
     """
 
     TABLES: ClassVar[tuple[str, ...]]
 
     def tables(self) -> tuple[str, ...]:
-        """Tables that it makes as it is set, by default all."""
+        """List the tables that it makes with its settings, by default all."""
         return self.TABLES
 
 
 def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T]:
-    """Class of the settings of a registered thing, or of one from outside that the values under validation declare.
+    """Find the class of the settings of a registered name, or of a plugin that the values declare.
 
-    The declared ones are taken from the plain values, because they are needed before all of these are
-    validated.
+    Plugins are taken from the plain values, because they are needed before all values are validated.
+
+    Args:
+        kind: Registry of the name.
+        name: Registered name.
+        parent: Class that the result must be a subclass of.
+        context: Pydantic's context, with the plain ``plugins``.
 
     Raises:
-        ValueError: If there is no such class. Pydantic makes it a mistake of the configuration.
+        ValueError: If there is no such class. Pydantic turns it into a mistake of the configuration.
     """
     declared = (context or {}).get("plugins")
     plugins = declared.get(f"{kind.kind}s") if isinstance(declared, Mapping) else None
     try:
-        known = kind.get(name, plugins if isinstance(plugins, Mapping) else {})
+        settings = kind.get(name, plugins if isinstance(plugins, Mapping) else {})
     except ImportError as error:
         raise ValueError(f"{kind.kind} {name!r} cannot be imported: {error}") from error
-    if not (isinstance(known, type) and issubclass(known, parent)):
+    if not (isinstance(settings, type) and issubclass(settings, parent)):
         raise ValueError(f"{kind.kind} {name!r} is no subclass of {parent.__module__}.{parent.__name__}")
-    return known
+    return settings

@@ -1,4 +1,4 @@
-"""Settings of sweeps, and of rows that need no training."""
+"""Settings of sweeps, of illustrations without training, and of the table of training times."""
 
 from itertools import product
 from typing import Annotated, Literal
@@ -31,19 +31,20 @@ class StudyConfig(Settings):
     defenses: dict[Name, Levels]
     """Defense to its levels: capacities in nats for channels, noise multipliers for DP, an empty list for ``none``."""
     rounds: Listed[Annotated[int, Field(ge=0, le=10**8)]]
-    """Local optimisation steps; 0 leaves the network untrained, which gradient inversion needs."""
+    """Local optimisation steps. 0 leaves the network untrained, which gradient inversion needs."""
     batch_sizes: Listed[Records] = (64,)
     """Records in a step."""
     attacks: Names = ()
     replicas: Replicas | None = None
-    """Replicas of each run; by default the configuration's ``replicas``."""
+    """Replicas of each run. Default: ``replicas`` of the configuration."""
     rates: Literal["chosen", "all"] = "chosen"
-    """Candidate learning rates whose networks are kept and attacked: the one that validation records chose
+    """Candidate learning rates whose networks are kept and attacked: the one that validation records choose
     for a replica, or all, for fronts of recipes."""
     lengths: Literal["full", "all"] = "full"
-    """Points of each training whose networks are kept and attacked: its end, or half of its steps, the best
-    point on validation records and the end, the same for every defense, for fronts of recipes; needs ``rates:
-    all``. Controls that are such a point of plain SGD (early_stopping, stopped) have their own alone."""
+    """Points of each training whose networks are kept and attacked. full is the end alone. all adds half of
+    the steps and the best point on validation records, the same for every defense, for fronts of recipes. It
+    needs ``rates: all``. Controls that are themselves such a point of plain SGD (early_stopping, stopped)
+    have one."""
 
     @model_validator(mode="after")
     def _lengths_of_all_rates(self) -> "StudyConfig":
@@ -52,12 +53,12 @@ class StudyConfig(Settings):
         return self
 
     def blocks(self, replicas: int) -> PlannedBlocks:
-        """Datasets and networks of the blocks that claims rest on, and replicas in each, by default ``replicas``."""
+        """List dataset and network of each block that claims rest on, and the replicas in each."""
         return list(product(self.datasets, self.models)), self.replicas or replicas
 
 
 class IllustrationConfig(Settings):
-    """Rows of a figure that needs no training."""
+    """Rows of a figure that need no training."""
 
     dataset: Name | None = None
     """Dataset whose images or spectrum are shown, if any."""
@@ -70,34 +71,38 @@ class IllustrationConfig(Settings):
     covariance: CovarianceOf | None = None
     """Records whose mean and covariance are shown, by default those that channels are made from."""
     replicas: Replicas = 10
-    """Draws of records, where some are drawn."""
+    """Draws of records, for illustrations that draw any."""
 
     def blocks(self, replicas: int) -> PlannedBlocks:
-        """No dataset or network, and the draws of records."""
+        """State no dataset or network, and the draws of records."""
         return [("", "")], self.replicas
 
 
 class EfficiencyConfig(Settings):
-    """Training times, measured step by step with all defenses of a network interleaved in one process."""
+    """Training times, measured step by step in one process, in which all defenses of a network take turns."""
 
     dataset: Name
     """Dataset whose images are used."""
     models: Names
     defenses: dict[Name, Levels]
-    """Defense to its levels, of which the first is timed; an empty list for ``none``, which all are compared with."""
+    """Defense to its levels, of which the first is timed. The list of ``none``, the reference for all, is
+    empty."""
     batch_size: Records = 64
     """Records in a step."""
     steps: Annotated[Steps, Field(multiple_of=NOISE_BATCHES)] = NOISE_BATCHES
-    """Steps of a defense's turn; noise along principal directions is drawn for eight at once, so multiples of eight."""
+    """Steps of a defense's turn, a multiple of eight, because noise along principal directions is drawn for
+    eight steps at once."""
     repeats: Count = 5
-    """Turns of each defense that count, after one that does not; each second one in reverse order."""
+    """Turns of each defense that count, after one that does not. Every second round of turns is in reverse
+    order."""
     max_seconds: Seconds = 60.0
-    """A turn ends after that many seconds, with at least eight steps, of DP one: large networks on a CPU."""
+    """Seconds after which a turn ends, with at least eight steps (one for DP), for large networks on a
+    CPU."""
     epochs: Steps = 25
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
     records: Records = 50000
     """Records of an epoch that times are stated for."""
 
     def blocks(self, replicas: int) -> PlannedBlocks:
-        """The timed networks on their dataset, and the turns of each."""
+        """List the timed networks on their dataset, and the turns of each."""
         return [(self.dataset, model) for model in self.models], self.repeats

@@ -16,7 +16,7 @@ _BUDGETS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 
 
 class _Exchangeable(Settings):
-    """Parameters of equal variances and equal covariances, those of case 3 unless it says more."""
+    """Parameters of equal variances and equal covariances. The defaults are those of case 3."""
 
     n_clients: Clients = 101
     """Clients n."""
@@ -42,7 +42,7 @@ class IndependentCase(Settings):
     n_clients: Clients = 101
     """Clients n."""
     draws: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Draws of the variances, one replica each; the paper shows one."""
+    """Draws of the variances, one replica each. The paper shows one."""
     mi_budgets: Budgets = _BUDGETS
     """Budgets ε, bits."""
 
@@ -64,7 +64,8 @@ class CorrelatedCase(_Exchangeable):
     mi_budgets: Budgets = _BUDGETS[1:]
     """Budgets ε, bits."""
     boxes: Annotated[tuple[Variance, ...], Strict(False), Field(max_length=100)] = (1.0, 0.1, 0.01)
-    """Least noise variances σ² of searches that leave the optimum out; the paper does not state its box."""
+    """Least noise variances σ² of searches whose box excludes the optimum. The paper does not state its
+    box."""
     reach: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Largest (n − 1)|σ_e²|/σ² in these boxes."""
 
@@ -73,7 +74,7 @@ class NoiseSurface(_Exchangeable):
     """Utility and privacy over σ² and σ_e² in case 3 (Fig. 6)."""
 
     mi_budgets: Budgets = (1.0, 3.0, 4.0, 5.0, 8.0, 10.0)
-    """Budgets ε, bits; a panel each."""
+    """Budgets ε, bits, one panel each."""
     points: Annotated[int, Field(ge=5, le=201)] = 31
     """Noise variances, and covariances, of the grid."""
 
@@ -112,5 +113,5 @@ class TheoryConfig(TableSection):
     """Any covariance, a budget for each client."""
 
     def tables(self) -> tuple[str, ...]:
-        """Tables that this configuration makes."""
+        """List the tables that this configuration makes."""
         return tuple(name for name in self.TABLES if getattr(self, name) is not None)

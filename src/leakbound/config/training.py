@@ -17,11 +17,11 @@ class TrainingConfig(Settings):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Momentum of SGD."""
     learning_rates: Rates = (0.001, 0.003, 0.01, 0.03)
-    """Candidates, each trained at full length; every defense and level has equally many, and each replica's
-    validation records choose among them."""
+    """Candidates, each trained at full length. Every defense and level has equally many, and the validation
+    records of each replica choose among them."""
     evaluations: Count = 10
     """Points of the accuracy and loss curves, the last one at the end."""
     checkpoint_seconds: Seconds = 30.0
     """Least time between two checkpoints, in seconds."""
     max_stack: Count | Literal["auto"] = "auto"
-    """Models trained as one batch: auto takes as many as fit the cache of a CPU, or the memory of a GPU."""
+    """Networks trained as one batch. auto takes as many as fit the cache of a CPU, or the memory of a GPU."""

@@ -21,23 +21,26 @@ class Config(Settings):
     """A whole configuration: what ``snakemake --configfile FILE`` runs."""
 
     preset: Name = "quick"
-    """Name of the configuration; results lie under ``results/<preset>``."""
+    """Name of the configuration. Results are stored under ``results/<preset>``."""
     seed: Seed = 0
     """Seed from which every random number derives, except secure noise."""
     privacy_noise: PrivacyNoise = "seeded"
-    """Origin of the noise that protects records. seeded is reproducible, and whoever knows the seed can subtract it.
-    secure comes from the operating system and is released on a grid, for real records (docs/noise.md)."""
+    """Origin of the noise that protects records. seeded is reproducible, so whoever knows the seed can
+    subtract it. secure comes from the operating system and is released on a grid, for real records
+    (docs/noise.md)."""
     covariance: CovarianceOf = "aux"
-    """Records whose mean and covariance channels are made from. aux are the attacker's public records. members, as
-    published, makes channels that reveal their members (docs/guide.md)."""
+    """Records whose mean and covariance define the channels. aux are the attacker's public records. members,
+    as published, makes channels that reveal their members (docs/guide.md)."""
     accept_capacity: Annotated[float, Field(ge=1.0, le=1e6)] = 1.25
-    """Largest capacity for the images' own moments, as a multiple of the channel's. Above it a job stops."""
+    """Largest capacity under the images' own moments, as a multiple of the channel's. A job stops above
+    it."""
     replicas: Replicas = 3
     """Number of replicas of each run."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device for training and attacks. auto takes a GPU for jobs whose resources request one by gpu."""
+    """Device for training and attacks. auto takes a GPU for jobs that request one by
+    ``resources.<step>.gpu``."""
     catalogue: Line = "config/figures"
-    """Catalogue of figures, a file or a folder. A figure is drawn if the configuration makes its rows."""
+    """Catalogue of figures, a file or a folder. A figure is drawn if the configuration produces its rows."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""
     plugins: PluginsConfig = PluginsConfig()
@@ -49,13 +52,13 @@ class Config(Settings):
     studies: dict[Name, StudyConfig]
     illustrations: dict[Name, IllustrationConfig] = {}
     efficiency: EfficiencyConfig | None = None
-    """Training times that table02 measures; nothing if not given."""
+    """Training times that table02 measures. Default: none."""
     consensus: ConsensusConfig | None = None
-    """Private average consensus; nothing if not given, ``{}`` for the paper's settings."""
+    """Private average consensus, ``{}`` for the paper's settings. Default: none."""
     federated: FederatedConfig | None = None
-    """Federated averaging under a mutual-information budget (PMIDP-FL); nothing if not given."""
+    """Federated averaging under a mutual-information budget (PMIDP-FL). Default: none."""
     theory: TheoryConfig | None = None
-    """Utility against privacy in closed form; nothing if not given, ``{}`` for the paper's settings."""
+    """Utility against privacy in closed form, ``{}`` for the paper's settings. Default: none."""
     tracking: TrackingConfig = TrackingConfig()
     resources: ResourcesConfig = ResourcesConfig()
 
@@ -70,11 +73,11 @@ class Config(Settings):
         return {name for name, dataset in self.datasets.items() if dataset.reader in TABLES}
 
     def known_defenses(self) -> dict[Name, Defense]:
-        """Name to settings of every defense that a study may sweep: the declared ones, and the defaults of others."""
+        """Map every defense that a study may sweep, declared or default, to its settings."""
         return {**default_defenses(), **self.defenses}
 
     def stated_strength(self) -> dict[Name, str]:
-        """Defense to the level that it calls strongest, for those of which the default of their name says another."""
+        """Map each defense whose ``stronger_with`` differs from the default of its name to that value."""
         default = {name: defense.stronger_with for name, defense in default_defenses().items()}
         return {
             name: defense.stronger_with
@@ -85,15 +88,15 @@ class Config(Settings):
     def device_of(
         self, resources: Literal["train", "attack", "efficiency"]
     ) -> Literal["auto", "cpu", "cuda"]:
-        """Device of jobs with some resources: a job that asks for no GPU takes none of those that others wait for."""
-        asked: ComputeConfig = getattr(self.resources, resources)
-        return "cpu" if self.device == "auto" and asked.gpu == 0 else self.device
+        """Choose the device of a job. A job that requests no GPU takes none of those that others wait for."""
+        requested: ComputeConfig = getattr(self.resources, resources)
+        return "cpu" if self.device == "auto" and requested.gpu == 0 else self.device
 
     def defense(self, name: str) -> Defense:
-        """The declared defense ``name``, or the default of that name.
+        """Return the declared defense ``name``, or the default of that name.
 
         Raises:
-            KeyError: If there is none. A loaded configuration has been checked for that.
+            KeyError: If there is none. A loaded configuration has been checked for this.
         """
         return self.known_defenses()[name]
 
@@ -103,4 +106,4 @@ SECTIONS = tuple(
     for name, field in Config.model_fields.items()
     if any(isinstance(kind, type) and issubclass(kind, TableSection) for kind in get_args(field.annotation))
 )
-"""Sections of a configuration that make tables of their own, ``<section>/<table>``."""
+"""Sections of a configuration that make tables, named ``<section>/<table>``."""

@@ -1,4 +1,4 @@
-"""Datasets: readers of original images, and the disjoint splits that members, non-members and attackers get."""
+"""Readers of original images, and the disjoint splits of members, non-members and attackers."""
 
 from leakbound.datasets.canaries import Canaries
 from leakbound.datasets.records import DatasetError, RawDataset, Records, may_be_published

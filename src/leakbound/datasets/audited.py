@@ -1,11 +1,9 @@
-"""Records of an audit of membership, checked before a network sees them."""
-
-from __future__ import annotations
+"""Checks of the records of a membership audit."""
 
 import numpy as np
 
 LEAST = 20
-"""Records of a kind, and canaries, that an audit needs at least."""
+"""Smallest number of members, of non-members and of canaries in an audit."""
 
 Records = tuple[np.ndarray, np.ndarray]
 """Records (n, ...), numbers or texts, and their labels (n)."""
@@ -15,7 +13,7 @@ def check_records(members: Records, others: Records) -> None:
     """Refuse records that cannot be audited.
 
     Raises:
-        ValueError: If there are too few, their shapes do not fit together, one is not finite, or one is in both.
+        ValueError: If there are too few, their shapes differ, a value is not finite, or a record is in both.
     """
     for name, (records, labels) in (("members", members), ("others", others)):
         check_shape(name, records, labels, members[0].shape[1:])
@@ -30,7 +28,7 @@ def check_records(members: Records, others: Records) -> None:
 
 
 def check_shape(name: str, records: np.ndarray, labels: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Refuse one kind of records that is too small, has no labels, or holds what is no finite number or text."""
+    """Refuse records of one kind that are too few, lack labels, or hold anything but finite numbers or texts."""
     if records.ndim < 1 or labels.shape != records.shape[:1]:
         raise ValueError(
             f"{name}: records of shape {records.shape} with labels of shape {labels.shape}: a label for each is needed"

@@ -1,15 +1,12 @@
 """Canaries: records with wrong labels, which a network can only know if it was trained on them.
 
-A network gives a wrong label a high confidence only where it has learned it by heart, so canaries are the
-records that membership inference finds most easily, and those that a defense must hide. They come in pairs,
-of which a fair coin makes one a member: whoever names the members of more pairs than chance does has learned
-something.
+A network is confident in a wrong label only if it has memorised it. Canaries are therefore the records that
+membership inference finds most easily, and that a defense must hide. They come in pairs, of which a fair coin
+makes one a member. An attacker who identifies the members of more pairs than chance has learned something.
 
 Source:
     Aerni, Zhang and Tramèr 2024, "Evaluations of machine learning privacy defenses are misleading", Sec. 4.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -23,8 +20,8 @@ class Canaries:
 
     Attributes:
         rows: Rows of the pool, all different.
-        labels: The wrong label of each of them.
-        inserted: Place in its pair, 0 or 1, of the canary among the members. The other one is no member.
+        labels: The wrong label of each row.
+        inserted: Index in its pair, 0 or 1, of the canary that is a member. The other one is no member.
     """
 
     rows: Int[np.ndarray, "k 2"]
@@ -33,17 +30,17 @@ class Canaries:
 
     @property
     def members(self) -> Int[np.ndarray, " k"]:
-        """Rows of the canaries among the members."""
+        """Rows of the canaries that are members."""
         return self.rows[np.arange(len(self.rows)), self.inserted]
 
     @property
     def nonmembers(self) -> Int[np.ndarray, " k"]:
-        """Rows of the others."""
+        """Rows of the canaries that are no members."""
         return self.rows[np.arange(len(self.rows)), 1 - self.inserted]
 
 
 def canary_problem(canaries: int, members: int, classes: int) -> str | None:
-    """Sentence that says why replicas cannot have so many pairs of canaries. None if they can."""
+    """Say why replicas cannot have so many pairs of canaries, or return None if they can."""
     if canaries and classes < 2:
         return f"canaries = {canaries}: wrong labels need at least two classes, and there is one. Ask for 0."
     if not 0 <= canaries <= members // 2:
@@ -54,11 +51,11 @@ def canary_problem(canaries: int, members: int, classes: int) -> str | None:
 def wrong_labels(
     labels: Int[np.ndarray, " n"], classes: int, generator: np.random.Generator
 ) -> Int[np.ndarray, " n"]:
-    """A label for each record that is not its own, uniform among the other classes.
+    """Draw a wrong label for each record, uniformly among the other classes.
 
     Args:
         labels: True labels, 0 … classes − 1.
         classes: Number of classes, at least two.
-        generator: Draws one number for each record, in order.
+        generator: Generator, from which one number is drawn for each record, in order.
     """
     return (labels + generator.integers(1, classes, len(labels))) % classes

@@ -1,6 +1,4 @@
-"""Folders of image files with a subfolder for each class, as many people keep their pictures."""
-
-from __future__ import annotations
+"""Folders of image files with a subfolder for each class."""
 
 import os
 from collections.abc import Iterator
@@ -27,8 +25,8 @@ class ClassFolders:
 
     Attributes:
         classes: Names of the subfolders, sorted.
-        files: Image files by class, and by name within each.
-        labels: Class of each file, an index into the classes.
+        files: Image files, sorted by class and by name.
+        labels: Class of each file, an index into ``classes``.
     """
 
     classes: tuple[str, ...]
@@ -36,16 +34,16 @@ class ClassFolders:
     labels: Int[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, folder: Path, *, flat: bool = False) -> ClassFolders:
-        """Image files of a folder; hidden files and folders do not count.
+    def of(cls, folder: Path, *, flat: bool = False) -> "ClassFolders":
+        """List the image files of a folder. Hidden files and folders are ignored.
 
         Args:
-            folder: With a subfolder for each class.
+            folder: Folder with a subfolder for each class.
             flat: Whether it may hold images without subfolders instead, which then have no classes.
 
         Raises:
-            DatasetError: If there are no subfolders, one of them holds no image or something else than image
-                files, images lie next to them, or a link leads out of the folder.
+            DatasetError: If there are no subfolders, a subfolder holds no image or other files, images lie
+                next to subfolders, or a link leads out of the folder.
         """
         if not folder.is_dir():
             raise DatasetError(
@@ -76,32 +74,30 @@ class ClassFolders:
         )
 
     def records(self, folder: Path, decoder: Decoder = decode) -> Records:
-        """The images, decoded when they are asked for."""
-        names = [str(path) for path in self.files]
-        return Records(str(folder), self.labels, partial(self._decoded, decoder), names)
+        """Return the images as records, which are decoded on request."""
+        return Records(str(folder), self.labels, partial(self._decoded, decoder), [*map(str, self.files)])
 
     def _decoded(self, decoder: Decoder, rows: np.ndarray) -> np.ndarray:
-        """Pixels of some files, which must be alike."""
+        """Decode some files, which must be alike."""
+        files = [self.files[row] for row in rows.tolist()]
         pixels: list[np.ndarray] = []
-        for row in rows.tolist():
-            pixels.append(decoder(_content(self.files[row]), str(self.files[row])))
-            check_alike(
-                pixels[-1].shape, str(self.files[row]), pixels[0].shape, str(self.files[int(rows[0])])
-            )
+        for file in files:
+            pixels.append(decoder(_content(file), str(file)))
+            check_alike(pixels[-1].shape, str(file), pixels[0].shape, str(files[0]))
         return np.stack(pixels)
 
 
 class FolderReader:
-    """Reader of class folders: ``reader(name, config)`` gives the original records; nobody knows who may see them."""
+    """Reader of class folders, whose images may not be published. ``reader(name, config)`` gives the records."""
 
     publishable = False
 
     def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
-        """List the images of ``<name>_train`` and ``<name>_test``, or of ``<name>`` alone, and read those asked for.
+        """List the images of ``<name>_train`` and ``<name>_test``, or of ``<name>`` alone.
 
         Raises:
-            DatasetError: If a folder is missing or is no folder of class folders, both splits have other
-                classes, or the settings ask for a source or a label column, of which there is none.
+            DatasetError: If a folder is missing or is no folder of class folders, the classes of both splits
+                differ, or the settings request a source or a label column, of which there is none.
         """
         if config.source == "hub" or config.label is not None:
             field, value = ("source", config.source) if config.source == "hub" else ("label", config.label)
@@ -115,17 +111,17 @@ class FolderReader:
                 f"holds {name}, or {name}_train and {name}_test, with a subfolder of images for each class."
             )
         folders = self.originals(name, config)
-        found = [ClassFolders.of(folder) for folder in folders]
-        if len({one.classes for one in found}) > 1:
-            odd = sorted(set(found[0].classes) ^ set(found[1].classes))[0]
+        splits = [ClassFolders.of(folder) for folder in folders]
+        if len({split.classes for split in splits}) > 1:
+            odd = min(set(splits[0].classes) ^ set(splits[1].classes))
             raise DatasetError(
                 f"{folders[0]} and {folders[1]}: only one has the class {odd!r}. Both need all classes."
             )
-        train, *test = (one.records(folder) for one, folder in zip(found, folders, strict=True))
-        return RawDataset(found[0].classes, train, test[0] if test else None)
+        train, *test = (split.records(folder) for split, folder in zip(splits, folders, strict=True))
+        return RawDataset(splits[0].classes, train, test[0] if test else None)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
-        """Folders that are read, training split first, whether or not they are there."""
+        """List the folders that are read, training split first, whether or not they exist."""
         home = os.environ.get(FOLDER_VARIABLE)
         if not home:
             return ()
@@ -137,7 +133,7 @@ read_folders = FolderReader()
 
 
 def _visible(folder: Path, top: Path) -> Iterator[Path]:
-    """Entries of a folder, by name, but for hidden ones; no link may lead out of the top one, whose files are meant."""
+    """Yield the entries of a folder by name, without hidden ones. No link may lead out of the top folder."""
     inside = os.path.join(os.path.realpath(top), "")
     try:
         names = sorted(os.listdir(folder))
@@ -149,13 +145,13 @@ def _visible(folder: Path, top: Path) -> Iterator[Path]:
                 raise DatasetError(f"{folder}: holds the name {name!r}, which cannot be printed. Rename it.")
             if not os.path.realpath(folder / name).startswith(inside):
                 raise DatasetError(
-                    f"{folder / name}: is a link out of {top}. Put what is meant into that folder."
+                    f"{folder / name}: is a link out of {top}. Put its target into that folder."
                 )
             yield folder / name
 
 
 def _files(home: Path, top: Path) -> list[Path]:
-    """Image files of a class."""
+    """List the image files of a class."""
     files = list(_visible(home, top))
     for path in files:
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
@@ -169,7 +165,7 @@ def _files(home: Path, top: Path) -> list[Path]:
 
 
 def _content(path: Path) -> bytes:
-    """Bytes of an image file."""
+    """Read the bytes of an image file."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,9 +1,7 @@
-"""Records of one's own as they lie on the disk: folders of images, a Parquet file of images, or an array.
+"""The user's own records as they are stored: folders of images, a Parquet file of images, or an array.
 
-Unlike the datasets of the workflow they keep their size, and others can be written in their place.
+Unlike the datasets of the workflow they keep their size, and noisy copies are written in the same form.
 """
-
-from __future__ import annotations
 
 import io
 import json
@@ -26,26 +24,27 @@ from leakbound.storage import limits
 
 Kind = Literal["folders", "parquet", "array"]
 WHITE = 255
-"""Level of a white pixel; black is 0."""
+"""Level of a white pixel. Black is 0."""
 _UNIT = 1.0 / WHITE
-_CHUNK = 256  # images decoded at a time
-_VALUES = 2**24  # of all of them, if those are more
+_CHUNK = 256  # images that are decoded at a time
+_VALUES = 2**24  # values of these images, which limit their number
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Records of one's own.
+    """The user's own records.
 
     Attributes:
-        origin: Where they lie.
-        kind: Form that they have there.
-        values: (n, colors, height, width), uint8, pixels from 0 to 255; or an array (n, ...) in its own units,
-            float32, finite.
-        labels: Class of each. None of an array, and of images that lie in no class folders.
-        classes: Names of the classes; none without labels.
-        names: Path of each picture below the folder, of folders.
-        column: Column of the labels, of Parquet.
-        unit: One unit of the values in those that people are told, of pixels from 0, black, to 1, white.
+        origin: File or folder of the records.
+        kind: Form of this file or folder.
+        values: Pixels (n, colors, height, width), uint8 from 0 to 255, or an array (n, ...) in its own units,
+            finite float32.
+        labels: Class of each record. None for an array, and for images without class folders.
+        classes: Names of the classes, empty without labels.
+        names: Path of each picture below the folder, for folders.
+        column: Column of the labels, for Parquet.
+        unit: Size of one unit of the values in reported units. Pixels are reported from 0 (black) to 1
+            (white).
     """
 
     origin: Path
@@ -62,7 +61,7 @@ class Collection:
 
     @property
     def pictures(self) -> bool:
-        """True of images, whose scale is known."""
+        """True for images, whose scale is known."""
         return self.kind != "array"
 
 
@@ -75,32 +74,33 @@ def read_collection(
     each: Callable[[int], None] = lambda count: None,
     fits: Callable[[tuple[int, ...]], object] = lambda shape: None,
 ) -> Collection:
-    """Records of one's own.
+    """Read the user's own records.
 
     Args:
-        path: Folder of images or of class folders, file ``.parquet`` with images in the Hugging Face layout, or file
-            ``.npy``.
-        label: Column of the labels, of Parquet.
-        form: Form that pictures are brought to.
+        path: Folder of images or of class folders, file ``.parquet`` with images in the Hugging Face layout,
+            or file ``.npy``.
+        label: Column of the labels, for Parquet.
+        form: Form that pictures are converted to.
         labelled: Whether a folder needs a subfolder for each class.
-        each: Told how many images more have been read.
-        fits: Called with the shape of a record before others are read; raises if it is not wanted.
+        each: Called with the number of images that have been read since the last call.
+        fits: Called with the shape of the first record before the others are read. It raises to refuse the
+            shape.
 
     Raises:
-        DatasetError: If it is something else, damaged, holds records of different forms, or fewer than two.
-        TooLargeError: If it would take more memory than is allowed.
+        DatasetError: If the path is something else or damaged, or has fewer than two records or different
+            shapes.
+        TooLargeError: If the records would take more memory than is allowed.
     """
     if path.is_dir():
-        found = ClassFolders.of(path, flat=not labelled)
-        names = tuple(file.relative_to(path).with_suffix(".png").as_posix() for file in found.files)
+        folders = ClassFolders.of(path, flat=not labelled)
+        names = tuple(file.relative_to(path).with_suffix(".png").as_posix() for file in folders.files)
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DatasetError(f"{path}: two files would both become {twice}. Rename one of them.")
-        stored = sum(file.stat().st_size for file in found.files)
-        pixels = _pixels(found.records(path, form.decode), stored, each, fits)
-        return Collection(
-            path, "folders", pixels, found.labels if found.classes else None, found.classes, names, unit=_UNIT
-        )
+        stored = sum(file.stat().st_size for file in folders.files)
+        pixels = _pixels(folders.records(path, form.decode), stored, each, fits)
+        labels = folders.labels if folders.classes else None
+        return Collection(path, "folders", pixels, labels, folders.classes, names, unit=_UNIT)
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file or folder.")
     if path.suffix == ".parquet":
@@ -118,7 +118,7 @@ def read_collection(
 def _pixels(
     records: Records, stored: int, each: Callable[[int], None], fits: Callable[[tuple[int, ...]], object]
 ) -> UInt8[np.ndarray, "n colors height width"]:
-    """All images, as levels from 0 to 255, of files of so many bytes."""
+    """Decode all images of files of so many bytes, as levels from 0 to 255."""
     tall, wide, colors = records.decode(np.arange(1)).shape[1:]
     fits((colors, tall, wide))
     most = min(max(limits.TABLE, limits.PICTURES * stored), limits.ARRAYS // 2)
@@ -133,7 +133,7 @@ def _pixels(
 
 
 def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.ndarray, "n ..."]:
-    """An array as float32."""
+    """Read an array as float32."""
     size = path.stat()
     limits.check_limit(path, "bytes", size.st_size, limits.ARRAYS)
     try:
@@ -155,7 +155,7 @@ def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.nd
             f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each"
         )
     fits(stored.shape[1:])
-    kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a file may have holes, which read as zeros
+    kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a sparse file takes less space than its size
     most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
     limits.check_limit(path, "bytes as float32 to give", 4 * stored.size, most)
     with np.errstate(over="ignore"):
@@ -169,7 +169,7 @@ def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.nd
 
 
 def _several(path: Path, values: np.ndarray) -> np.ndarray:
-    """The values, if they are at least two records."""
+    """Return the values if there are at least two records."""
     if len(values) < 2:
         raise DatasetError(
             f"{path}: holds {len(values)} record; a covariance takes at least 2, better 10 for each value"
@@ -178,39 +178,53 @@ def _several(path: Path, values: np.ndarray) -> np.ndarray:
 
 
 def levels(values: Float[np.ndarray, "n colors height width"]) -> UInt8[np.ndarray, "n colors height width"]:
-    """Pixels as whole numbers from 0 to 255: rounded, and clipped at both ends."""
+    """Round and clip pixels to whole numbers from 0 to 255."""
     return np.clip(np.rint(values), 0, WHITE).astype(np.uint8)
 
 
 def write_pictures(folder: Path, like: Collection, batches: Iterable[UInt8[np.ndarray, "_ ..."]]) -> None:
-    """Write pictures, PNG, in the layout of a collection of pictures: folders, or one Parquet file.
+    """Write pictures as PNG in the layout of a collection: folders, or one Parquet file.
 
     Args:
-        folder: Where they go. It is there.
-        like: The collection whose names, labels and order they have.
-        batches: Arrays (_, colors, height, width), pixels from 0 to 255, one after another.
+        folder: Existing folder for the files.
+        like: Collection with the names, labels and order of the pictures.
+        batches: Consecutive arrays (_, colors, height, width), pixels from 0 to 255.
     """
     encoded: list[bytes] = []
     for row, picture in enumerate(picture for batch in batches for picture in batch):
-        plain = np.moveaxis(picture, 0, -1)
-        file = io.BytesIO()
-        Image.fromarray(plain[..., 0] if plain.shape[-1] == 1 else plain).save(file, "PNG")
         if like.kind == "parquet":
-            encoded.append(file.getvalue())
+            encoded.append(png(picture))
         else:
             (folder / like.names[row]).parent.mkdir(exist_ok=True)
-            (folder / like.names[row]).write_bytes(file.getvalue())
+            (folder / like.names[row]).write_bytes(png(picture))
     if like.kind == "parquet":
         pq.write_table(_table(encoded, like), folder / like.origin.name)
 
 
+def png(picture: UInt8[np.ndarray, "colors height width"], **options: Any) -> bytes:
+    """Encode a picture as PNG.
+
+    Args:
+        picture: Pixels from 0 to 255.
+        **options: Options of Pillow.
+    """
+    plain = np.moveaxis(picture, 0, -1)
+    file = io.BytesIO()
+    Image.fromarray(plain[..., 0] if plain.shape[-1] == 1 else plain).save(file, "PNG", **options)
+    return file.getvalue()
+
+
 def _table(encoded: list[bytes], like: Collection) -> pa.Table:
-    """Images and labels in the Hugging Face layout; no other column of the original."""
+    """Make a table of images and labels in the Hugging Face layout, without other columns of the original."""
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     columns: dict[str, Any] = {
-        "image": pa.array([{"bytes": one, "path": None} for one in encoded], kind),
+        "image": pa.array([{"bytes": image, "path": None} for image in encoded], kind),
         like.column: pa.array(like.labels),
     }
-    label = {"_type": "ClassLabel", "names": list(like.classes)}
-    features = {"info": {"features": {"image": {"_type": "Image"}, like.column: label}}}
-    return pa.table(columns).replace_schema_metadata({"huggingface": json.dumps(features)})
+    features = {
+        "image": {"_type": "Image"},
+        like.column: {"_type": "ClassLabel", "names": list(like.classes)},
+    }
+    return pa.table(columns).replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )

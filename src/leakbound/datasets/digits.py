@@ -1,4 +1,4 @@
-"""The handwriting that scikit-learn carries: 1,797 grey digits of 8×8 pixels, no download."""
+"""The handwritten digits of scikit-learn: 1,797 grey images of 8×8 pixels, without a download."""
 
 import numpy as np
 
@@ -7,18 +7,18 @@ from leakbound.datasets.records import DatasetError, RawDataset, Records
 
 
 class DigitsReader:
-    """Reader of the digits: ``reader(name, config)`` gives its original records, which may be shown in public."""
+    """Reader of the digits, which may be published. ``reader(name, config)`` gives the original records."""
 
     publishable = True
 
     def __call__(self, name: str, config: DatasetConfig) -> RawDataset:
-        """Read the embedded digits, one pool without an original test split.
+        """Read the digits, one pool without an original test split.
 
-        Resized to 32×32 they span few dimensions (rank 61 of 1,024), so capacities that are strict for
-        photographs hardly touch them.
+        Resized to 32×32 they span few dimensions (rank 61 of 1,024). Capacities that are strict for
+        photographs hardly affect them.
 
         Raises:
-            DatasetError: If the settings ask for a source or a label column, of which there is none.
+            DatasetError: If the settings request a source or a label column, of which there is none.
         """
         from sklearn.datasets import load_digits
 

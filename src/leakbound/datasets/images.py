@@ -50,14 +50,13 @@ class HubSource:
 
 @dataclass(frozen=True)
 class ImageReader:
-    """Reader of one dataset: ``reader(name, config)`` gives its original records.
+    """Reader of one dataset. ``reader(name, config)`` gives its original records.
 
     Attributes:
-        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``. None takes
-            the dataset's own name.
-        hub: Where the hub has it. None if it has not.
-        publishable: Whether its images may be shown in public: not if its terms forbid it, or if nobody
-            knows.
+        files: Prefix of the Parquet files ``<files>_train.parquet`` and ``<files>_test.parquet``. None for
+            the name of the dataset.
+        hub: Place on the hub, or None if it is not there.
+        publishable: Whether its images may be published. False if its terms forbid it or are not known.
     """
 
     files: str | None = None
@@ -68,7 +67,7 @@ class ImageReader:
         """Read labels and encoded images of both original splits.
 
         Raises:
-            DatasetError: If there is no such source, or a file is damaged or not of the expected layout.
+            DatasetError: If the source is missing, or a file is damaged or has another layout.
         """
         if config.source == "folder" and not os.environ.get(FOLDER_VARIABLE):
             raise DatasetError(
@@ -84,7 +83,7 @@ class ImageReader:
         return self._from_hub(name, config)
 
     def _from_hub(self, name: str, config: DatasetConfig) -> RawDataset:
-        """Labels and encoded images of both splits as the hub has them at a commit."""
+        """Read labels and encoded images of both splits from the hub at a commit."""
         files = f"{self.files or name}_train.parquet and {self.files or name}_test.parquet"
         if self.hub is None:
             raise DatasetError(
@@ -107,7 +106,7 @@ class ImageReader:
         return RawDataset(classes, *splits)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
-        """Files that are read, training split first, whether or not they are there. None if the hub is asked."""
+        """List the files that are read, training split first, whether or not they exist. Empty for the hub."""
         folder = os.environ.get(FOLDER_VARIABLE)
         if not folder or config.source == "hub":
             return ()
@@ -115,23 +114,23 @@ class ImageReader:
 
 
 def read_file(path: Path, label: str, decoder: Decoder = decode) -> tuple[tuple[str, ...], Records]:
-    """Names of the classes, and records, of one Parquet file. Its images are decoded when they are asked for.
+    """Read the names of the classes and the records of one Parquet file. Images are decoded on request.
 
     Args:
         path: The file.
         label: Column of the labels.
-        decoder: What decodes an image.
+        decoder: Function that decodes an image.
 
     Raises:
-        DatasetError: If it is damaged or not of the expected layout.
+        DatasetError: If the file is damaged or has another layout.
         TooLargeError: If it would take more memory than is allowed.
     """
     classes, (records,) = _splits({str(path): _table_of_file(path, label)}, "image", label, decoder)
     return classes, records
 
 
-read_parquet = ImageReader()  # anybody's images
-read_shown_parquet = ImageReader(publishable=True)  # those whose owner wants to see them in figures
+read_parquet = ImageReader()  # any images
+read_shown_parquet = ImageReader(publishable=True)  # images that their owner wants in figures
 read_mnist = ImageReader("mnist", HubSource("ylecun/mnist"), publishable=True)
 read_fashion_mnist = ImageReader(
     "fashion_mnist", HubSource("zalando-datasets/fashion_mnist"), publishable=True
@@ -140,12 +139,12 @@ read_cifar10 = ImageReader("cifar10", HubSource("uoft-cs/cifar10", image="img"),
 read_svhn = ImageReader(
     "svhn", HubSource("ufldl-stanford/svhn", configuration="cropped_digits"), publishable=True
 )
-# Its agreement forbids to publish the pictures.
+# Its agreement forbids publishing the pictures.
 read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"))
 
 
 def _table_of_file(path: Path, label: str) -> pa.Table:
-    """Columns ``image`` and ``label`` of a Parquet file."""
+    """Read the columns ``image`` and ``label`` of a Parquet file."""
     if not path.is_file():
         raise DatasetError(
             f"{path}: there is no such file. {FOLDER_VARIABLE} must name a folder with the Parquet files; "
@@ -167,31 +166,38 @@ def _table_of_file(path: Path, label: str) -> pa.Table:
 
 
 def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:
-    """One split as the hub has it at a commit, images still encoded; with as many records as are known of it."""
+    """Load one split from the hub at a commit, with encoded images. The number of records must be as known."""
     import datasets
 
     origin = f"{hub.repository} ({split})"
     try:
-        found = datasets.load_dataset(hub.repository, hub.configuration, split=split, revision=revision)
+        loaded = datasets.load_dataset(hub.repository, hub.configuration, split=split, revision=revision)
     except Exception as error:
         raise DatasetError(
             f"datasets.{name}: {hub.repository} cannot be loaded from the Hugging Face hub ({error}). Check the "
             f"connection and the revision {revision}, or set {FOLDER_VARIABLE} to a folder with {name}_train.parquet "
             f"and {name}_test.parquet."
         ) from error
-    if size not in (None, len(found)):
+    if size not in (None, len(loaded)):
         raise DatasetError(
-            f"datasets.{name}: {origin} has {len(found)} images at revision {revision}, known are {size}. Name the "
+            f"datasets.{name}: {origin} has {len(loaded)} images at revision {revision}, known are {size}. Name the "
             "commit of the dataset that is meant."
         )
-    limits.check_limit(origin, "bytes", found.data.nbytes, limits.ARRAYS)
-    return found.with_format("arrow")[:].replace_schema_metadata(found.features.arrow_schema.metadata)
+    limits.check_limit(origin, "bytes", loaded.data.nbytes, limits.ARRAYS)
+    return loaded.with_format("arrow")[:].replace_schema_metadata(loaded.features.arrow_schema.metadata)
 
 
 def _splits(
     tables: Mapping[str, pa.Table], image: str, label: str, decoder: Decoder = decode
 ) -> tuple[tuple[str, ...], list[Records]]:
-    """Splits by their origins, with one list of classes, which the first one, for training, decides."""
+    """Make the records of each split, with the classes of the first one, the training split.
+
+    Args:
+        tables: Origin to table.
+        image: Column of the images.
+        label: Column of the labels.
+        decoder: Function that decodes an image.
+    """
     classes: tuple[str, ...] = ()
     splits = []
     for origin, table in tables.items():
@@ -208,7 +214,7 @@ def _splits(
 
 
 def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> None:
-    """Raise unless the image column holds encoded images and the label column exists, both once."""
+    """Refuse a table without exactly one column of encoded images and one of labels."""
     for column in (image, label):
         if schema.names.count(column) > 1:
             raise DatasetError(f"{origin}: has {schema.names.count(column)} columns {column!r}. Keep one.")
@@ -230,7 +236,11 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray:
-    """A label column as numpy; up to the first missing value or text as objects, which the label check refuses."""
+    """Return a label column as numpy.
+
+    A column with a missing value or text ends with the first of them, as objects, which the label check
+    refuses.
+    """
     column = table[name]
     if pa.types.is_dictionary(column.type) and pa.types.is_integer(column.type.value_type):
         column = column.cast(column.type.value_type)
@@ -244,7 +254,7 @@ def _column(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
-    """Class names that Hugging Face ``datasets`` stores in the schema, if any."""
+    """Return the class names that Hugging Face ``datasets`` stores in the schema, if any."""
     try:
         feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][label]
         names = feature["names"] if feature["_type"] == "ClassLabel" else None
@@ -254,14 +264,14 @@ def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
 
 
 def _made_up_names(label: str, count: int) -> tuple[str, ...]:
-    """Names for unnamed classes: ``not_male``, ``male`` for an attribute, else their numbers."""
+    """Make names for unnamed classes: ``not_male`` and ``male`` for an attribute, else their numbers."""
     if count <= 2 and label != "label":
         return f"not_{label.lower()}", label.lower()
     return tuple(str(number) for number in range(count))
 
 
 def _decoded(encoded: pa.ChunkedArray, rows: np.ndarray, origin: str, decoder: Decoder) -> np.ndarray:
-    """Pixels of some rows, which must be alike."""
+    """Decode some rows, which must be alike."""
     starts = np.cumsum([0, *map(len, encoded.chunks)])
     pixels: list[np.ndarray] = []
     for row, chunk in zip(rows.tolist(), (np.searchsorted(starts, rows, "right") - 1).tolist(), strict=True):

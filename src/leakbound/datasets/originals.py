@@ -1,8 +1,8 @@
-"""Fingerprints of the original files of a dataset, so that images are prepared again when somebody edits them.
+"""Fingerprints of the original files of a dataset, so that images are prepared again after an edit.
 
-Snakemake compares parameters, so this is one: by content, since the folder may move. It is asked for each
-time that the workflow is looked at, so a file that has the size and time of change that were recorded is not
-read again.
+Snakemake compares parameters, and this fingerprint is one of them. It depends on the content, because the
+folder may be moved. It is computed each time that Snakemake reads the workflow, so a file whose size and time
+of change are as recorded is not read again.
 """
 
 import hashlib
@@ -15,75 +15,75 @@ from leakbound.registry import DATASETS
 from leakbound.storage import DamagedFileError, file_hash, read_json
 
 Described = dict[str, dict[str, Any]]
-"""Name of a file to its ``sha256``, ``size`` in bytes and ``changed`` (nanoseconds since 1970).
+"""Name of a file to its ``sha256``, ``size`` in bytes and time ``changed`` (nanoseconds since 1970).
 
-Of a folder these are a hash over names and hashes of all its files, their size, and a hash over names, sizes
-and times.
+For a folder these are a hash over names and hashes of its files, their total size, and a hash over names,
+sizes and times.
 """
 
 
 def describe_originals(
-    name: str, config: DatasetConfig, known: Mapping[str, Any] | None = None
+    name: str, config: DatasetConfig, recorded: Mapping[str, Any] | None = None
 ) -> Described | None:
-    """Original files that a reader takes from a folder, as they are now.
+    """Describe the original files that a reader takes from a folder.
 
     Args:
         name: Name of the dataset in the configuration.
         config: Its settings.
-        known: What was found before; the hash of a file that looks as it did then is taken from there.
+        recorded: Earlier description. The hash of a file with unchanged size and time is taken from it.
 
     Returns:
-        The files; none for a reader that takes none from a folder. None in place of a mapping if they are out
-        of sight: missing now, or read from a folder before while no folder is named now.
+        Description of the files, empty for a reader without a folder. None if the files are out of reach: if
+        they are missing, or if they were recorded and no folder is set now.
     """
     reader = DATASETS.get(config.reader or name)
     paths: tuple[Path, ...] = reader.originals(name, config) if hasattr(reader, "originals") else ()
-    if not all(path.exists() for path in paths) or (known and not paths):
+    if not all(path.exists() for path in paths) or (recorded and not paths):
         return None
-    found: Described = {}
+    described: Described = {}
     for path in paths:
-        found[path.name] = _look(path)
-        before = (known or {}).get(path.name, {})
-        unchanged = found[path.name].items() <= before.items()
-        found[path.name]["sha256"] = before["sha256"] if unchanged else _content_hash(path)
-    return found
+        described[path.name] = _size_and_time(path)
+        before = (recorded or {}).get(path.name, {})
+        unchanged = described[path.name].items() <= before.items()
+        described[path.name]["sha256"] = before["sha256"] if unchanged else _content_hash(path)
+    return described
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Files of a folder of class folders by name, but for hidden ones."""
-    found = {
+    """Map names to the files of a folder of class folders, without hidden ones."""
+    paths = {
         path.relative_to(folder).as_posix(): path for depth in ("*", "*/*") for path in folder.glob(depth)
     }
-    return {name: found[name] for name in sorted(found) if found[name].is_file() and "/." not in f"/{name}"}
+    return {name: paths[name] for name in sorted(paths) if paths[name].is_file() and "/." not in f"/{name}"}
 
 
-def _look(path: Path) -> dict[str, Any]:
-    """Size and times of a file or of a folder's files."""
+def _size_and_time(path: Path) -> dict[str, Any]:
+    """Return size and time of change of a file, or of a folder's files."""
     if not path.is_dir():
         status = path.stat()
         return {"size": status.st_size, "changed": status.st_mtime_ns}
-    seen = {name: one.stat() for name, one in _files(path).items()}
-    times = [f"{name}\0{one.st_size}\0{one.st_mtime_ns}" for name, one in seen.items()]
-    return {"size": sum(one.st_size for one in seen.values()), "changed": _hash_of(times)}
+    statuses = {name: file.stat() for name, file in _files(path).items()}
+    times = [f"{name}\0{status.st_size}\0{status.st_mtime_ns}" for name, status in statuses.items()]
+    return {"size": sum(status.st_size for status in statuses.values()), "changed": _hash_of(times)}
 
 
 def _content_hash(path: Path) -> str:
-    """SHA-256 of a file, or of the names and hashes of a folder's files."""
+    """Compute SHA-256 of a file, or of the names and hashes of a folder's files."""
     if not path.is_dir():
         return file_hash(path)
-    return _hash_of([f"{file_hash(one)}\0{name}" for name, one in _files(path).items()])
+    return _hash_of([f"{file_hash(file)}\0{name}" for name, file in _files(path).items()])
 
 
 def _hash_of(lines: list[str]) -> str:
-    """SHA-256 of some texts, in order; no name of a file holds what is between them."""
+    """Compute SHA-256 of texts in order, with a separator that no name of a file contains."""
     return hashlib.sha256("\0\0".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def original_hashes(name: str, config: DatasetConfig, record: Path) -> dict[str, str]:
-    """Name of each original file to its SHA-256: what stays the same when the folder is copied elsewhere.
+    """Map each original file to its SHA-256, which stays the same when the folder is copied elsewhere.
 
-    Files that are out of sight count as they were when they were prepared, so that a shell in which the
-    folder is not named does not make everything run again.
+    Files that are out of reach count as recorded when they were prepared. Otherwise a shell without the
+    environment variable of the folder would make everything run again.
 
     Args:
         name: Name of the dataset in the configuration.
@@ -91,8 +91,11 @@ def original_hashes(name: str, config: DatasetConfig, record: Path) -> dict[str,
         record: Provenance that ``prepare`` has written, or will write.
     """
     try:
-        known = read_json(record)["originals"]
+        recorded = read_json(record)["originals"]
     except (DamagedFileError, KeyError):
-        known = {}
-    found = describe_originals(name, config, known)
-    return {file: facts["sha256"] for file, facts in sorted((known if found is None else found).items())}
+        recorded = {}
+    described = describe_originals(name, config, recorded)
+    return {
+        file: facts["sha256"]
+        for file, facts in sorted((recorded if described is None else described).items())
+    }

@@ -1,6 +1,4 @@
-"""Somebody's own records as a dataset of the workflow: images as two Parquet files, or a copy of a table."""
-
-from __future__ import annotations
+"""The user's own records as a dataset of the workflow: images as two Parquet files, or a copy of a table."""
 
 import shutil
 from collections.abc import Sequence
@@ -15,19 +13,19 @@ from leakbound.datasets.records import DatasetError
 from leakbound.datasets.tabular import Table
 
 _TEST = 0.15
-"""Share of the records that measure accuracy alone."""
+"""Share of the records that are used for accuracy alone."""
 _OF_CLASS = 20
-"""Records that a class needs at least."""
+"""Smallest number of records of a class."""
 
 
 def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tuple[int, int]:
-    """Write ``<name>_train.parquet`` and ``<name>_test.parquet``, parted at random with the same classes in both.
+    """Write ``<name>_train.parquet`` and ``<name>_test.parquet``, a random split with the same classes in both.
 
     Args:
-        folder: Where they go; it is there.
+        folder: Existing folder for the files.
         name: Name of the dataset.
         images: Labelled images of one size.
-        seed: Seed of the parting.
+        seed: Seed of the split.
 
     Returns:
         Numbers of training and of test records.
@@ -68,7 +66,9 @@ def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Seq
     """
     counts = np.bincount(labels, minlength=len(classes))
     if len(counts) < 2:
-        raise DatasetError(f"{origin}: holds one class; a network that tells classes apart needs at least 2")
+        raise DatasetError(
+            f"{origin}: holds one class; a network that distinguishes classes needs at least 2"
+        )
     if counts.min() < _OF_CLASS:
         scarce = classes[int(counts.argmin())] if classes else str(int(counts.argmin()))
         raise DatasetError(
@@ -82,11 +82,11 @@ def copy_table(folder: Path, table: Table) -> tuple[str, int, int]:
     """Copy the file of a table.
 
     Args:
-        folder: Where the copy goes.
+        folder: Folder of the copy.
         table: Labelled records.
 
     Returns:
-        Name of the copy, and numbers of training and of test records, which ``prepare`` parts.
+        Name of the copy, and numbers of training and of test records, which ``prepare`` splits.
 
     Raises:
         DatasetError: If there is only one class, or a class with fewer than 20 records.

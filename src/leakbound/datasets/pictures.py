@@ -1,4 +1,4 @@
-"""Gate of all pages and stores: pictures of records are shown if the reader of their dataset says that they may be."""
+"""Rule for all pages and stores: pictures of records are shown only if the reader of their dataset allows it."""
 
 from collections.abc import Mapping
 
@@ -9,11 +9,11 @@ from leakbound.registry import DATASETS
 
 
 def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
-    """Datasets whose pictures the rows hold, metric ``pixel``, although nobody says that they may be published.
+    """List the datasets whose pictures are in the rows (metric ``pixel``) although they may not be published.
 
     Args:
-        rows: Rows of a figure or table; without a column ``dataset`` they may be of any.
-        readers: Dataset to the name of its reader; pictures of one that is not there are withheld.
+        rows: Rows of a figure or table. Without a column ``dataset`` they may be from any dataset.
+        readers: Dataset to the name of its reader. Pictures of other datasets are withheld.
     """
     if "metric" not in rows or not (rows["metric"] == "pixel").any():
         return []

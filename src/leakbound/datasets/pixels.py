@@ -1,6 +1,4 @@
-"""Pixels: decode image files, resize them, bring to the scale on which networks, covariance and noise work."""
-
-from __future__ import annotations
+"""Decode image files, resize them, and scale pixels for networks, covariance and noise."""
 
 import io
 from collections.abc import Callable
@@ -15,20 +13,20 @@ from leakbound.config.data import IMAGE_SIDE
 from leakbound.datasets.records import DatasetError
 from leakbound.storage import limits
 
-_FORMATS = ("PNG", "WEBP", "JPEG")  # no others: Pillow hands some, such as EPS, to another program
-_REDUCED = 16  # times as many pixels may a picture have that is made smaller at once
-_DEEP = 257  # levels of 16 bits in one of 8
+_FORMATS = ("PNG", "WEBP", "JPEG")  # no others, because Pillow passes some, such as EPS, to another program
+_REDUCED = 16  # factor on the allowed pixels of a picture that is made smaller while it is read
+_DEEP = 257  # levels of 16 bits in a level of 8 bits
 Decoder = Callable[[bytes | None, str], np.ndarray]
-"""Bytes of a file, and its place for messages, to uint8 pixels (height, width, colors)."""
+"""Function from the bytes of a file, and its place for messages, to uint8 pixels (height, width, colors)."""
 
 
 @dataclass(frozen=True)
 class PictureForm:
-    """Form that pictures are brought to when they are read, turned upright as their EXIF tag says.
+    """Form that pictures are converted to when they are read. They are turned upright by their EXIF tag.
 
     Attributes:
-        side: Pixels of a side: the largest centred square is cut out and resized to it. None keeps the size.
-        color: ``rgb``, ``gray``, or None to take 8-bit grey and RGB alone, as they are.
+        side: Pixels of a side. The largest centred square is cropped and resized to it. None keeps the size.
+        color: ``rgb`` or ``gray``. None takes only 8-bit grey and RGB, unchanged.
 
     Example:
         >>> PictureForm(side=64, color="rgb")
@@ -39,21 +37,23 @@ class PictureForm:
     color: Literal["rgb", "gray"] | None = None
 
     def decode(self, encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height width colors"]:
-        """Decode one PNG, WebP or JPEG file as :func:`decode`, and bring it to this form.
+        """Decode one PNG, WebP or JPEG file as :func:`decode`, and convert it to this form.
 
-        Transparency is laid on white, 16-bit grey divided by 257, CMYK converted without its colour profile.
+        Transparent pictures get a white background, 16-bit grey is divided by 257, and CMYK is converted
+        without its colour profile.
 
         Args:
             encoded: Bytes of the file.
             place: File, or file and row, for messages.
 
         Raises:
-            DatasetError: As :func:`decode`, and without ``color`` if the picture is neither 8-bit grey nor RGB.
+            DatasetError: As in :func:`decode`, and if the picture is neither 8-bit grey nor RGB and there is
+                no ``color``.
         """
         return decode(encoded, place, self)
 
     def formed(self, image: Image.Image, place: str) -> Image.Image:
-        """An opened picture in this form."""
+        """Convert an opened picture to this form."""
         if self.side:
             image.draft(None, (self.side, self.side))  # a JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(image)
@@ -64,7 +64,7 @@ class PictureForm:
 
 
 AS_STORED = PictureForm()
-"""Pictures of one size, 8-bit grey or RGB, as they are but for their orientation."""
+"""Pictures of one size, 8-bit grey or RGB, unchanged except for their orientation."""
 
 
 def decode(
@@ -75,7 +75,7 @@ def decode(
     Args:
         encoded: Bytes of the file.
         place: File, or file and row, for messages.
-        form: Form to bring it to. None takes it as it is stored.
+        form: Form to convert it to. None leaves it as stored.
 
     Raises:
         DatasetError: If the bytes are missing or no image, or the image is too large or neither grey nor RGB.
@@ -90,10 +90,11 @@ def decode(
             if size[0] * size[1] <= largest:  # known before anything is decoded
                 picture = image if form is None else form.formed(image, place)
                 picture.load()
-                mode, pixels = picture.mode, np.asarray(picture)
+                mode = picture.mode
+                pixels = np.asarray(picture)
     except DatasetError:
         raise
-    except Exception as error:  # decoders of damaged images raise anything
+    except Exception as error:  # decoders raise all kinds of errors on damaged images
         raise DatasetError(
             f"{place}: the image cannot be decoded ({error}). Replace it or leave it out."
         ) from error
@@ -119,12 +120,11 @@ def check_mode(mode: str, place: str, remedy: str = "") -> None:
 
 
 def _colored(image: Image.Image, color: str) -> Image.Image:
-    """A picture of any mode in RGB or 8-bit grey."""
+    """Convert a picture of any mode to RGB or 8-bit grey."""
     if image.mode.startswith("I"):
         image = Image.fromarray(np.clip(np.rint(np.asarray(image) / _DEEP), 0, 255).astype(np.uint8))
     if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB" if color == "rgb" else "L")
 
 
@@ -133,12 +133,13 @@ def resized(
 ) -> Float[np.ndarray, "n colors {side} {side}"]:
     """Resize pixels 0 to 255 to a square by antialiased bilinear interpolation and scale them to [-1, 1].
 
-    The eigenvalues that Tan et al. (2024) print come from images treated so. Interpolation works on floats,
-    so nothing is rounded; images of that size keep their exact values. The aspect ratio is not kept.
+    The eigenvalues that Tan et al. (2024) print come from images that were treated like this. Interpolation
+    works on floats, so nothing is rounded. Images of this size keep their exact values. The aspect ratio is
+    not kept.
     """
     planes = np.moveaxis(pixels, -1, 1).astype(np.float32)
     if planes.shape[2:] != (side, side):
         flat = (Image.fromarray(plane) for plane in planes.reshape(-1, *planes.shape[2:]))
-        small = [np.asarray(one.resize((side, side), Image.Resampling.BILINEAR)) for one in flat]
+        small = [np.asarray(image.resize((side, side), Image.Resampling.BILINEAR)) for image in flat]
         planes = np.stack(small).reshape(*planes.shape[:2], side, side)
     return np.ascontiguousarray(np.clip(planes / np.float32(127.5) - np.float32(1), -1, 1))

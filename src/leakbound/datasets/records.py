@@ -1,4 +1,4 @@
-"""Records as a reader returns them: labels of all, and pixels only of those that are asked for."""
+"""Records as a reader returns them: all labels, and pixels on request."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from leakbound.config.messages import shown
 
 
 class DatasetError(ValueError):
-    """Images that cannot be used; the message names the file, the row and what to do."""
+    """Images that cannot be used. The message names the file, the row and a remedy."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """One original split, its images still encoded.
+    """One original split, with images still encoded.
 
     Attributes:
-        origin: Where the records come from, for messages: a file, a hub dataset or a package.
+        origin: Origin of the records, for messages: a file, a hub dataset or a package.
         labels: Class index of each record.
         decode: Row indices (k,) to pixels (k, height, width, colors) on the scale 0 to 255, all of one size.
-        names: File of each record, if each has one of its own.
+        names: File of each record, if each has a file to itself.
     """
 
     origin: str
@@ -34,25 +34,25 @@ class Records:
         return len(self.labels)
 
     def like(self, first: int, rows: np.ndarray) -> np.ndarray:
-        """Pixels of some rows, of which none is decoded after one of another form than the row ``first``."""
+        """Decode some rows. Decoding stops at the first one whose form differs from that of the row ``first``."""
         return self.decode(np.concatenate([[first], rows]))[1:]
 
     def place(self, row: int) -> str:
-        """Place of a record, for messages."""
+        """Return the place of a record, for messages."""
         return f"{self.origin}: row {row}" if self.names is None else self.names[row]
 
 
 @dataclass(frozen=True)
 class RawDataset:
-    """Original records as a reader found them.
+    """Original records as a reader returns them.
 
     Attributes:
         classes: Name of each class. A label is an index into it.
         train: Records of the original training split, or the whole pool if there is no original test split.
-        test: Records of the original test split. None lets :func:`leakbound.datasets.prepare` cut one off the
-            pool.
-        columns: Name of each value, if ``decode`` gives values (k, rows, columns) in units of their own, to be
-            standardized, instead of pixels.
+        test: Records of the original test split. If None, :func:`leakbound.datasets.prepare` draws one from
+            the pool.
+        columns: Name of each value, if ``decode`` gives values (k, rows, columns) in their own units instead
+            of pixels. They are standardized.
     """
 
     classes: tuple[str, ...]
@@ -62,19 +62,18 @@ class RawDataset:
 
 
 def may_be_published(reader: object) -> bool:
-    """True if a registered reader says by ``publishable`` that its images may be shown in public."""
+    """Return True if a registered reader states by ``publishable`` that its images may be published."""
     return bool(getattr(reader, "publishable", False))
 
 
 def checked_labels(
     values: np.ndarray, *, classes: int | None, column: str, origin: str
 ) -> Int[np.ndarray, " n"]:
-    """Labels as int64 after a look at every row.
+    """Check every label, and return them as int64.
 
     Args:
         values: Column of labels: integers, or booleans.
-        classes: Number of classes. None if the labels themselves determine it; then they must be 0 … k-1
-            without gaps.
+        classes: Number of classes. If None, the labels determine it, and must be 0 … k-1 without gaps.
         column: Column name, for messages.
         origin: File or dataset, for messages.
 
@@ -87,9 +86,8 @@ def checked_labels(
         row = next(
             (i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0
         )
-        held = shown(
-            values[row][:100] if isinstance(values[row], bytes) else values[row]
-        )  # bytes can be many
+        # Bytes can be long, e.g. those of an image.
+        held = shown(values[row][:100] if isinstance(values[row], bytes) else values[row])
         raise DatasetError(
             f"{origin}: row {row}: column {column!r} holds {held}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."
@@ -114,11 +112,11 @@ def checked_labels(
 
 
 def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k height width colors"]:
-    """Pixels as a reader decoded them, after a look at their shape and at every value.
+    """Check the shape and every value of decoded pixels, and return them.
 
     Args:
-        pixels: What :attr:`Records.decode` returned, of any shape.
-        origin: Where they come from, for messages.
+        pixels: Result of :attr:`Records.decode`, of any shape.
+        origin: Origin of the records, for messages.
 
     Raises:
         DatasetError: If they are no images of one color or three, or a value is not in 0 to 255.
@@ -128,7 +126,7 @@ def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k hei
             f"{origin}: decode returned an array of shape {pixels.shape}; pixels have the shape (k, height, width, "
             f"colors) with 1 or {MOST_COLORS} colors."
         )
-    if not (pixels.min() >= 0 and pixels.max() <= 255):  # false of NaN, too
+    if not (pixels.min() >= 0 and pixels.max() <= 255):  # also refuses NaN
         raise DatasetError(
             f"{origin}: pixels are between {pixels.min()} and {pixels.max()}; they are numbers from 0 to 255."
         )
@@ -136,16 +134,22 @@ def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k hei
 
 
 def check_alike(shape: tuple[int, ...], place: str, first: tuple[int, ...], first_place: str) -> None:
-    """Refuse an image of another (height, width, colors) than the first one; places are for the message.
+    """Refuse an image whose (height, width, colors) differ from those of the first one.
+
+    Args:
+        shape: Shape of the image.
+        place: Place of the image, for the message.
+        first: Shape of the first image.
+        first_place: Place of the first image, for the message.
 
     Raises:
-        DatasetError: If they differ.
+        DatasetError: If the shapes differ.
     """
     if shape != first:
-        found, wanted = (
+        size, expected = (
             f"{tall}×{wide} with {n} {'color' if n == 1 else 'colors'}" for tall, wide, n in (shape, first)
         )
         raise DatasetError(
-            f"{place}: image is {found}, but that of {first_place} is {wanted}. "
+            f"{place}: image is {size}, but that of {first_place} is {expected}. "
             "All images of a dataset must be alike: convert them, or read your own with --resize and --color."
         )

@@ -1,6 +1,4 @@
-"""Splits: a private pool, the attacker's records and test records, and what each replica draws from the pool."""
-
-from __future__ import annotations
+"""Splits of a dataset: private pool, attacker's records and test records, and each replica's part of the pool."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -18,13 +16,14 @@ from leakbound.storage import arrays_hash, limits
 _SPLITS = ("pool", "test", "aux")
 _FIELDS = ("images", "labels")
 _POOL_TEST_FRACTION = 0.2
-_CHUNK = 2**24  # pixels decoded at once: they are held in memory, as floats too, until they are resized
-_MOST_AT_ONCE = 256  # images
+# Pixels that are decoded at once, because they are held in memory as floats until they are resized.
+_CHUNK = 2**24
+_MOST_AT_ONCE = 256  # images that are decoded at once
 
 
 @dataclass(frozen=True)
 class Split:
-    """Prepared images, or other records (n, 1, rows, columns), float32 in [-1, 1], and their class indices, int64."""
+    """Prepared images or other records (n, 1, rows, columns), float32 in [-1, 1], and their classes, int64."""
 
     images: Float[np.ndarray, "n colors height width"]
     labels: Int[np.ndarray, " n"]
@@ -32,8 +31,8 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def chosen(self, rows: Int[np.ndarray, " k"]) -> Split:
-        """Some of the records, copied."""
+    def chosen(self, rows: Int[np.ndarray, " k"]) -> "Split":
+        """Copy some of the records."""
         return Split(self.images[rows], self.labels[rows])
 
 
@@ -43,11 +42,10 @@ class Drawing:
 
     Attributes:
         members: Records that a replica trains on. It has as many non-members.
-        validation: Records that its learning rate and moment of stopping are chosen on.
+        validation: Records on which its learning rate and stopping time are chosen.
         seed: Seed of the configuration.
-        stratified: Whether each part has the pool's classes in proportion.
-        canaries: Pairs of records with wrong labels, one of each among the members and the other among the
-            non-members.
+        stratified: Whether each part has the same class proportions as the pool.
+        canaries: Pairs of records with wrong labels. One of each pair is a member and the other a non-member.
     """
 
     members: int
@@ -59,7 +57,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows of the pool that one replica has, disjoint."""
+    """Disjoint rows of the pool that one replica uses."""
 
     members: Int[np.ndarray, " members"]
     nonmembers: Int[np.ndarray, " members"]
@@ -68,20 +66,20 @@ class Parts:
 
 @dataclass(frozen=True)
 class ImageDataset:
-    """A dataset as every later step sees it.
+    """A prepared dataset, as all later steps use it.
 
     Attributes:
         name: Name in the configuration.
         classes: Name of each class. A label is an index into it.
-        pool: Private records, from which each replica draws members, non-members and validation records: all
-            three come from one law.
+        pool: Private records, from which each replica draws members, non-members and validation records. All
+            three have one distribution.
         test: Records for accuracy alone, of the original test split if there is one.
         aux: Records that the attacker owns, disjoint from both.
         drawing: Rule by which replicas draw from the pool.
-        secret: Random text that hashes of the records are made with, so that nobody can try candidates for a
-            record by them. Empty for records that are public, whose hashes are to be compared.
-        label_nats: Most that a label of the pool, a randomized response, reveals about the true one. None if the
-            labels are the true ones.
+        secret: Random text that is hashed with the records, so that nobody can test guesses of a record
+            against a hash. Empty for public records, whose hashes are meant to be compared.
+        label_nats: Most nats that a label of the pool, a randomized response, reveals about the true label.
+            None for true labels.
     """
 
     name: str
@@ -100,14 +98,15 @@ class ImageDataset:
 
     @property
     def side(self) -> int | tuple[int, int]:
-        """Pixels of a row and of a column of an image; both numbers where they differ, as those of tables do."""
+        """Pixels of a row and of a column of an image, or both numbers if they differ, as for tables."""
         height, width = self.pool.images.shape[2:]
         return height if height == width else (height, width)
 
     def parts(self, replica: int) -> Parts:
-        """Rows of the pool that a replica has; they depend on seed, name and replica, not on how many there are.
+        """Draw the rows of the pool that a replica uses.
 
-        Canaries are the last of the members and of the non-members.
+        They depend on seed, name and replica, but not on the number of replicas. Canaries are the last of the
+        members and of the non-members.
         """
         parts = self._drawn(replica)
         canaries = self.canaries(replica)
@@ -119,7 +118,7 @@ class ImageDataset:
         )
 
     def canaries(self, replica: int) -> Canaries:
-        """Pairs of canaries of a replica: a member and a non-member as drawn, which a fair coin then exchanges."""
+        """Draw the canaries of a replica: pairs of a member and a non-member, which a fair coin may exchange."""
         rule = self.drawing
         parts = self._drawn(replica)
         last = slice(rule.members - rule.canaries, None)
@@ -128,24 +127,25 @@ class ImageDataset:
         return Canaries(rows, self.wrong_labels(replica)[rows], generator.integers(0, 2, rule.canaries))
 
     def wrong_labels(self, replica: int) -> Int[np.ndarray, " pool"]:
-        """Label that each record of the pool would have as a canary of a replica."""
+        """Draw the label that each record of the pool would have as a canary of a replica."""
         words = ("datasets", self.name, "replica", replica, "wrong_labels")
         return wrong_labels(self.pool.labels, len(self.classes), numpy_generator(self.drawing.seed, *words))
 
     def labels(self, replica: int) -> Int[np.ndarray, " pool"]:
-        """Labels of the pool as a replica has them: wrong ones for both canaries of each pair."""
+        """Return the labels of the pool for a replica, with wrong ones for both canaries of each pair."""
         canaries = self.canaries(replica)
         labels = self.pool.labels.copy()
         labels[canaries.rows] = canaries.labels
         return labels
 
     def _drawn(self, replica: int) -> Parts:
-        """Rows of the pool that a replica would have without canaries."""
+        """Draw the rows of the pool that a replica would use without canaries."""
         rule = self.drawing
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica)
-        count = len(self.pool)
         order = (
-            stratified_order(self.pool.labels, generator) if rule.stratified else generator.permutation(count)
+            stratified_order(self.pool.labels, generator)
+            if rule.stratified
+            else generator.permutation(len(self.pool))
         )
         members, nonmembers, rest = np.split(order, [rule.members, 2 * rule.members])
         return Parts(
@@ -153,19 +153,19 @@ class ImageDataset:
         )
 
     def members(self, replica: int) -> Split:
-        """Records that a replica trains on, canaries with their wrong labels among them."""
+        """Return the records that a replica trains on, including canaries with their wrong labels."""
         return self._labelled(replica, self.parts(replica).members)
 
     def nonmembers(self, replica: int) -> Split:
-        """As many others of the pool, which attackers on membership are to distinguish from the members."""
+        """Return as many non-members, from which membership inference must distinguish the members."""
         return self._labelled(replica, self.parts(replica).nonmembers)
 
     def _labelled(self, replica: int, rows: Int[np.ndarray, " k"]) -> Split:
-        """Some records of the pool with the labels that a replica has."""
+        """Return some records of the pool with the labels of a replica."""
         return Split(self.pool.images[rows], self.labels(replica)[rows])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for storage: ``pool_images``, ``pool_labels``, ``test_images`` and so on."""
+        """Return the arrays for storage: ``pool_images``, ``pool_labels``, ``test_images`` and so on."""
         return {
             f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS
         }
@@ -179,11 +179,19 @@ class ImageDataset:
         drawing: Drawing,
         secret: str = "",
         label_nats: float | None = None,
-    ) -> ImageDataset:
-        """The dataset whose :meth:`arrays` were stored.
+    ) -> "ImageDataset":
+        """Make the dataset whose :meth:`arrays` were stored.
+
+        Args:
+            name: Name in the configuration.
+            classes: Name of each class.
+            arrays: Arrays of :meth:`arrays`.
+            drawing: Rule by which replicas draw from the pool.
+            secret: Text that is hashed with the records.
+            label_nats: Most nats that a label reveals, or None for true labels.
 
         Raises:
-            DatasetError: If an array is missing, or they do not fit each other or the drawing.
+            DatasetError: If an array is missing, or if the arrays do not fit each other or the drawing.
         """
         if missing := [
             key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays
@@ -192,7 +200,7 @@ class ImageDataset:
         shape = arrays["pool_images"].shape[1:]
         splits = {}
         for split in _SPLITS:
-            images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
+            images, labels = (arrays[f"{split}_{field}"] for field in _FIELDS)
             if (images.dtype, images.shape[1:], len(shape)) != (np.float32, shape, 3):
                 raise DatasetError(
                     f"{name}: stored {split} images are {images.dtype} of shape {images.shape}."
@@ -213,7 +221,7 @@ class ImageDataset:
         return cls(name, tuple(classes), **splits, drawing=drawing, secret=secret, label_nats=label_nats)
 
     def content_hash(self) -> str:
-        """SHA-256 of the secret, all images and labels and the drawing, independent of how they are stored."""
+        """Compute SHA-256 of secret, images, labels and drawing, independent of how they are stored."""
         return arrays_hash(
             {**self.arrays(), "drawing": np.array([*asdict(self.drawing).values()])}, self.secret
         )
@@ -226,8 +234,8 @@ class Draw:
     Attributes:
         pool: Rows of the original training split that replicas draw from.
         aux: Rows of the original training split that become the attacker's.
-        test: Rows of the original test split; of all if there is no original test split.
-        drawing: Sizes of what a replica draws.
+        test: Rows of the original test split, or of all records if there is none.
+        drawing: Rule by which replicas draw from the pool.
     """
 
     pool: Int[np.ndarray, " pool"]
@@ -237,24 +245,24 @@ class Draw:
 
 
 def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = True) -> ImageDataset:
-    """Read a dataset and draw its disjoint splits; only the images drawn are decoded.
+    """Read a dataset and draw its disjoint splits. Only the images drawn are decoded.
 
     Args:
         name: Name of the dataset in the configuration, and of its reader unless ``config.reader`` names
             another.
-        config: Sizes of the splits and where the images come from.
+        config: Sizes of the splits and source of the images.
         seed: Seed of the configuration. Equal arguments give equal bytes.
-        stratified: Whether a split's classes are in proportion to the original split's. Then the label of one
-            record decides who many of the others are, while bounds are for records that differ by one: not
-            for secret ones.
+        stratified: Whether the splits have the class proportions of the original split. The label of one
+            record then influences which other records are drawn, but bounds compare datasets that differ in
+            one record. So do not stratify secret records.
 
     Returns:
-        Images of ``config.side`` × ``config.side`` pixels on the scale [-1, 1]; records of tables, arrays and
-        time series (n, 1, rows, columns) on the same scale, standardized by the attacker's records.
+        Images of ``config.side`` × ``config.side`` pixels on the scale [-1, 1]. Records of tables, arrays and
+        time series (n, 1, rows, columns) are on the same scale, standardized by the attacker's records.
 
     Raises:
         UnknownNameError: If there is no such reader.
-        DatasetError: If the source is missing or damaged, or has fewer images than are asked for.
+        DatasetError: If the source is missing or damaged, or has too few images.
         TooLargeError: If they would take more memory than is allowed.
 
     Example:
@@ -276,20 +284,14 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     drawn = draw(name, raw, config, seed, stratified=stratified)
     held = raw.test if raw.test is not None else raw.train
 
-    if raw.columns:
-        scaled = scaling(raw, drawn.aux, config.standardize)
-        pool, test, aux = (
-            Split(scaled(records, rows), records.labels[rows])
-            for records, rows in ((raw.train, drawn.pool), (held, drawn.test), (raw.train, drawn.aux))
-        )
-        return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing)
-
-    def split(records: Records, rows: np.ndarray) -> Split:
+    def images_of(records: Records, rows: np.ndarray) -> np.ndarray:
         first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]
         side = config.side
-        size = side * side * first[2]
         limits.check_limit(
-            records.origin, "bytes of prepared images to give", 4 * size * len(rows), limits.ARRAYS // 2
+            records.origin,
+            "bytes of prepared images to give",
+            4 * side * side * first[2] * len(rows),
+            limits.ARRAYS // 2,
         )
         images = np.empty((len(rows), first[2], side, side), np.float32)
         step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
@@ -300,10 +302,14 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             raise DatasetError(
                 f"{records.origin}: no pixel is above 1, but they are on the scale 0 to 255. Multiply them by 255."
             )
-        return Split(images, records.labels[rows])
+        return images
 
-    pool, test, aux = split(raw.train, drawn.pool), split(held, drawn.test), split(raw.train, drawn.aux)
-    colors, others = pool.images.shape[1], test.images.shape[1]
+    values_of = scaling(raw, drawn.aux, config.standardize) if raw.columns else images_of
+    pool, test, aux = (
+        Split(values_of(records, rows), records.labels[rows])
+        for records, rows in ((raw.train, drawn.pool), (held, drawn.test), (raw.train, drawn.aux))
+    )
+    colors, others = (split.images.shape[1] for split in (pool, test))
     if others != colors:
         raise DatasetError(
             f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
@@ -315,13 +321,13 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
 def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, stratified: bool = True) -> Draw:
     """Choose the rows of each split.
 
-    Each original split is put into one random order; if it is stratified, every beginning and every end has
-    its classes in proportion. The pool is its beginning and the attacker's records its end, so other sizes
-    change which records are drawn as little as possible. Without an original test split, the test records are
-    drawn first: as many as asked for, or a fifth of all.
+    Each original split is put into one random order. If stratified, every beginning and every end of it has
+    the class proportions of the whole. The pool is its beginning and the attacker's records its end, so that
+    other sizes change the records drawn as little as possible. Without an original test split, the test
+    records are drawn first, by default a fifth of all.
 
     Raises:
-        DatasetError: If more records are asked for than there are.
+        DatasetError: If there are fewer records than requested.
     """
     held = raw.test if raw.test is not None else raw.train
     whole = len(held) if raw.test is not None else round(_POOL_TEST_FRACTION * len(held))
@@ -362,11 +368,11 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
 
 
 def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """Random order of records in which classes are spread evenly.
+    """Draw a random order of records in which classes are spread evenly.
 
-    A class with n_c records has its j-th one (in random order) at position (j + u_c)/n_c of [0, 1), u_c
-    uniform in [0, 1). Records are equally likely at every position; equally frequent classes alternate, so
-    that a beginning that is a multiple of their number holds each equally often.
+    The j-th record (in random order) of a class with n_c records has the position (j + u_c)/n_c in [0, 1),
+    with u_c uniform in [0, 1). Every record is equally likely at every position. Equally frequent classes
+    alternate, so a beginning whose length is a multiple of their number holds each of them equally often.
     """
     positions = np.empty(len(labels))
     for label in np.unique(labels):
@@ -376,10 +382,9 @@ def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generat
 
 
 def reference_dataset(dataset: ImageDataset) -> ImageDataset:
-    """The same records, of which replica k is what reference network k is trained on, all with their true labels.
+    """Return the same records with other draws: replica k has the members of reference network k, with true labels.
 
     Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
     """
-    drawing = dataset.drawing
-    seed = derive_seed(drawing.seed, "reference")
-    return replace(dataset, drawing=replace(drawing, seed=seed, canaries=0))
+    seed = derive_seed(dataset.drawing.seed, "reference")
+    return replace(dataset, drawing=replace(dataset.drawing, seed=seed, canaries=0))

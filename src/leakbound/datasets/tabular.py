@@ -1,11 +1,9 @@
 """Records that are no images: tables with a column of labels, arrays such as embeddings, and time series.
 
-A record is (rows, columns): one row of a table or of an embedding, or the channels of a time series by its
-steps. Values have units of their own. They are standardized by the attacker's records, so that nothing
-depends on a statistic of private ones.
+A record has the shape (rows, columns): one row of a table or of an embedding, or the channels of a time
+series by its steps. Values have their own units. They are standardized by the attacker's records, so that
+nothing depends on a statistic of private ones.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Callable
@@ -29,11 +27,11 @@ from leakbound.storage.parquet import ParquetSource
 SUFFIXES = (".csv", ".parquet", ".npz")
 """Suffixes of files with tables, arrays and time series."""
 DEVIATIONS = 3.0
-"""Standard deviations of the attacker's records that become 1; values beyond them are clipped."""
-_MOST_VALUES = 20_000  # of a record: its covariance is computed
+"""Standard deviations of the attacker's records that become 1. Values beyond them are clipped."""
+_MOST_VALUES = 20_000  # of a record, because its covariance is computed
 _LEAST_VALUES = 2
-_IDS = 256  # different whole numbers in all places, above which they are ids
-_PLACES = 8  # columns of a table with whole numbers alone, from which they can be a sequence
+_IDS = 256  # most different whole numbers in a table of measurements or categories
+_PLACES = 8  # least columns of a sequence of token ids
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Table:
     columns: tuple[str, ...]
 
     def advice(self) -> str | None:
-        """Say which noise suits columns that are 0 or 1, or whole numbers; None if there are none."""
+        """Say which noise suits columns of zeros and ones, or of whole numbers. None if there are none."""
         flat = self.values.reshape(len(self.values), -1)
         binary = ((flat == 0) | (flat == 1)).all(axis=0)
         whole = (flat == np.rint(flat)).all(axis=0) & ~binary
@@ -71,7 +69,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableReader:
-    """Reader of tables, arrays and time series: ``reader(name, config)`` gives the original records.
+    """Reader of tables, arrays and time series. ``reader(name, config)`` gives the original records.
 
     Attributes:
         publishable: Whether values of single records may be shown in figures.
@@ -83,7 +81,7 @@ class TableReader:
         """Read the file that ``config.path`` names.
 
         Raises:
-            DatasetError: If it cannot be read, or holds what is no labelled table of numbers.
+            DatasetError: If it cannot be read, or holds no labelled table of numbers.
             TooLargeError: If it would take more memory than is allowed.
         """
         (path,) = self.originals(name, config)
@@ -92,22 +90,22 @@ class TableReader:
         return RawDataset(table.classes, records, None, columns=table.columns)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
-        """File that is read, whether or not it is there."""
+        """Return the file that is read, whether or not it exists."""
         return (Path(os.environ.get(FOLDER_VARIABLE, "")) / (config.path or name),)
 
 
-read_table = TableReader()  # anybody's records
-read_shown_table = TableReader(publishable=True)  # those whose owner wants to see them in figures
+read_table = TableReader()  # any records
+read_shown_table = TableReader(publishable=True)  # records that their owner wants in figures
 
 
 def is_table(path: Path) -> bool:
-    """True of a file of a table or arrays: .csv, .npz, .npy, or Parquet without a column ``image``."""
+    """Return True for a file of a table or arrays: .csv, .npz, .npy, or Parquet without a column ``image``."""
     if path.suffix == ".parquet" and path.is_file():
         try:
             with pa.memory_map(str(path)) as mapped:
                 return "image" not in ParquetSource(mapped, path).schema.names
         except (pa.ArrowException, OSError, ValueError):
-            return False  # the reader of images says what is wrong with it
+            return False  # the reader of images reports what is wrong
     return path.suffix in (".csv", ".npz", ".npy")
 
 
@@ -117,11 +115,11 @@ def load_table(path: Path, label: str = "label") -> Table:
     Args:
         path: Table ``.csv`` or ``.parquet`` of numbers and a column of labels, or ``.npz`` with the arrays
             ``records`` (n, values) or (n, channels, steps), and ``labels`` (n).
-        label: Column of the labels, of tables.
+        label: Column of the labels, for tables.
 
     Raises:
-        DatasetError: If it cannot be read, a value is missing or no number, labels are no classes, or the
-            records are token ids.
+        DatasetError: If the file cannot be read, a value is missing or no number, labels are no classes, or
+            the records are token ids.
         TooLargeError: If it would take more memory than is allowed.
     """
     if path.suffix not in SUFFIXES:
@@ -156,7 +154,7 @@ def load_table(path: Path, label: str = "label") -> Table:
 
 
 def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"], pd.Series, tuple[str, ...]]:
-    """Values, labels and names of the columns of a table."""
+    """Read values, labels and names of the columns of a table."""
     if path.suffix == ".csv":
         table = pd.read_csv(path)
     else:
@@ -184,7 +182,7 @@ def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"],
 
 
 def _arrays(path: Path) -> tuple[Shaped[np.ndarray, "n rows columns"], pd.Series, tuple[str, ...]]:
-    """Values, labels and places of the arrays of a file."""
+    """Read values, labels and names of the places of the arrays of a file."""
     with ZipFile(path) as archive:
         size = sum(entry.file_size for entry in archive.infolist())
     limits.check_limit(
@@ -195,7 +193,7 @@ def _arrays(path: Path) -> tuple[Shaped[np.ndarray, "n rows columns"], pd.Series
             raise DatasetError(
                 f"{path}: lacks {' and '.join(lacking)}; write it by numpy.savez(path, records=..., labels=...)"
             )
-        values, labels = file["records"], file["labels"]
+        values, labels = (file[name] for name in ("records", "labels"))
     if values.dtype.kind not in "biuf" or values.ndim not in (2, 3) or labels.shape != values.shape[:1]:
         raise DatasetError(
             f"{path}: records are {values.dtype} of shape {values.shape} and labels of shape {labels.shape}; allowed "
@@ -207,11 +205,11 @@ def _arrays(path: Path) -> tuple[Shaped[np.ndarray, "n rows columns"], pd.Series
 
 
 def _check_no_tokens(path: Path, values: Shaped[np.ndarray, "n rows columns"]) -> None:
-    """Refuse sequences of token ids, on which noise means nothing."""
+    """Refuse sequences of token ids, to which noise cannot be added in a meaningful way."""
     if values.dtype.kind not in "iu" or values.itemsize == 1 or values[0].size < _PLACES or values.min() < 0:
         return
     most = values.reshape(len(values), -1).max(axis=0)
-    alike = (most > most.max() / 2).mean() > 0.5  # ids reach about as far in all places
+    alike = (most > most.max() / 2).mean() > 0.5  # ids have a similar range in all places
     if alike and len(np.unique(values)) > _IDS:
         raise DatasetError(
             f"{path}: whole numbers from {values.min()} to {values.max()} in {values[0].size} places look like token "
@@ -221,7 +219,7 @@ def _check_no_tokens(path: Path, values: Shaped[np.ndarray, "n rows columns"]) -
 
 
 def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray, " n"], tuple[str, ...]]:
-    """Class of each record and names of the classes, sorted."""
+    """Return the class of each record, and the sorted names of the classes."""
     if labels.isna().any():
         raise DatasetError(f"{path}: row {int(labels.isna().to_numpy().argmax())}: {label!r} is missing")
     if labels.dtype.kind == "f":
@@ -238,24 +236,24 @@ def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray,
 def scaling(
     raw: RawDataset, attackers: Int[np.ndarray, " k"], standardize: bool
 ) -> Callable[[Records, Int[np.ndarray, " n"]], Float[np.ndarray, "n 1 rows columns"]]:
-    """Make the function that brings records to the networks' scale [-1, 1].
+    """Make the function that scales records to the networks' range [-1, 1].
 
-    Each value is standardized by mean and standard deviation of the attacker's records; three standard
-    deviations become 1, and what lies beyond is clipped. A value that all of the attacker's records share
-    becomes 0. So linear changes of units change nothing, and nothing depends on private records.
+    Each value is standardized by mean and standard deviation of the attacker's records. Three standard
+    deviations become 1, and values beyond are clipped. A value that all of the attacker's records share
+    becomes 0. Linear changes of units therefore change nothing, and nothing depends on private records.
 
     Args:
-        raw: Records as a reader found them.
+        raw: Records as a reader returns them.
         attackers: Rows of the training split that become the attacker's.
-        standardize: False for values that lie in [-1, 1] already.
+        standardize: False for values that are in [-1, 1] already.
 
     Raises:
-        DatasetError: When called, if values are not standardized and one lies outside of [-1, 1].
+        DatasetError: When called, if values are not standardized and one is outside of [-1, 1].
     """
     public = raw.train.decode(attackers)
     mean = public.mean(axis=0)
     deviation = public.std(axis=0)
-    varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # rounding leaves less of constant values
+    varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # constant values vary less than this, by rounding
     factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
 
     def scaled(records: Records, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n 1 rows columns"]:

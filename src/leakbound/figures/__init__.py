@@ -1,1 +1,1 @@
-"""From rows to pictures and pages: plots in one style, and the report."""
+"""Plots in one style, and pages, drawn from rows."""

@@ -1,7 +1,7 @@
-"""Facts that stand under a figure in addition to its caption: ε, attacks that are no results, grids of rates that bind.
+"""Notes under a figure in addition to its caption: ε, attacks without a result, binding grids of learning rates.
 
-They are read from the whole table of the study that the figure shows, because the figure's own conditions
-need not choose the rows that say them.
+They are read from the whole table of the study, because the figure's own conditions may leave out the rows
+that state them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,16 @@ from leakbound.config.catalogue import Conditions, FigureConfig
 from leakbound.figures import style
 
 MOST_AT_EDGE = 0.05
-"""Share of chosen rates at an edge of their grid from which on the grid is said to bind."""
+"""Share of chosen rates at an edge of their grid, from which on the grid is called binding."""
 
 _SLOT = ["run", "replica", "learning_rate", "length"]
 _LEFT_OUT = {"stuck": "did not move", "not_converged": "did not converge", "diverged": "diverged"}
 _KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and are kept"}
 _CONTROLS = ("start", "prior", "aux_mean", "oracle", "target")
 _NOUNS = {"model_inversion": "model inversions", "gradient_inversion": "gradient inversions"}
-_MEMBERSHIP, _INVERSION, _TUNED = (
-    ("membership", "strongest"),
-    ("model_inversion", "printed"),
-    ("model_inversion", "tuned"),
-)
+_MEMBERSHIP = ("membership", "strongest")
+_INVERSION = ("model_inversion", "printed")
+_TUNED = ("model_inversion", "tuned")
 _MADE_OF = {
     "imp_mia": (_MEMBERSHIP,),
     "imp_dra": (_INVERSION,),
@@ -32,18 +30,18 @@ _MADE_OF = {
     "gdc": (_MEMBERSHIP, _INVERSION),
     "gdc_gain": (_MEMBERSHIP, _TUNED),
 }
-"""Derived metric to source and variant of the attacks that it is made of."""
+"""Derived metric to source and variant of the attacks that it is computed from."""
 
 
 def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Add the ε of one replica of their run as column ``epsilon``, NaN where it has none.
+    """Add the ε of one replica of each row's run as column ``epsilon``, NaN without an ε.
 
     Args:
         rows: Rows of a figure.
         table: The table that they are from.
 
     Returns:
-        The rows, as they are if nothing in the table has an ε. It is infinite for clipping without noise.
+        The rows, unchanged if the table states no ε. It is infinite for clipping without noise.
     """
     if not {"run", "source", "variant", "metric"} <= set(table.columns):
         return rows
@@ -68,7 +66,7 @@ def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ())
     sentences = [" ".join(figure.caption.split())]
     if "run" in rows.columns and not rows.empty:
         counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
-        # Rows that stand for all replicas say in the caption how many trials they have.
+        # Rows for all replicas have number -1. The catalogue's caption states their number of trials.
         least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
         replicas = str(least) if least == most else f"{least} to {most}"
         datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
@@ -82,7 +80,7 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
 
     Args:
         figure: Entry of the catalogue.
-        table: The table that it shows, whole.
+        table: The whole table that it shows.
     """
     if "run" not in table.columns or (shown := rows_of(figure, table)).empty:
         return []
@@ -95,7 +93,7 @@ def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
 
     Args:
         figure: Entry of the catalogue.
-        table: The table that it shows, whole.
+        table: The whole table that it shows.
 
     Returns:
         Identifier of a claim to its sentence.
@@ -113,7 +111,7 @@ def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
 
 
 def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
-    """Write a sentence on chosen learning rates, if 5 % or more of them lie at an edge of their grid.
+    """Write a sentence on chosen learning rates if 5 % or more of them lie at an edge of their grid.
 
     Args:
         rows: Rows of the runs that count.
@@ -125,7 +123,8 @@ def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     if "chosen" not in table.columns:
         return ""
     edges = table[(table["metric"] == "at_edge") & table["chosen"] & table["run"].isin(rows["run"].unique())]
-    count, choices = int(edges["value"].sum()), len(edges)
+    count = int(edges["value"].sum())
+    choices = len(edges)
     if not choices or count < MOST_AT_EDGE * choices:
         return ""
     share = f"{count:,} of {choices:,} chosen ones ({count / choices:.0%})"
@@ -133,7 +132,7 @@ def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
 
 
 def _budgets(rows: pd.DataFrame) -> Iterator[str]:
-    """ε of each arm and level that has one."""
+    """Yield a sentence with the ε of each defense and level that has one."""
     if "epsilon" not in rows.columns:
         return
     stated = rows.dropna(subset=["epsilon"])
@@ -143,14 +142,14 @@ def _budgets(rows: pd.DataFrame) -> Iterator[str]:
             ends = dict.fromkeys(
                 style.epsilon_text(end) for end in (group["epsilon"].min(), group["epsilon"].max())
             )
-            name = f"{style.look(defense).label} {style.level_label(defense, float(level))}".strip()
+            name = f"{style.style_of(defense).label} {style.level_label(defense, float(level))}".strip()
             texts.append(f"{name}: {'–'.join(ends)}")
     if texts:
         yield f"ε of one replica: {'; '.join(texts)}."
 
 
 def _invalid(shown: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
-    """Counts of the attacks behind the rows that are no results, or that their own grid confined."""
+    """Yield the numbers of attacks that gave no result, or that chose an edge of their own grid."""
     if "status" not in table.columns:
         return
     attacks = _attacks(shown, table)
@@ -162,9 +161,9 @@ def _invalid(shown: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
 
 
 def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
-    """Attacks behind rows of a figure, one row for each slot, variant and unit, with columns source and status.
+    """Return the attacks behind the rows of a figure: one row for each slot, variant and unit.
 
-    Summaries over units stand for attacks that have none.
+    Attacks without units have one row for all.
     """
     pairs = {*shown[["source", "variant"]].drop_duplicates().itertuples(index=False, name=None)}
     pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}

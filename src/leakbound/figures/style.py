@@ -1,4 +1,4 @@
-"""Style of all figures: sizes, fonts, and one fixed colour and marker per series."""
+"""Style of all figures: sizes, fonts, and a fixed colour and marker for each series."""
 
 import hashlib
 import math
@@ -13,7 +13,7 @@ from leakbound.config.series_style import SeriesStyle
 from leakbound.registry import MECHANISMS
 
 ONE_COLUMN = 5.0
-"""Inches of what fits next to another one on a screen, and on a telephone: all but many panels in a row."""
+"""Width in inches of a figure that fits next to another one on a screen, and on a telephone."""
 TWO_COLUMNS = 8.0
 HEIGHT = 2.6
 FONT_SIZE = 8.0
@@ -52,8 +52,8 @@ _SETTINGS: Any = {
 }
 
 
-# Paul Tol's "bright" and "muted" sets, told apart with any common colour blindness and, by marker, without colour.
-_LOOKS = {
+# Paul Tol's "bright" and "muted" sets. They are distinct with common colour blindness and, by marker, without colour.
+_STYLES = {
     **{
         name: style
         for mechanism in MECHANISMS.builtin
@@ -144,7 +144,7 @@ PAPERS = {
     "wang2020": "Wang, Ishii, He, Cheng 2020",
     "beyond": "Beyond the papers",
 }
-"""Papers in the order of lists: the one the project began with first, what none of them has last."""
+"""Papers in the order of lists. The first is the one that the project began with."""
 
 _AXIS_LABELS = {
     "level": "capacity per use κ (nats)",
@@ -178,17 +178,18 @@ _BOUNDS = {
     r"ssim|cosine": (-1.0, 1.0),
     r"imp_\w+|gdc\w*|gain_over_aux|gain_on_others": (-math.inf, 1.0),
 }
-"""Pattern of metrics to what is possible; what they have no pattern for may be any number."""
+"""Pattern of metrics to their possible range. A metric without a pattern can be any number."""
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """Find the values that a metric can have, e.g. (0, 1) for an accuracy, and all numbers where nothing is known."""
-    matching = (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric))
-    return next(matching, (-math.inf, math.inf))
+    """Return the range of a metric, e.g. (0, 1) for an accuracy, or all numbers if it is not known."""
+    return next(
+        (ends for pattern, ends in _BOUNDS.items() if re.fullmatch(pattern, metric)), (-math.inf, math.inf)
+    )
 
 
 def level_label(defense: str, level: float) -> str:
-    """Write a level as figures do, without its unit, and nothing for an arm with no level or a single one."""
+    """Write a level without its unit, or nothing for a defense without a level or with a single one."""
     if level != level or defense == "clipping":
         return ""
     settings = default_defenses().get(defense)
@@ -196,16 +197,16 @@ def level_label(defense: str, level: float) -> str:
 
 
 def epsilon_text(epsilon: float) -> str:
-    """Write a privacy budget ε with three digits, or ∞ where nothing but clipping protects."""
+    """Write a privacy budget ε with three digits, or ∞ for clipping without noise."""
     return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
-def look(series: str) -> SeriesStyle:
-    """Find the fixed appearance of a series. One without a known appearance gets one that depends on its name alone."""
-    if series in _LOOKS:
-        return _LOOKS[series]
+def style_of(series: str) -> SeriesStyle:
+    """Return the fixed style of a series. An unknown series gets a style that depends only on its name."""
+    if series in _STYLES:
+        return _STYLES[series]
     if series.endswith("_frozen"):
-        fresh = look(series.removesuffix("_frozen"))
+        fresh = style_of(series.removesuffix("_frozen"))
         return SeriesStyle(f"{fresh.label}, frozen", fresh.color, fresh.marker, dashed=True)
     if series in MECHANISMS.names() and series in (styles := MECHANISMS.get(series).styles):
         return styles[series]
@@ -215,38 +216,39 @@ def look(series: str) -> SeriesStyle:
     return SeriesStyle(series.replace("_", " "), color, marker)
 
 
-def ordered(names: Iterable[object], known: Iterable[str] = _LOOKS) -> list[str]:
-    """Sort distinct names in the order of legends: those of ``known`` first, then others by name."""
-    ranks = {name: rank for rank, name in enumerate(known)}
+def ordered(names: Iterable[object], first: Iterable[str] = _STYLES) -> list[str]:
+    """Sort distinct names in the order of legends: those of ``first`` in its order, then all others by name."""
+    ranks = {name: rank for rank, name in enumerate(first)}
     return sorted({str(name) for name in names}, key=lambda name: (ranks.get(name, len(ranks)), name))
 
 
 def axis_label(quantity: str, defenses: Iterable[str] = ()) -> str:
-    """Find the axis label of a metric or column, with its unit.
+    """Return the axis label of a metric or column, with its unit.
 
     Args:
         quantity: Metric or column.
-        defenses: Those whose levels lie along the axis. If all are known channels, the label is a capacity.
+        defenses: Defenses whose levels lie along the axis. If all are default channels, the label is a
+            capacity.
 
     Example:
         >>> axis_label("level", ["natural"]), axis_label("level", ["gradient_compression"])
         ('capacity per use κ (nats)', 'level of gradient compression')
     """
-    known = default_defenses()
+    default = default_defenses()
     names = {*defenses}
-    if quantity == "level" and not all(name in known and known[name].channel for name in names):
-        return f"level of {look(names.pop()).label}" if len(names) == 1 else "level"
+    if quantity == "level" and not all(name in default and default[name].channel for name in names):
+        return f"level of {style_of(names.pop()).label}" if len(names) == 1 else "level"
     return _AXIS_LABELS.get(quantity, quantity.replace("_", " "))
 
 
 def written(name: str) -> str:
-    """Write a dataset's or model's name as people print it."""
+    """Write the name of a dataset or model for people."""
     return NAMES.get(name, name.replace("_", " "))
 
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Draw and save under these settings, whatever the user's own are."""
+    """Draw and save with these settings, independent of the user's own."""
     import matplotlib as mpl
 
     with mpl.rc_context():

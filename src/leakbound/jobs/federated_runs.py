@@ -53,8 +53,8 @@ class FederatedRun(Settings):
     @property
     def slug(self) -> str:
         """Return the name of the run, e.g. ``mnist/mlp/personalized-m20-s10-c10/n100``."""
-        named = {"m": self.mi_budget, "s": self.budget_spread, "c": self.max_param_norm}
-        texts = [f"{letter}{level_text(value)}" for letter, value in named.items() if value is not None]
+        parts = {"m": self.mi_budget, "s": self.budget_spread, "c": self.max_param_norm}
+        texts = [f"{letter}{level_text(value)}" for letter, value in parts.items() if value is not None]
         return f"{self.dataset}/{self.model}/{'-'.join([self.scheme, *texts])}/n{self.n_clients}"
 
     def facts(self, rounds: int, batch_size: int, replicas: int) -> dict[str, Any]:
@@ -82,8 +82,10 @@ def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRu
     """
     if config is None:
         return {}
-    pairs = config.models.items()
-    return {name: [run for pair in pairs for run in _runs(config, name, *pair)] for name in config.tables()}
+    return {
+        name: [run for pair in config.models.items() for run in _runs(config, name, *pair)]
+        for name in config.tables()
+    }
 
 
 def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:

@@ -50,8 +50,7 @@ class Run:
 
     def facts(self) -> dict[str, Any]:
         """Return the name and coordinates of the run in MLflow."""
-        names = ("slug", "dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
-        return {name: getattr(self, name) for name in names}
+        return {"slug": self.slug, **vars(self)}
 
     @classmethod
     def from_slug(cls, slug: str, replicas: int = 1) -> "Run":

@@ -97,8 +97,8 @@ class RunTable:
         if study is None or (figure.rates == "all" and study.rates != "all"):
             return False
         if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
-            return False  # the index is of images
-        asked = {
+            return False  # the similarity index is defined for images
+        needed = {
             "dataset": study.datasets,
             "model": study.models,
             "defense": set(study.defenses) - {"none"} or {"none"},
@@ -106,7 +106,7 @@ class RunTable:
         attacks = registry.ATTACKS.names(self.config.plugins.attacks)
         wanted = figure.admitted("source", attacks) if "source" in figure.select else ()
         return set(wanted) <= set(study.attacks) and all(
-            figure.admitted(column, names) for column, names in asked.items()
+            figure.admitted(column, names) for column, names in needed.items()
         )
 
     def all_federated(self) -> dict[str, FederatedRun]:
@@ -191,8 +191,8 @@ class RunTable:
         Args:
             slug: Name of the run.
         """
-        asked = "references" in self._needs(slug) and self.runs[slug].rounds > 0
-        return self.config.attacks.membership.references if asked else 0
+        needed = "references" in self._needs(slug) and self.runs[slug].rounds > 0
+        return self.config.attacks.membership.references if needed else 0
 
     def _needs(self, slug: str) -> set[str]:
         """Return the kinds of files that the attacks on a run read."""

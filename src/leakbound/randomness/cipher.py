@@ -1,8 +1,8 @@
-"""Bytes that nobody can foretell: keys of the operating system, stretched by AES-256 in counter mode.
+"""Unpredictable bytes: keys of the operating system, stretched by AES-256 in counter mode.
 
-Every stream that is not given one takes a new key and forgets it. So there is no state that a checkpoint
-could hold, a forked process or a restored virtual machine could repeat, or two threads could share, and
-whoever reads the memory of a process later finds no key of noise that it drew before.
+By default every stream takes a new key and discards it at the end. There is no state that a checkpoint could
+hold, that a forked process or a restored virtual machine could repeat, or that two threads could share. The
+memory of a process holds no key of noise that it drew earlier.
 """
 
 import os
@@ -10,9 +10,8 @@ import os
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 KEY_BYTES = 32
-_MOST_BYTES = (
-    2**32
-)  # in 2²⁸ blocks of a cipher that repeats none: told from random ones with a probability of 2⁻⁷³
+# In 2²⁸ blocks, of which the cipher repeats none. They are distinguished from random ones with an advantage of 2⁻⁷³.
+_MOST_BYTES = 2**32
 _ZEROS = bytes(2**20)
 
 
@@ -20,8 +19,7 @@ class Keystream:
     """Random bytes of one key, in pieces.
 
     Args:
-        key: 32 bytes, which whoever knows them repeats the stream from; by default new ones of the operating
-            system.
+        key: 32 bytes, from which the stream can be repeated. By default new ones from the operating system.
 
     Source:
         NIST SP 800-38A, AES-256 in counter mode from counter 0, of OpenSSL.
@@ -37,7 +35,7 @@ class Keystream:
         """Overwrite contiguous bytes with the next ones of the stream.
 
         Raises:
-            ValueError: If one key would give more than 2³².
+            ValueError: If more than 2³² bytes would be drawn under one key.
         """
         view = memoryview(buffer).cast("B")
         if len(view) > self._left:
@@ -51,13 +49,13 @@ class Keystream:
 
 
 def keystream(count: int) -> bytearray:
-    """Random bytes under a new key, independent of all others.
+    """Draw random bytes under a new key, independent of all others.
 
     Args:
-        count: How many, at most 2³².
+        count: Number of bytes, at most 2³².
 
     Raises:
-        ValueError: If there are too many.
+        ValueError: If ``count`` is out of range.
     """
     if not 0 <= count <= _MOST_BYTES:
         raise ValueError(f"count = {count}: one key gives 0 to {_MOST_BYTES} bytes; ask for them in parts")

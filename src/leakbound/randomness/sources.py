@@ -1,9 +1,9 @@
-"""Sources of privacy noise: one that its seed repeats, and one that nobody repeats.
+"""Sources of privacy noise: one that a seed reproduces, and one that nobody can reproduce.
 
-A secure normal number comes from a pair of independent uniform ones by the transform of Box and Muller, in
-float64. It rejects nothing, so the bytes and operations that it takes tell nothing of what was drawn. Its
-error is at most r 2⁻⁴⁹ + 2⁻⁵³/r at radius r; and its tails end where 126 random bits do, beyond 13 standard
-deviations.
+Secure normal numbers come in pairs from two independent uniform numbers, by the Box-Muller transform in
+float64. The transform rejects nothing, so the bytes and operations that it takes reveal nothing about the
+numbers drawn. Its error is at most r 2⁻⁴⁹ + 2⁻⁵³/r at radius r. Its tails are limited by the 126 random bits
+of the radius, and end beyond 13 standard deviations.
 """
 
 import math
@@ -19,8 +19,8 @@ from leakbound.randomness.cipher import Keystream, keystream
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.randomness.seeding import torch_generator
 
-_CHUNK = 2**16  # numbers that are computed at once, which stay in a core's cache
-_KEYED = 2**24  # numbers under one key
+_CHUNK = 2**16  # numbers that are computed at once, so that they fit into a core's cache
+_KEYED = 2**24  # numbers that are drawn under one key
 _POSITIVE = 2**63 - 1
 
 
@@ -29,30 +29,30 @@ class NoiseSource(Protocol):
     """Independent draws for one purpose.
 
     Attributes:
-        secure: Whether nobody can repeat the draws. Values protected by them are then released on a grid, in
-            float64 until rounded, and there is no state to continue from.
+        secure: Whether nobody can reproduce the draws. If so, protected values are computed in float64 and
+            released on a grid, and there is no state to resume from.
     """
 
     secure: bool
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal numbers on the device of the source."""
+        """Draw standard normal numbers on the device of the source."""
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
-        """Uniform numbers in [0, 1), multiples of 2⁻⁵³ in float64, on the device of the source."""
+        """Draw uniform numbers in [0, 1), float64 multiples of 2⁻⁵³, on the device of the source."""
 
     def state(self) -> Tensor | None:
-        """All that the next draws depend on, or None if there is nothing to keep."""
+        """Return the state that determines the next draws, or None if there is none."""
 
     def restore(self, state: Tensor | None) -> None:
-        """Continue from :meth:`state`."""
+        """Resume from :meth:`state`."""
 
 
 class SeededNoise:
-    """Draws of a torch generator: equal seeds give equal draws, and whoever knows the seed can subtract the noise.
+    """Draws of a torch generator. Equal seeds give equal draws, so whoever knows the seed can subtract the noise.
 
     Args:
-        generator: Belongs to this source alone. Draws are on its device.
+        generator: Generator that no other source uses. Draws are on its device.
     """
 
     secure = False
@@ -61,23 +61,23 @@ class SeededNoise:
         self.generator = generator
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal numbers."""
+        """Draw standard normal numbers."""
         return torch.randn(tuple(shape), generator=self.generator, device=self.generator.device, dtype=dtype)
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
-        """Uniform numbers in [0, 1)."""
+        """Draw uniform numbers in [0, 1)."""
         # Uniform float32 numbers would lie on a grid of 2⁻²⁴.
         return torch.rand(count, generator=self.generator, device=self.generator.device, dtype=torch.float64)
 
     def state(self) -> Tensor:
-        """The generator's."""
+        """Return the state of the generator."""
         return self.generator.get_state()
 
     def restore(self, state: Tensor | None) -> None:
-        """Continue from :meth:`state`.
+        """Resume from :meth:`state`.
 
         Raises:
-            ValueError: If a source without a state gave it.
+            ValueError: If the state is that of secure noise.
         """
         if state is None:
             raise ValueError("the state is that of secure noise; seeded noise cannot continue from it")
@@ -85,10 +85,10 @@ class SeededNoise:
 
 
 class SecureNoise:
-    """Draws that no seed repeats, safe to use in forked processes: each takes its key from the operating system.
+    """Draws that no seed reproduces. They are safe in forked processes, because keys come from the operating system.
 
     Args:
-        device: Where draws are wanted. They are computed on the CPU.
+        device: Device of the draws. They are computed on the CPU.
     """
 
     secure = True
@@ -97,31 +97,32 @@ class SecureNoise:
         self.device = torch.device(device)
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        """Standard normal numbers, computed in float64."""
+        """Draw standard normal numbers, computed in float64."""
         count = math.prod(shape)
         drawn = np.empty(count + count % 2)  # numbers come in pairs
         pairs = min(_CHUNK, drawn.size) // 2
-        words, room = np.empty(3 * pairs, dtype=np.int64), np.empty(pairs)
+        words = np.empty(3 * pairs, dtype=np.int64)
+        room = np.empty(pairs)
         for start in range(0, drawn.size, _CHUNK):
             if start % _KEYED == 0:
                 stream = Keystream()
             chunk = drawn[start : start + _CHUNK]
             pairs = chunk.size // 2
-            own = words[: 3 * pairs].reshape(3, pairs)
-            stream.fill(own.data)
-            box_muller(own, out=chunk, room=room[:pairs])
+            uniform = words[: 3 * pairs].reshape(3, pairs)
+            stream.fill(uniform.data)
+            box_muller(uniform, out=chunk, room=room[:pairs])
         return torch.from_numpy(drawn[:count]).to(self.device, dtype).view(tuple(shape))
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
-        """Uniform numbers in [0, 1)."""
+        """Draw uniform numbers in [0, 1)."""
         return ((_words(count, self.device) >> 11) & (2**53 - 1)).double().mul_(2.0**-53)
 
     def state(self) -> None:
-        """None: nothing is kept from draw to draw."""
+        """Return None, because nothing is kept from draw to draw."""
         return
 
     def restore(self, state: Tensor | None) -> None:
-        """Nothing to do: all noise is new.
+        """Check that there is no state to resume from, because all noise is new.
 
         Raises:
             ValueError: If the state is that of a generator.
@@ -131,10 +132,10 @@ class SecureNoise:
 
 
 class StackedNoise:
-    """Sources of several slots as one: row k of every draw is what source k draws.
+    """Sources of several slots as one. Row k of every draw comes from source k.
 
     Args:
-        sources: One for each slot, on one device, all secure or none.
+        sources: One source for each slot, on one device, all of them secure or none.
 
     Raises:
         ValueError: If some of them are secure and others are not.
@@ -152,11 +153,11 @@ class StackedNoise:
         self._drawn = torch.empty(len(self.sources), 0)
 
     def reserve(self, numbers: int) -> None:
-        """From now on draw so many numbers of each source at a time, and give them out by and by, each once."""
+        """Draw so many numbers from each source at a time from now on, and return each of them once."""
         self._reserve = numbers
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal numbers (slots, ...).
+        """Draw standard normal numbers (slots, ...).
 
         Raises:
             ValueError: If the shape begins with another number of slots.
@@ -167,17 +168,18 @@ class StackedNoise:
         if count > self._reserve:
             return self._draw(count, dtype).view(tuple(shape))
         if self._used + count > self._drawn.shape[1] or self._drawn.dtype != dtype:
-            self._before, self._used = [source.state() for source in self.sources], 0
+            self._before = [source.state() for source in self.sources]
+            self._used = 0
             self._drawn = self._draw(self._reserve, dtype)
         self._used += count
         return self._drawn[:, self._used - count : self._used].view(tuple(shape))
 
     def uniform(self, count: int) -> Tensor:
-        """Uniform numbers in [0, 1), (slots, count)."""
+        """Draw uniform numbers in [0, 1), (slots, count)."""
         return torch.stack([source.uniform(count) for source in self.sources])
 
     def state(self) -> dict[str, Any]:
-        """Those of the sources, before what is reserved was drawn, and how much of it was given out."""
+        """Return the states of the sources before they drew the reserve, and how much of the reserve is used."""
         left = self._used < self._drawn.shape[1]
         before = self._before if left else [source.state() for source in self.sources]
         return {
@@ -187,14 +189,15 @@ class StackedNoise:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state`: draw again what is reserved, of secure noise new numbers. Skip what was used."""
+        """Resume from :meth:`state`: draw the reserve again (new numbers if secure), and skip what was used."""
         for source, saved in zip(self.sources, state["sources"], strict=True):
             source.restore(saved)
-        self._before, self._used = list(state["sources"]), state["used"]
+        self._before = list(state["sources"])
+        self._used = state["used"]
         self._drawn = self._draw(state["numbers"], torch.float32)
 
     def _draw(self, count: int, dtype: torch.dtype) -> Float[Tensor, "slots count"]:
-        """The next numbers of every source."""
+        """Draw the next numbers from every source."""
         first = self.sources[0]
         if not isinstance(first, SeededNoise):
             return torch.stack([source.normal((count,), dtype) for source in self.sources])
@@ -208,17 +211,17 @@ class StackedNoise:
 
 
 class SecureDraws:
-    """Secure noise as NumPy arrays, with the two methods of ``numpy.random.Generator`` that simulations draw by."""
+    """Secure noise as NumPy arrays, with the two methods of ``numpy.random.Generator`` that simulations use."""
 
     def __init__(self) -> None:
         self._source = SecureNoise()
 
     def standard_normal(self, size: int | tuple[int, ...]) -> np.ndarray:
-        """Standard normal numbers, float64."""
+        """Draw standard normal numbers, float64."""
         return self._source.normal((size,) if isinstance(size, int) else size).numpy()
 
     def random(self, size: int | tuple[int, ...]) -> np.ndarray:
-        """Uniform numbers in [0, 1), float64."""
+        """Draw uniform numbers in [0, 1), float64."""
         shape = (size,) if isinstance(size, int) else size
         return self._source.uniform(math.prod(shape)).numpy().reshape(shape)
 
@@ -228,19 +231,19 @@ def box_muller(
     out: Float[np.ndarray, " numbers"] | None = None,
     room: Float[np.ndarray, " pairs"] | None = None,
 ) -> Float[np.ndarray, " numbers"]:
-    """Two independent standard normal numbers from each column of three random words, √(−2 ln u) (cos θ, sin θ).
+    """Turn each column of three random words into two independent normal numbers, √(−2 ln u) (cos θ, sin θ).
 
-    u takes 63 bits of the first word and, which matters in the tails, 63 more of the second, and is never 0.
-    Θ is the third, as an angle in [−π, π]. With t = tan(θ/2), which takes less time than a sine and a cosine,
-    these are 2/(1 + t²) − 1 and 2t/(1 + t²).
+    u has 63 bits of the first word and another 63 of the second, which matter in the tails. It is never 0.
+    The third word is θ, an angle in [−π, π]. Cosine and sine are computed as 2/(1 + t²) − 1 and 2t/(1 + t²)
+    with t = tan(θ/2), which is faster.
 
     Args:
-        words: Uniform 64-bit words, int64. The sign bits of the first two, which are not used, are cleared.
-        out: Where the numbers are written, float64; by default new memory.
-        room: Float64 memory to compute in, likewise.
+        words: Uniform 64-bit words, int64. The unused sign bits of the first two are cleared in place.
+        out: Float64 memory for the result. By default it is allocated.
+        room: Float64 memory to compute in. By default it is allocated.
 
     Returns:
-        Float64, twice as many as there are columns: all cosines, then all sines.
+        Float64 numbers, twice as many as there are columns: first all cosines, then all sines.
 
     Source:
         Box and Muller 1958.
@@ -248,7 +251,8 @@ def box_muller(
     pairs = words.shape[1]
     out = np.empty(2 * pairs) if out is None else out
     room = np.empty(pairs) if room is None else room
-    radius, half = out[:pairs], out[pairs:]
+    radius = out[:pairs]
+    half = out[pairs:]
     np.bitwise_and(words[:2], _POSITIVE, out=words[:2])
     np.copyto(room, words[1])
     np.copyto(radius, words[0])
@@ -274,13 +278,13 @@ def box_muller(
 def noise_source(
     origin: str, seed: int, *words: str | int, device: str | torch.device = "cpu"
 ) -> SeededNoise | SecureNoise:
-    """Source of noise for the purpose that ``words`` name.
+    """Make the source of noise for the purpose that ``words`` name.
 
     Args:
         origin: ``seeded`` or ``secure``, the configuration's ``privacy_noise``.
         seed: Seed of the configuration. Secure noise does not depend on it.
         *words: Run, replica and purpose, e.g. ``"noise"``.
-        device: Where draws are wanted.
+        device: Device of the draws.
 
     Raises:
         ValueError: If there is no such origin.
@@ -306,12 +310,12 @@ def check_origin(origin: str) -> None:
 
 
 def as_source(source: NoiseSource | torch.Generator) -> NoiseSource:
-    """A source as it is; a generator as seeded noise."""
+    """Return a source unchanged, and wrap a generator as seeded noise."""
     return SeededNoise(source) if isinstance(source, torch.Generator) else source
 
 
 def _words(count: int, device: torch.device) -> Int[Tensor, " count"]:
-    """Random 64-bit words."""
+    """Draw random 64-bit words."""
     if count == 0:
         return torch.empty(0, dtype=torch.int64, device=device)
     return torch.frombuffer(keystream(8 * count), dtype=torch.int64).to(device)

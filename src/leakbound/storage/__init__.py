@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and the facts that stand with them."""
+"""Files that are either complete or absent, with seals and provenance."""
 
 from leakbound.storage.errors import DamagedFileError, FullDiskError, TooLargeError
 from leakbound.storage.files import (
@@ -11,6 +11,7 @@ from leakbound.storage.files import (
     write_arrays,
     write_json,
     write_rows,
+    write_text,
 )
 from leakbound.storage.seals import atomic, check, file_hash, read_bytes, seal_of, sealed_by
 
@@ -33,4 +34,5 @@ __all__ = [
     "write_arrays",
     "write_json",
     "write_rows",
+    "write_text",
 ]

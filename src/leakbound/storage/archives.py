@@ -1,6 +1,6 @@
-"""Archives of torch that take no more memory than they have bytes.
+"""Check that an archive of torch takes no more memory than it has bytes.
 
-torch's restricted reader runs nothing, but it unpacks what is compressed, and makes empty arrays of any
+torch's restricted reader executes no code, but it unpacks compressed entries, and makes empty arrays of any
 length.
 """
 
@@ -12,16 +12,14 @@ from pathlib import Path
 
 from leakbound.storage import limits
 
-_BEGIN = b"PK\x03\x04"  # of an archive; torch reads a file that begins otherwise in an older form
+_BEGIN = b"PK\x03\x04"  # torch reads a file that begins otherwise as an older format
 _DESCRIPTION = "data.pkl"
-_FORBIDDEN = {
-    "INST",
-    "STACK_GLOBAL",
-    "BUILD",
-}  # torch writes none of them; the last copies what is there once
+# Torch writes none of them, and the last can copy what exists once.
+_FORBIDDEN = {"INST", "STACK_GLOBAL", "BUILD"}
 _EMPTY = "collections OrderedDict"
 _HARMLESS = re.compile(rf"{_EMPTY}|torch \w+Storage|torch\._utils _rebuild_tensor_v2")
-"""Things that torch.save names for dictionaries, which must begin empty lest they copy a large one, and for tensors."""
+"""Names that torch.save writes for tensors and for dictionaries. A dictionary must begin empty, not as a
+copy."""
 
 
 def check_archive(payload: bytes, path: Path) -> None:
@@ -32,8 +30,8 @@ def check_archive(payload: bytes, path: Path) -> None:
         path: The file that holds them, for messages.
 
     Raises:
-        ValueError, OSError: If it is no archive, compressed, or names more than plain values and tensors.
-        TooLargeError: If what describes its content is too large.
+        ValueError, OSError: If it is no archive, is compressed, or names more than plain values and tensors.
+        TooLargeError: If the description of its content is too large.
     """
     if not payload.startswith(_BEGIN):
         raise ValueError("it is no archive")
@@ -56,17 +54,17 @@ def check_archive(payload: bytes, path: Path) -> None:
 
 def _check_description(content: bytes) -> None:
     """Refuse a pickle that makes more than its own bytes describe, without running it."""
-    dictionaries: set[object] = set()  # places where the pickle keeps the name of the empty dictionary
-    named = False
+    dictionaries: set[object] = set()  # places where the pickle stores the name of the empty dictionary
+    has_name = False  # whether this name is on top of the stack
     for operation, argument, _ in pickletools.genops(content):
         if operation.name in _FORBIDDEN or (
             operation.name == "GLOBAL" and not _HARMLESS.fullmatch(str(argument))
         ):
             raise ValueError(f"it holds {operation.name} {argument}")
-        if named and operation.name.endswith("PUT"):
+        if has_name and operation.name.endswith("PUT"):
             dictionaries.add(argument)
-        elif named and operation.name != "EMPTY_TUPLE":
+        elif has_name and operation.name != "EMPTY_TUPLE":
             raise ValueError("a dictionary does not begin empty")
         else:
             kept = operation.name.endswith("GET") and argument in dictionaries
-            named = kept or (operation.name == "GLOBAL" and argument == _EMPTY)
+            has_name = kept or (operation.name == "GLOBAL" and argument == _EMPTY)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 class DamagedFileError(ValueError):
-    """A file that is missing, truncated, altered, exchanged for another, or of another kind than its name says.
+    """A file that is missing, truncated, altered, exchanged for another, or not of the kind that its name says.
 
     Attributes:
         reason: The fault found.
@@ -18,12 +18,12 @@ class DamagedFileError(ValueError):
 
 
 class TooLargeError(DamagedFileError):
-    """A file that would take more than is allowed. It has not been read.
+    """A file that would take more memory than is allowed. It has not been read.
 
     Args:
         path: The file.
         reason: The amount found and the amount allowed.
-        advice: The way to read it all the same.
+        advice: How to read it nevertheless.
     """
 
     def __init__(self, path: Path | str, reason: str, advice: str) -> None:
@@ -32,7 +32,7 @@ class TooLargeError(DamagedFileError):
 
 
 class FullDiskError(OSError):
-    """A file that could not be written for lack of space."""
+    """A file that could not be written because the disk is full."""
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(f"{path}: cannot be written ({reason}). Make room and run the same command again.")

@@ -1,4 +1,4 @@
-"""Files: one reader and one writer per kind.
+"""One reader and one writer for each kind of file.
 
 Arrays are safetensors, tables are Parquet, records are JSON. None of them can execute code when read.
 
@@ -24,7 +24,7 @@ from leakbound.storage.errors import DamagedFileError, TooLargeError
 from leakbound.storage.parquet import ParquetSource
 from leakbound.storage.seals import atomic, check, file_size, read_bytes
 
-if TYPE_CHECKING:  # imported where used: every job of a cluster parses the workflow, which needs neither
+if TYPE_CHECKING:  # imported on use, because every job of a cluster parses the workflow, which needs neither
     import numpy as np
     import pandas as pd
 
@@ -32,9 +32,12 @@ _STRINGS = "strings"
 
 
 def arrays_hash(arrays: Mapping[str, np.ndarray], secret: str = "") -> str:
-    """SHA-256 over names, shapes, types and bytes of ``arrays``, independent of how they are stored.
+    """Compute SHA-256 over names, shapes, types and bytes of arrays, independent of how they are stored.
 
-    Nobody can try candidates for private arrays who does not know ``secret``, which is hashed before them.
+    Args:
+        arrays: Arrays by name.
+        secret: Text that is hashed before the arrays. Whoever does not know it cannot test guesses of private
+            arrays against the hash.
     """
     import numpy as np
 
@@ -57,7 +60,15 @@ def write_arrays(
 ) -> None:
     """Write named arrays, and strings about them, as one safetensors file. Equal contents give equal bytes.
 
-    The strings go into one entry, because safetensors writes several in random order.
+    The strings are written as one entry, because safetensors writes several entries in random order.
+
+    Args:
+        path: File to write.
+        arrays: Arrays by name.
+        metadata: Strings by name.
+        private: Whether only the owner may read the file.
+        replace: Whether an existing file is replaced.
+        sealed: Whether the file gets a seal.
     """
     import numpy as np
     from safetensors import SafetensorError
@@ -71,10 +82,10 @@ def write_arrays(
                 {_STRINGS: json.dumps(dict(metadata), sort_keys=True)} if metadata else None,
             )
         except SafetensorError as error:
-            found = re.search(r"\(os error (\d+)\)", str(error))
-            if found is None:
+            code = re.search(r"\(os error (\d+)\)", str(error))
+            if code is None:
                 raise
-            raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def read_arrays(path: Path | str, *, sealed: bool = True) -> dict[str, np.ndarray]:
@@ -91,7 +102,7 @@ def read_metadata(path: Path | str, *, sealed: bool = True) -> dict[str, str]:
 def read_arrays_and_metadata(
     path: Path | str, *, sealed: bool = True
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read the named arrays of a safetensors file and the strings stored with them, with one look at its bytes."""
+    """Read the named arrays of a safetensors file and the strings stored with them, hashing the file once."""
     with _archive(Path(path), sealed) as archive:
         arrays = {name: archive.get_tensor(name) for name in archive.keys()}  # noqa: SIM118
         return arrays, _strings(archive)
@@ -99,10 +110,10 @@ def read_arrays_and_metadata(
 
 @contextmanager
 def _archive(path: Path, sealed: bool) -> Iterator[Any]:
-    """A safetensors file that matches its seal.
+    """Open a safetensors file that matches its seal.
 
-    It is hashed piece by piece and then mapped, not read into memory as bytes, which would need twice the
-    memory: weights and images have gigabytes.
+    The file is hashed piece by piece and then mapped. Reading all bytes would take twice the memory, and
+    weights and images have gigabytes.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -112,9 +123,8 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
         if sealed:
             check(path)
         with path.open("rb") as file:
-            limits.check_limit(
-                path, "bytes of description", int.from_bytes(file.read(8), "little"), limits.HEAD
-            )
+            described = int.from_bytes(file.read(8), "little")
+        limits.check_limit(path, "bytes of description", described, limits.HEAD)
         with safe_open(path, framework="numpy") as archive:
             yield archive
         if not os.path.samestat(before, path.stat()):
@@ -127,20 +137,28 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
         ValueError,
         TypeError,
         AttributeError,
-    ) as error:  # the last two: unknown types
+    ) as error:  # last two: unknown types
         raise DamagedFileError(path, error) from error
 
 
 def _strings(archive: Any) -> dict[str, str]:
-    """Strings stored with the arrays of an open safetensors file, a ValueError if something else is there."""
+    """Return the strings stored with the arrays of an open safetensors file.
+
+    Raises:
+        ValueError: If the file holds something else in their place.
+    """
     texts = _parsed((archive.metadata() or {}).get(_STRINGS, "{}"))
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise ValueError("beside its arrays lies something else than named strings")
+        raise ValueError("it holds something else than named strings next to its arrays")
     return texts
 
 
 def _parsed(text: str | bytes) -> Any:
-    """A value from JSON, a ValueError if the text is not JSON, or is nested more deeply than can be read."""
+    """Parse JSON.
+
+    Raises:
+        ValueError: If the text is not JSON, or is nested too deeply.
+    """
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -160,7 +178,7 @@ def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
 
     content = read_bytes(path, sealed=sealed)
     try:
-        deque(ParquetSource(pa.BufferReader(content), path).batches(), maxlen=0)  # refuses what would not fit
+        deque(ParquetSource(pa.BufferReader(content), path).batches(), maxlen=0)  # checks the size
         return pd.read_parquet(io.BytesIO(content))
     except TooLargeError:
         raise
@@ -168,12 +186,18 @@ def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
         raise DamagedFileError(Path(path), error) from error
 
 
+def write_text(
+    path: Path | str, text: str, *, sealed: bool = True, private: bool = False, replace: bool = True
+) -> None:
+    """Write a text in UTF-8. The arguments are those of :func:`leakbound.storage.atomic`."""
+    with atomic(path, sealed=sealed, private=private, replace=replace) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_json(path: Path | str, value: Any, *, sealed: bool = True, private: bool = False) -> None:
-    """Write plain values, all numbers finite, as JSON with sorted keys."""
-    with atomic(path, sealed=sealed, private=private) as temporary:
-        temporary.write_text(
-            json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
-        )
+    """Write plain values as JSON with sorted keys. All numbers must be finite."""
+    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    write_text(path, text, sealed=sealed, private=private)
 
 
 def read_json(path: Path | str, *, sealed: bool = True) -> Any:

@@ -1,14 +1,13 @@
 """Hash of the code behind a job, so that an edit reruns exactly what depends on it.
 
-Snakemake does not notice an edit in an imported module. Each rule carries this hash as a parameter: it covers
-the syntax trees, without docstrings and comments, of the job's command and of every module of the package
-that the command reaches by imports, those inside functions included.
+Snakemake does not notice an edit in an imported module. Each rule therefore has this hash as a parameter. It
+covers the syntax trees, without docstrings and comments, of the job's command and of every module of the
+package that the command reaches by imports, also by imports inside functions.
 
-In the command line names are followed one by one, so that listing and planning jobs, which a step's file
-holds too, rerun nothing. Elsewhere a module counts as a whole, and ``from leakbound.channels.shapes import
-Natural`` reaches that module alone, not the ``__init__`` of its package. Two tests make that safe: no
-``__init__`` holds more than imports and ``__all__``, and no module does more than define things when it is
-imported.
+In the command line, names are followed one by one. A step's file also lists and plans its jobs, and edits of
+that code rerun nothing. Elsewhere a module counts as a whole, and ``from leakbound.channels.shapes import
+Natural`` reaches that module alone, not the ``__init__`` of its package. Two tests make this safe: an
+``__init__`` contains nothing but imports and ``__all__``, and an import of a module only defines names.
 """
 
 import ast
@@ -21,8 +20,8 @@ from typing import Any
 
 _PACKAGE = "leakbound"
 _COMMAND_LINE = f"{_PACKAGE}.cli."
-# Some show values to the tracker and change none. What the others decide reaches a job as a parameter or by the choice
-# of a module, which is named and hashed itself.
+# Some only show values to the tracker. The decisions of the others reach a job as a parameter, or as the name of a
+# module, which is hashed itself.
 _NEVER_COUNT = tuple(
     f"{_PACKAGE}.{name}."
     for name in (
@@ -36,15 +35,16 @@ _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platst
 
 @cache
 def code_fingerprint(step: str, *others: str) -> str:
-    """Fingerprint of the code behind a job.
+    """Compute the fingerprint of the code behind a job.
 
     Args:
         step: Module of the command line with a command of the same name, e.g. ``leakbound.cli.steps.train``.
-        *others: Modules that the command will look up by name, e.g. that of a registered model. One from outside the
-            package counts alone, and not at all if it is installed: provenance records its version.
+        *others: Modules that the command looks up by name, e.g. that of a registered model. A module from
+            outside the package counts without its imports. An installed one does not count, because
+            provenance records its version.
 
     Returns:
-        Sixteen hexadecimal digits. What was read of a file is kept in a process.
+        Sixteen hexadecimal digits. Files are read once in a process.
 
     Raises:
         ModuleNotFoundError: If a module of this package does not exist.
@@ -59,19 +59,19 @@ def code_fingerprint(step: str, *others: str) -> str:
 
 
 def modules_behind(step: str, *others: str) -> list[str]:
-    """Modules whose code counts for a job, which it loads sooner or later. Arguments and errors are those above."""
+    """List the modules whose code counts for a job. Arguments and errors are those of :func:`code_fingerprint`."""
     return sorted(_reached(step, *others))
 
 
 def _reached(step: str, *others: str) -> dict[str, str]:
-    """Modules that a step's command reaches, and others with theirs, each with the hash of its syntax tree."""
+    """Map all modules that a step's command and the other modules reach to hashes of their syntax trees."""
     return _closure(
         {module for statement in _statements(step) for module in _imports(statement)} | {*others}, others
     )
 
 
 def _statements(step: str) -> list[ast.stmt]:
-    """Top-level statements that a step's command uses, in its own module and in others of the command line."""
+    """List the top-level statements that a step's command uses, in all modules of the command line."""
     command = step.rpartition(".")[2]
     if command not in _definitions(step):
         raise ValueError(f"{step} has no function {command}: a step's command has the name of its file")
@@ -101,7 +101,7 @@ def _statements(step: str) -> list[ast.stmt]:
 
 @cache
 def _definitions(module: str) -> dict[str, ast.stmt]:
-    """Names that a module defines or imports at its top, and the statement of each."""
+    """Map each name that a module defines or imports at its top to the statement."""
     definitions: dict[str, ast.stmt] = {}
     for node in _tree(module).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -116,17 +116,17 @@ def _definitions(module: str) -> dict[str, ast.stmt]:
 
 
 def _bound(alias: ast.alias) -> str:
-    """Name that an import gives to what it imports."""
+    """Return the name that an import binds."""
     return alias.asname or alias.name.partition(".")[0]
 
 
-def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
-    """Modules that ``start`` reaches, each with the hash of its syntax tree. The named ones count in any case."""
+def _closure(start: set[str], required: tuple[str, ...]) -> dict[str, str]:
+    """Map all modules that ``start`` reaches to hashes of their syntax trees. The required ones always count."""
     reached: dict[str, str] = {}
     waiting = list(start)
     while waiting:
         module = waiting.pop()
-        if module in reached or not (_counts(module) or module in named):
+        if module in reached or not (_counts(module) or module in required):
             continue
         if _is_inside(module):
             reached[module], imports = _read(module)
@@ -137,27 +137,26 @@ def _closure(start: set[str], named: tuple[str, ...]) -> dict[str, str]:
 
 
 def _counts(module: str) -> bool:
-    """True unless a module is known to change no result."""
+    """Return True unless a module is known to change no result."""
     return not f"{module}.".startswith(_NEVER_COUNT) or module == f"{_PACKAGE}.jobs.runs"
 
 
 def _is_inside(module: str) -> bool:
-    """True if a module belongs to this package."""
+    """Return True if a module belongs to this package."""
     return f"{module}.".startswith(f"{_PACKAGE}.")
 
 
 @cache
 def _read(module: str) -> tuple[str, set[str]]:
-    """Hash of a module's syntax tree, and the modules of this package that it imports."""
+    """Return the hash of a module's syntax tree, and the modules of this package that it imports."""
     tree = _tree(module)
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), _imports(tree)
 
 
 def _tree(module: str) -> ast.Module:
-    """Syntax tree of a module, without docstrings and without what stands there for type checkers alone.
+    """Parse a module, without docstrings and without blocks for type checkers.
 
-    It is not kept: a hundred trees would be many objects for Python's garbage collector to go through again
-    and again.
+    Trees are not cached, because a hundred of them would slow down Python's garbage collector.
     """
     path = _path(module)
     if path is None:
@@ -167,7 +166,7 @@ def _tree(module: str) -> ast.Module:
 
 
 class _Executed(ast.NodeTransformer):
-    """Drops statements of a syntax tree that do nothing when they run. Comments are no part of one."""
+    """Transformer that drops statements without effect at run time."""
 
     def visit(self, node: ast.AST) -> Any:
         return node if isinstance(node, ast.expr) else super().visit(node)  # an expression holds no statement
@@ -183,7 +182,7 @@ class _Executed(ast.NodeTransformer):
 
 
 def _imports(tree: ast.AST) -> set[str]:
-    """Modules of this package that a syntax tree imports, anywhere in it."""
+    """Find the modules of this package that a syntax tree imports anywhere."""
     imported: set[str] = set()
     waiting = [tree]
     while waiting:
@@ -191,16 +190,16 @@ def _imports(tree: ast.AST) -> set[str]:
         waiting += [inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)]
         if isinstance(node, ast.Import):
             # The statement binds the outermost package, whose members may be used by their dotted names.
-            words = [alias.name.split(".") for alias in node.names]
-            imported.update(".".join(names[:end]) for names in words for end in range(1, len(names) + 1))
+            for names in (alias.name.split(".") for alias in node.names):
+                imported.update(".".join(names[:end]) for end in range(1, len(names) + 1))
         elif isinstance(node, ast.ImportFrom) and node.module and _is_inside(node.module):
-            members = [f"{node.module}.{alias.name}" for alias in node.names]
-            imported.update(member if _path(member) else node.module for member in members)
+            for member in (f"{node.module}.{alias.name}" for alias in node.names):
+                imported.add(member if _path(member) else node.module)
     return {module for module in imported if _is_inside(module)}
 
 
 def _path(module: str) -> Path | None:
-    """Source file of a module, found without importing anything. None if it is compiled or no module at all."""
+    """Find the source file of a module without importing it. None if it is compiled or no module."""
     outermost, *inner = module.split(".")
     spec = importlib.util.find_spec(outermost)
     if spec is None:

@@ -1,7 +1,7 @@
-"""Bounds on what is read, all in one place, so that a small file cannot fill the memory.
+"""Limits on the size of all files that are read, so that a small file cannot fill the memory.
 
-Each is compared with what the head of a file states, before memory is taken. They are far above what the
-papers' largest results need. Text that people write has bounds of its own, in ``config.messages``.
+Each limit is compared with the size that the head of a file states, before memory is allocated. The limits
+are far above the papers' largest results. Text that people write has its own limits, in ``config.messages``.
 """
 
 import math
@@ -11,31 +11,32 @@ from pathlib import Path
 from leakbound.storage.errors import TooLargeError
 
 VARIABLE = "LEAKBOUND_READ_LIMIT"
-"""Environment variable: a whole number that multiplies all of these bounds."""
+"""Environment variable with a whole number that multiplies all of these limits."""
 HEAD = 2**22
-"""Bytes of the part of a file that describes the rest; decoded it takes up to a hundred times as much."""
+"""Bytes of the part of a file that describes the rest. Decoded it takes up to a hundred times as much."""
 TEXT = 2**26
-"""Bytes of JSON, CSV or SVG, which take up to some thirty times as much once they are parsed."""
+"""Bytes of JSON, CSV or SVG. Parsed they take up to about thirty times as much."""
 WHOLE = 2**28
-"""Bytes of any other file that is read at once."""
+"""Bytes of any other file that is read as a whole."""
 TABLE = 2**30
-"""Bytes that the columns of a Parquet file may take in any case; it may take 8 times its own size too."""
+"""Bytes that the columns of a Parquet file may take. They may also take ``EXPANSION`` times its size, if
+more."""
 EXPANSION = 8
 PICTURES = 64
-"""Bytes of pixels for each byte of the files that hold them, beyond what a table may take."""
+"""Bytes of pixels for each byte of the files that hold them, if that is more than a table may take."""
 ROW = 64
-"""Bytes that a row of a table counts at least: indices and orders are made of rows."""
+"""Least bytes that a row of a table counts, because indices and orders are as long as it has rows."""
 ARRAYS = 2**34
 """Bytes of arrays: weights, covariances, prepared images, checkpoints."""
 PIXELS = 2**22
-"""Pixels of an image that is decoded, e.g. 2,048×2,048; one of 32×32 is made of it."""
+"""Pixels of an image before it is resized, e.g. 2,048×2,048."""
 
 
 def factor() -> int:
-    """Factor of all bounds, from :data:`VARIABLE`.
+    """Read the factor of all limits from :data:`VARIABLE`.
 
     Raises:
-        ValueError: If it holds something else.
+        ValueError: If the variable holds anything but such a number.
     """
     text = os.environ.get(VARIABLE, "1")
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= 10**6):
@@ -45,19 +46,22 @@ def factor() -> int:
     return int(text)
 
 
-def check_limit(path: Path | str, what: str, found: int, most: int) -> None:
+def check_limit(path: Path | str, what: str, count: int, most: int) -> None:
     """Refuse more than is allowed.
 
     Args:
-        path: The file, for the message.
-        what: Things counted, e.g. ``bytes of text``.
-        found: Number of them.
+        path: File, for the message.
+        what: Noun of the things counted, e.g. ``bytes of text``.
+        count: Number of them.
         most: Number that is allowed, before :data:`VARIABLE` multiplies it.
 
     Raises:
         TooLargeError: If there are more.
     """
-    if found > most * factor():
-        advice = f"If this is meant, set {VARIABLE}={math.ceil(found / most)}"
-        advice += ", which multiplies all bounds on what is read."
-        raise TooLargeError(path, f"has {found} {what}, allowed are {most * factor()}", advice)
+    if count > most * factor():
+        raise TooLargeError(
+            path,
+            f"has {count} {what}, allowed are {most * factor()}",
+            f"If this is meant, set {VARIABLE}={math.ceil(count / most)}, which multiplies all bounds on what is "
+            "read.",
+        )

@@ -1,7 +1,7 @@
-"""Locks that the system releases when their holder ends, however it ends: none is ever stale.
+"""Locks that the system releases when their holder ends, however it ends, so that no lock is ever stale.
 
-They hold between machines as far as the file system carries ``flock``: local ones do, and NFS with its lock
-service. Elsewhere nothing is locked, and :func:`taken` says so.
+They work between machines if the file system supports ``flock``, as local ones do, and NFS with its lock
+service. Elsewhere nothing can be locked, and :func:`acquire` raises :class:`UnlockableError`.
 """
 
 from collections.abc import Iterator
@@ -11,31 +11,32 @@ from typing import IO
 
 
 class UnlockableError(OSError):
-    """A system, or a file system, that has no locks."""
+    """A system or file system without locks."""
 
 
 def opened(path: Path) -> IO[str]:
-    """Lock file, open, made with its folder if need be; closing it releases the lock. Children do not inherit it.
+    """Open a lock file, and create it and its folder if necessary. Closing it releases the lock.
 
-    Nobody else may open it: who only reads a file can hold its lock too, and so keep its owner from working.
+    Child processes do not inherit it. No other user may open it, because even a reader could hold the lock
+    and so keep the owner from working.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(0o600)
-    with suppress(OSError):  # made by a colleague who shares it
+    with suppress(OSError):  # created by a colleague who shares it
         path.chmod(0o600)
     return path.open("a+", encoding="utf-8")
 
 
 def acquire(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
-    """Take the lock of an open file, or False if others hold it.
+    """Take the lock of an open file. Return False if others hold it.
 
     Args:
-        file: From :func:`opened`.
+        file: File from :func:`opened`.
         shared: Whether others may hold it shared at the same time.
         wait: Whether to wait for the others.
 
     Raises:
-        UnlockableError: If there are no locks here.
+        UnlockableError: If the file system has no locks.
     """
     try:
         import fcntl
@@ -50,7 +51,11 @@ def acquire(file: IO[str], *, shared: bool = False, wait: bool = False) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock file ``path``; others wait. Raises :class:`UnlockableError` if there are no locks here."""
+    """Hold a lock file, for which others wait.
+
+    Raises:
+        UnlockableError: If the file system has no locks.
+    """
     with opened(path) as file:
         acquire(file, wait=True)
         yield

@@ -1,11 +1,11 @@
-"""Parquet that is known to fit the memory before it is decoded.
+"""Check that a Parquet file fits into memory before it is decoded.
 
-What a file says of its size can be false, and a page of a few bytes can stand for gigabytes: pages are
-compressed, a dictionary repeats a value of any length as often as it likes, and lists have any number of
-values in a row. So the header of every page is read first, which the decoder obeys too, and then few enough
-rows at a time that a batch stays small even if each of its values is as long as the longest page.
+The size that a file states can be false, and a page of a few bytes can expand to gigabytes: pages are
+compressed, a dictionary may repeat a long value without limit, and lists have any number of values in a row.
+Therefore the header of every page is read first, which the decoder obeys too. Rows are then read in batches
+that stay small even if each value is as long as the longest page.
 
-Source of the layout: Apache Parquet, ``parquet.thrift``; Apache Thrift, compact protocol.
+Source of the layout: Apache Parquet (``parquet.thrift``) and Apache Thrift (compact protocol).
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ if TYPE_CHECKING:
 
 _MAGIC = b"PAR1"
 _NUMBERS = {"NONE", "INT", "TIMESTAMP", "FLOAT16"}
-_OBJECT = 64  # bytes of a value that becomes an object of its own: text, bytes, a date, a decimal number
+_OBJECT = 64  # bytes of a value that becomes a Python object: text, bytes, a date, a decimal number
 _MOST_ROWS = 65_536  # of a batch
 _MOST_PAGES = 10**6
 _LONGEST_HEADER = 2**20
-_COUNTED_INSIDE = {
-    6: "DELTA_LENGTH_BYTE_ARRAY",
-    7: "DELTA_BYTE_ARRAY",
-}  # a count in the page itself takes memory
+# Encodings in which a count inside the page takes memory.
+_COUNTED_INSIDE = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
 
 
 class ParquetSource:
-    """An open Parquet file, of which only the description is in memory.
+    """An open Parquet file with only its description in memory.
 
     Args:
         source: The file, or its bytes.
-        path: Name for messages.
+        path: Path for messages.
 
     Raises:
         TooLargeError: If the description is too large.
@@ -47,7 +45,8 @@ class ParquetSource:
     def __init__(self, source: pa.NativeFile, path: Path | str) -> None:
         import pyarrow.parquet as pq
 
-        self._source, self._path = source, path
+        self._source = source
+        self._path = path
         tail = source.read_at(8, max(source.size() - 8, 0))
         if tail[4:] == _MAGIC:
             limits.check_limit(path, "bytes of description", int.from_bytes(tail[:4], "little"), limits.HEAD)
@@ -59,14 +58,15 @@ class ParquetSource:
         return self._file.schema_arrow
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows of some columns, or of all, in batches.
+        """Yield the rows of some columns, or of all, in batches.
 
         Args:
             columns: Names of columns, or of fields within one (``image.bytes``). None for all.
 
         Raises:
             TooLargeError: If they would take more than is allowed.
-            ValueError, OSError: If the file is damaged, a column holds lists, or one of all holds structures.
+            ValueError, OSError: If the file is damaged, a column holds lists, or all columns are read and one
+                holds structures.
         """
         described = self._file.metadata
         leaves = self._file.schema
@@ -91,7 +91,11 @@ class ParquetSource:
             yield batch
 
     def _leaves(self, columns: Sequence[str] | None) -> list[int]:
-        """Indices of the chosen columns, a ValueError if one holds lists, or one of all holds structures."""
+        """List the indices of the chosen columns.
+
+        Raises:
+            ValueError: If a column holds lists, or all columns are read and one holds structures.
+        """
         chosen = []
         for index in range(len(self._file.schema)):
             leaf = self._file.schema.column(index)
@@ -108,7 +112,10 @@ class ParquetSource:
         return chosen
 
     def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
-        """Bytes of the longest page of a column in one group of rows, decompressed. The decoder starts at the same."""
+        """Find the decompressed bytes of the longest page of a column in one group of rows.
+
+        Pages are read from the place where the decoder starts.
+        """
         first = chunk.data_page_offset
         if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
             first = chunk.dictionary_page_offset
@@ -136,7 +143,7 @@ class ParquetSource:
         return longest
 
     def _header(self, at: int) -> tuple[dict[int, Any], int]:
-        """Fields of the header of the page that begins at a byte, and its length."""
+        """Parse the header of the page that begins at a byte, and return its fields and length."""
         window = 512
         while True:
             try:
@@ -150,7 +157,7 @@ class ParquetSource:
 
 
 def _width(leaf: pq.ColumnSchema) -> int:
-    """Bytes that a value of a column counts at least."""
+    """Return the least number of bytes that a value of a column counts."""
     plain = (
         leaf.physical_type not in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
         and leaf.logical_type.type in _NUMBERS
@@ -159,11 +166,16 @@ def _width(leaf: pq.ColumnSchema) -> int:
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Fields of a structure in Thrift's compact form, by number, and the place after it, an IndexError if it is cut."""
+    """Parse a structure in Thrift's compact form, and return its fields by number and the place after it.
+
+    Raises:
+        IndexError: If the structure is cut off.
+    """
     fields: dict[int, Any] = {}
     number = 0
     while head := data[at]:
-        kind, step = head & 15, head >> 4
+        kind = head & 15
+        step = head >> 4
         raw, at = (0, at + 1) if step else _varint(data, at + 1)
         number = number + step if step else raw >> 1
         value: Any = None
@@ -186,7 +198,7 @@ def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number of at most 64 bits in groups of seven, and the place after it."""
+    """Parse a whole number of at most 64 bits in groups of seven, and return it and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
         value |= (data[at] & 127) << shift

@@ -25,12 +25,15 @@ _PACKAGES = (
 
 
 def settings_hash(settings: Any) -> str:
-    """SHA-256 of plain values, independent of the order of their keys."""
+    """Compute SHA-256 of plain values, independent of the order of their keys."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def commit() -> dict[str, Any]:
-    """Git commit of this package's source and whether it had uncommitted changes, nulls if git does not track it."""
+    """Return the Git commit of this package's source, and whether there are uncommitted changes.
+
+    Both are None if git does not track the source.
+    """
     try:
         _git("ls-files", "--error-unmatch", Path(__file__).name)
         return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "-uno"))}
@@ -39,14 +42,14 @@ def commit() -> dict[str, Any]:
 
 
 def _git(*words: str) -> str:
-    """Output of a git command in the package's folder."""
+    """Run a git command in the package's folder and return its output."""
     return subprocess.run(
         ["git", "-C", str(Path(__file__).parent), *words], capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that results depend on."""
+    """Return the versions of Python and of the packages that results depend on."""
     installed = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -57,14 +60,14 @@ def versions() -> dict[str, str]:
 def collect(
     settings: Any, *, inputs: dict[str, Path], device: str, seconds: float, **facts: Any
 ) -> dict[str, Any]:
-    """Provenance record of one job.
+    """Collect the provenance record of one job.
 
     Args:
         settings: Plain values that the job depends on.
-        inputs: Role to input file; recorded by content hash, not by path.
-        device: Name of the device that computed.
+        inputs: Role to input file. Files are recorded by content hash, not by path.
+        device: Name of the device.
         seconds: Wall time.
-        **facts: Anything else worth keeping, plain values.
+        **facts: Further plain values.
     """
     return {
         **commit(),

@@ -1,4 +1,4 @@
-"""Folders that are replaced as a whole, and never if they hold anything that was not written by the same means."""
+"""Folders that are replaced as a whole, but only if they contain nothing else than what was written this way."""
 
 import os
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from leakbound.storage.scratch import scratch, sweep
 from leakbound.storage.seals import file_hash
 
 MANIFEST = "MANIFEST.sha256"
-"""File of such a folder that lists all others, as ``sha256sum`` prints them and ``sha256sum -c`` reads them."""
+"""File that lists all others of such a folder, in the format of ``sha256sum``."""
 
 
 class ForeignFolderError(ValueError):
-    """A folder that may not be replaced, because something in it would be lost."""
+    """A folder that may not be replaced, because some of its files would be lost."""
 
     def __init__(self, folder: Path, reason: str) -> None:
         super().__init__(
@@ -23,11 +23,10 @@ class ForeignFolderError(ValueError):
 
 
 def check_replaceable(folder: Path) -> None:
-    """Refuse a folder unless it is missing, empty, or ours and unchanged. Nothing is written.
+    """Refuse a folder unless it is missing, empty, or unchanged since it was written this way.
 
     Raises:
-        ForeignFolderError: If it is a link or a file, or holds a file that its manifest does not list as it
-            is.
+        ForeignFolderError: If it is a link or a file, or if a file in it differs from its manifest.
     """
     if folder.is_symlink():
         raise ForeignFolderError(folder, f"it is a link to {folder.readlink()}")
@@ -50,14 +49,14 @@ def check_replaceable(folder: Path) -> None:
 
 
 def write_manifest(folder: Path) -> None:
-    """List all files of a folder in its manifest."""
+    """Write the manifest of all files of a folder."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MANIFEST]
     (folder / MANIFEST).write_text("".join(f"{_line(folder, path)}\n" for path in files), encoding="utf-8")
 
 
 @contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """An empty folder next to the one that it is to become, which vanishes where it is not moved."""
+def _neighbor(folder: Path) -> Iterator[Path]:
+    """Make an empty folder next to ``folder``, and remove it at the end unless it was moved away."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder)
     with scratch(folder) as new:
@@ -67,10 +66,10 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """An empty folder that takes the place of ``folder`` when the block ends well, and vanishes when it does not.
+    """Make an empty folder that replaces ``folder`` if the block succeeds, and is removed if it fails.
 
-    The old one is moved aside first, to ``.NAME.before``. Whoever is killed then finds it there, and the next
-    call puts it back.
+    The old folder is first moved to ``.NAME.before``. If the process is killed then, the next call moves it
+    back.
 
     Raises:
         ForeignFolderError: As :func:`check_replaceable`.
@@ -81,13 +80,12 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         before.rename(folder)
     check_replaceable(folder)
     check_replaceable(before)
-    with _beside(folder) as new:
+    with _neighbor(folder) as new:
         yield new
         write_manifest(new)
-        check_replaceable(folder)  # what came meanwhile
-        if (
-            before.exists()
-        ):  # whoever left it was killed before it was gone; what is half deleted would be foreign
+        check_replaceable(folder)  # it may have changed meanwhile
+        # A killed process left it. Deleted only in part, it would no longer be accepted.
+        if before.exists():
             before.rename(new.with_name("left"))
         if folder.exists():
             folder.rename(before)
@@ -97,7 +95,7 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a folder that is there already, unless it is empty. Nothing is written.
+    """Refuse a folder that exists already, unless it is empty.
 
     Raises:
         ValueError: If it is a link or a file, or holds anything.
@@ -110,25 +108,25 @@ def check_new(folder: Path) -> None:
 
 @contextmanager
 def created(folder: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``folder`` when the block ends well, and vanishes when it does not.
+    """Make an empty folder that becomes ``folder`` if the block succeeds, and is removed if it fails.
 
-    Everybody may read what is in it, and all of it is on the disk before it gets its name.
+    Everybody may read it. All of its files are flushed to disk before it gets its name.
 
     Raises:
         ValueError: As :func:`check_new`.
     """
     folder = Path(os.path.abspath(folder))
     check_new(folder)
-    with _beside(folder) as new:
+    with _neighbor(folder) as new:
         yield new
-        for path in (one for one in new.rglob("*") if one.is_file()):
+        for path in filter(Path.is_file, new.rglob("*")):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         new.chmod(0o755)
-        check_new(folder)  # what came meanwhile
+        check_new(folder)  # it may have appeared meanwhile
         new.replace(folder)
 
 
 def _line(folder: Path, path: Path) -> str:
-    """Line of the manifest for a file as it is."""
+    """Write the line of the manifest for a file."""
     return f"{file_hash(path)}  {path.relative_to(folder).as_posix()}"

@@ -1,4 +1,4 @@
-"""Temporary files next to those that they will replace, and the removal of those that killed writers left."""
+"""Temporary files next to the files that they will replace, and removal of those that killed writers left."""
 
 import contextlib
 import os
@@ -16,10 +16,11 @@ _IN_USE = ".lock"
 
 @contextmanager
 def scratch(path: Path) -> Iterator[Path]:
-    """Path of a new file on the same disk, with the suffix of ``path``; removed at the end, unless it was moved away.
+    """Yield a path for a new file on the same disk, with the suffix of ``path``.
 
-    It lies in a folder of its own, because some libraries make temporary files next to what they write. The
-    folder is locked, so that :func:`sweep` knows that it is in use.
+    The file is removed at the end unless it was moved away. It has a folder to itself, because some libraries
+    make temporary files next to what they write. The folder is locked, so that :func:`sweep` knows that it is
+    in use.
     """
     while True:
         folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -37,22 +38,20 @@ def scratch(path: Path) -> Iterator[Path]:
 
 
 def sweep(path: Path) -> None:
-    """Remove the folders that killed writers of ``path`` left. Those of living ones stay.
+    """Remove the folders that killed writers of ``path`` left, and keep those of running writers.
 
-    Without locks the two cannot be distinguished, and all of them stay. Others may have planted links and
-    pipes there, which are neither followed nor waited for.
+    Without locks the two cannot be distinguished, and all folders stay. Other users may have planted links
+    and pipes there, which are neither followed nor waited for.
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
     for folder in [
-        leftover
-        for leftover in path.parent.glob(".*")
-        if left.fullmatch(leftover.name) and not leftover.is_symlink()
+        hidden for hidden in path.parent.glob(".*") if left.fullmatch(hidden.name) and not hidden.is_symlink()
     ]:
-        with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_planted) as lock:
+        with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_open_planted) as lock:
             if locks.acquire(lock):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _planted(path: str, flags: int) -> int:
-    """A file that others may have put there, opened."""
+def _open_planted(path: str, flags: int) -> int:
+    """Open a file that other users may have planted."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)

@@ -1,8 +1,8 @@
-"""Seals: files that are whole or not there, and errors that name the file.
+"""Seals: files that are either complete or absent, and errors that name the file.
 
-Each file has a seal next to it, ``.NAME.sha256``: the SHA-256 of its bytes as ``sha256sum`` prints it, so
-that ``sha256sum -c`` reads it. Readers compare before they use anything, and refuse a file without a seal
-unless the caller says ``sealed=False``: files that were published, or come from others, have none.
+Each file has a seal next to it, ``.NAME.sha256``, with the SHA-256 of its bytes in the format of
+``sha256sum``. Readers compare the two first. They refuse a file without a seal unless the caller passes
+``sealed=False``, for files that were published or come from others.
 """
 
 import errno
@@ -30,22 +30,22 @@ _REPLACING = 0.1  # seconds within which a writer that has replaced a seal has r
 def atomic(
     path: Path | str, *, sealed: bool = True, private: bool = False, replace: bool = True
 ) -> Iterator[Path]:
-    """Temporary path that replaces ``path`` when the block ends well and vanishes when it does not.
+    """Yield a temporary path that replaces ``path`` if the block succeeds, and is removed if it fails.
 
-    Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the whole
-    new one. The seal comes first: a crash between the two leaves a file that does not match, never one that
-    wrongly does. What an earlier writer of the file left when it was killed vanishes as well.
+    Bytes are flushed to disk before the rename, so after a crash the file is either the old one or the
+    complete new one. The seal is written first. A crash between the two leaves a file that does not match its
+    seal, never one that matches wrongly. Temporary files of earlier writers that were killed are removed too.
 
     Args:
-        path: The file to write.
-        sealed: Whether it gets a seal. Not for files that people edit, keep in a repository, or that hold
-            their own.
-        private: Whether nobody but its owner may read it; else the umask says who may.
-        replace: Whether a file that is there is replaced, also one that appears meanwhile.
+        path: File to write.
+        sealed: Whether it gets a seal. False for files that people edit, that are kept in a repository, or
+            that contain their own hash.
+        private: Whether only the owner may read it. If not, the umask decides.
+        replace: Whether an existing file is replaced, also one that appears meanwhile.
 
     Raises:
-        FileExistsError: If one is there that may not be replaced.
-        FullDiskError: If there is no room for the file.
+        FileExistsError: If the file exists and may not be replaced.
+        FullDiskError: If the disk is full.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def atomic(
             yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            mask = os.umask(0)  # which can only be read by setting it
+            mask = os.umask(0)  # the umask can only be read by setting it
             os.umask(mask)
             temporary.chmod(0o600 if private else 0o666 & ~mask)
             if sealed:
@@ -64,7 +64,8 @@ def atomic(
             if replace:
                 temporary.replace(path)
             else:
-                os.link(temporary, path, follow_symlinks=False)  # unlike a rename it fails where something is
+                # Unlike a rename, it fails if the path exists.
+                os.link(temporary, path, follow_symlinks=False)
     except OSError as error:
         if error.errno in _FULL:
             raise FullDiskError(path, os.strerror(error.errno)) from error
@@ -72,14 +73,18 @@ def atomic(
 
 
 def file_hash(path: Path | str) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
+    """Compute SHA-256 of a file's bytes, in hexadecimal."""
     file_size(Path(path))
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a regular file, an OSError for a device or a pipe, which may have no end."""
+    """Return the size of a regular file in bytes.
+
+    Raises:
+        OSError: For a device or a pipe, which may have no end.
+    """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError("it is no regular file")
@@ -87,24 +92,24 @@ def file_size(path: Path) -> int:
 
 
 def seal_of(path: Path | str) -> Path:
-    """Path of a file's seal, present or not."""
+    """Return the path of a file's seal, whether or not it exists."""
     path = Path(path)
-    return path.parent / f".{path.name}{_SEAL}"  # a path without a name is that of a folder
+    return path.parent / f".{path.name}{_SEAL}"  # a folder's path may have no name, which with_name refuses
 
 
 def sealed_by(seal: Path) -> Path | None:
-    """Path of the file that a seal belongs to, by the seal's name. None if the name is not that of a seal."""
+    """Return the path of the file that a seal belongs to, or None if the name is not that of a seal."""
     name = seal.name
     return seal.with_name(name[1 : -len(_SEAL)]) if name.startswith(".") and name.endswith(_SEAL) else None
 
 
 def _seal_text(path: Path, digest: str) -> str:
-    """Content of the seal of a file with this SHA-256."""
+    """Write the content of the seal of a file with this SHA-256."""
     return f"{digest}  {path.name}\n"
 
 
 def check(path: Path | str) -> str:
-    """SHA-256 of a file that is as it was written, in hexadecimal; for files that are passed on without being parsed.
+    """Check a file against its seal, and return its SHA-256 in hexadecimal.
 
     Raises:
         DamagedFileError: If the file or its seal is missing, or they do not match.
@@ -113,16 +118,20 @@ def check(path: Path | str) -> str:
 
 
 def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str]) -> T:
-    """Content of a file as ``read`` gives it, once its SHA-256 is the one in the seal.
+    """Return the content of a file as ``read`` gives it, if its SHA-256 is the one in the seal.
 
-    Looks twice: whoever reads while a record is replaced may meet the new seal next to the old file.
+    A mismatch is checked a second time. While a file is being replaced, the new seal may lie next to the old
+    file.
+
+    Args:
+        path: The file.
+        read: Reads the file.
+        digest: Computes the SHA-256 of the content.
     """
     for wait in (_REPLACING, 0.0):
         try:
             sealed = read(path)
-        except (
-            OSError
-        ) as error:  # also for a folder, whose path may have no name that a seal could be called by
+        except OSError as error:  # before the seal, because a folder's path may have no name
             raise DamagedFileError(path, error) from error
         seal = seal_of(path)
         try:
@@ -144,7 +153,7 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
 
 
 def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOLE) -> bytes:
-    """Content of a file of any kind.
+    """Read a file of any kind.
 
     Args:
         path: The file.
@@ -152,7 +161,7 @@ def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOL
         most: Bytes that are allowed, before the user's factor.
 
     Raises:
-        DamagedFileError: If the file is missing, or sealed and damaged.
+        DamagedFileError: If the file is missing, or does not match its seal.
         TooLargeError: If it has more bytes.
     """
     path = Path(path)
@@ -160,7 +169,7 @@ def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOL
     def content(path: Path) -> bytes:
         limits.check_limit(path, "bytes", size := file_size(path), most)
         with path.open("rb") as file:
-            return file.read(size)  # no more, if it grows meanwhile
+            return file.read(size)  # no more if the file grows meanwhile
 
     if sealed:
         return _matching(path, content, lambda content: hashlib.sha256(content).hexdigest())

@@ -1,4 +1,4 @@
-"""Tables and records that commands wrote, with the columns that whoever reads them counts on."""
+"""Readers of tables and records that commands write, which check the columns that are needed."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ _FEDERATED: Mapping[str, ColumnKind] = {
 
 
 def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> pd.DataFrame:
-    """A table that a command wrote.
+    """Read a table that a command wrote.
 
     Args:
         path: Parquet file.
-        columns: Columns that are needed, and what each holds.
-        command: The command that writes such tables, for the message.
+        columns: Columns that are needed, with the kind of their values.
+        command: Command that writes such tables, for the message.
 
     Raises:
-        DamagedFileError: If it cannot be read, lacks a column, or one holds something else.
+        DamagedFileError: If the table cannot be read, lacks a column, or a column holds another kind of
+            values.
     """
     from pandas.api import types
 
@@ -53,24 +54,23 @@ def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> p
     for name, kind in columns.items():
         if name not in rows.columns:
             raise other_file(path, f"it lacks the column {name}", command)
-        known = (
-            rows[name].dropna().infer_objects()
-        )  # a column without any value, e.g. of intervals, has no type
-        if not (known.empty or checks[kind](known)):
+        # A column without values, e.g. of intervals, has no type.
+        values = rows[name].dropna().infer_objects()
+        if not (values.empty or checks[kind](values)):
             raise other_file(path, f"its column {name} holds no {kind}", command)
     return rows
 
 
 def read_federated(path: Path) -> pd.DataFrame:
-    """Rows that a federated run has written."""
+    """Read the rows of a federated run."""
     return read_table(path, _FEDERATED, "federate")
 
 
 def read_record(path: Path, command: str) -> dict[str, Any]:
-    """A JSON object that a command wrote.
+    """Read a JSON object that a command wrote.
 
     Raises:
-        DamagedFileError: If it cannot be read or holds something else.
+        DamagedFileError: If the file cannot be read or holds no object.
     """
     record = read_json(path)
     if not isinstance(record, dict):
@@ -79,5 +79,5 @@ def read_record(path: Path, command: str) -> dict[str, Any]:
 
 
 def other_file(path: Path, reason: str, command: str) -> DamagedFileError:
-    """The error for a file that can be read but is not what a command writes."""
+    """Make the error for a file that can be read but that a command did not write."""
     return DamagedFileError(path, f"{reason}, so `leakbound step {command}` did not write it")

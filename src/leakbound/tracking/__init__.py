@@ -1,4 +1,4 @@
-"""MLflow as a window on finished jobs: the truth stays in their files, and any store can be filled from them again."""
+"""MLflow as a view of finished jobs. Files remain the truth, and any store can be filled again from them."""
 
 from leakbound.tracking.live_curves import LiveCurves
 from leakbound.tracking.markers import Outcome, log_run, send_pending

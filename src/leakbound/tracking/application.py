@@ -1,9 +1,9 @@
-"""MLflow's Flask application, cut down to what runs need: what `mlflow server --app-name leakbound` serves.
+"""MLflow's Flask application, reduced to what runs need. `mlflow server --app-name leakbound` serves it.
 
-MLflow's own one trusts every page that this machine serves to a browser, lets clients say where on the
-server's disk artifacts are, and calls addresses that clients name. Here a request is refused unless it is for
-one of the few routes that jobs and pages use, comes from the server's own pages or from no page, and leaves
-places to the server.
+MLflow's own application trusts every page that this machine serves to a browser, lets clients choose places
+of artifacts on the server's disk, and calls addresses that clients name. Here a request is refused unless it
+is for one of the few routes that jobs and pages use, comes from the server's own pages or from no page, and
+leaves the choice of places to the server.
 """
 
 import os
@@ -16,12 +16,12 @@ from urllib.parse import unquote, urlsplit
 from flask import Flask, Response, abort, request
 
 ARTIFACTS = "LEAKBOUND_TRACKING_ARTIFACTS"
-"""Environment variable with the folder outside which no artifact is read, whatever the database says."""
-_MOST = 32 * 2**20  # bytes of a request other than a file: MLflow's largest batch takes one
+"""Environment variable with the folder outside of which no artifact is read, whatever the database says."""
+_MOST = 32 * 2**20  # bytes of a request other than a file, enough for MLflow's largest batch
 _API = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/(.+)")
 _FILES = re.compile(r"/(?:ajax-)?api/2\.0/mlflow-artifacts/artifacts(?:/<path:artifact_path>)?")
 _RUN = ("run_id", "runId", "run_uuid", "runUuid")
-"""All names by which MLflow takes the run of a request."""
+"""All names that MLflow accepts for the run of a request."""
 _PAGES = {"/", "/static-files/<path:path>", "/health", "/version", "/get-artifact"}
 _READ = {
     "artifacts/list",
@@ -61,7 +61,7 @@ _WRITTEN = {
 
 
 def with_passwords() -> Flask:
-    """The application for those who have an account in MLflow's own list of users."""
+    """Make the application for users with an account in MLflow's list."""
     from mlflow.server import app
     from mlflow.server.auth import create_app
 
@@ -69,26 +69,24 @@ def with_passwords() -> Flask:
 
 
 def without_passwords() -> Flask:
-    """The application for everybody who can reach the server."""
+    """Make the application for everybody who can reach the server."""
     from mlflow.server import app
 
     return guarded(app)
 
 
 def guarded(app: Flask) -> Flask:
-    """MLflow's application that looks at each request before anything else does, and reads its own folder only."""
+    """Let MLflow's application check each request first, and read only its own folder."""
     from mlflow.server import handlers
 
-    opening = (
-        "_get_artifact_repository_for_uri"  # the one function that MLflow opens the artifacts of a run by
-    )
+    opening = "_get_artifact_repository_for_uri"  # the only function by which MLflow opens artifacts of a run
     setattr(handlers, opening, _only_inside(getattr(handlers, opening)))
     app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check(app))
     return app
 
 
 def _check(app: Flask) -> Response | None:
-    """Refuse a request for what is not served, from another's page, or with a place on the server's disk."""
+    """Refuse a request for another route, from another page, or with a place on the server's disk."""
     if _from_elsewhere():
         return Response("Refused: sent by another page", 403, mimetype="text/plain")
     rule = request.url_rule
@@ -97,7 +95,7 @@ def _check(app: Flask) -> Response | None:
     if request.method != "PUT":
         request.max_content_length = _MOST
     called = _called(rule.rule)
-    if called == "experiments/create" and _asked_location():
+    if called == "experiments/create" and _requests_location():
         return Response("artifact_location: must be absent, the server decides", 400, mimetype="text/plain")
     if called in _WRITTEN and _names_several_runs():
         return Response("run_id: another name of it holds another run", 400, mimetype="text/plain")
@@ -105,7 +103,7 @@ def _check(app: Flask) -> Response | None:
 
 
 def _from_elsewhere() -> bool:
-    """True for what a browser sends for a page that is not this server's, but for the opening of its first page."""
+    """Return True if a browser sends the request for another server's page, unless it opens the first page."""
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.host:
         return True
@@ -114,13 +112,13 @@ def _from_elsewhere() -> bool:
 
 
 def _called(rule: str) -> str:
-    """A route without its prefix, of which MLflow has several."""
+    """Return a route without its prefix, of which MLflow has several."""
     api = _API.fullmatch(rule)
     return api.group(1) if api else rule
 
 
 def _served(app: Flask, rule: str, endpoint: str) -> bool:
-    """True for routes of pages, runs, files of runs, and of accounts where the server has them."""
+    """Return True for routes of pages, runs, files of runs, and accounts if the server has them."""
     called = _called(rule)
     if called == "/graphql":
         return request.method == "POST"
@@ -133,8 +131,8 @@ def _served(app: Flask, rule: str, endpoint: str) -> bool:
     )
 
 
-def _asked_location() -> bool:
-    """True if a new experiment comes with a place, read as MLflow's own handler reads it."""
+def _requests_location() -> bool:
+    """Return True if a new experiment requests a place, read as MLflow's own handler reads it."""
     from mlflow.protos.service_pb2 import CreateExperiment
     from mlflow.server.handlers import _get_request_message
 
@@ -142,16 +140,16 @@ def _asked_location() -> bool:
 
 
 def _names_several_runs() -> bool:
-    """True if MLflow could ask for the permission of one run, ``run_uuid``, and then change another, ``runId``."""
+    """Return True if MLflow could check the permission for the run ``run_uuid`` and change the run ``runId``."""
     body = request.get_json(force=True, silent=True)
-    named = [body[name] for name in _RUN if name in body] if isinstance(body, dict) else []
-    return any(run != named[0] for run in named)
+    runs = [body[name] for name in _RUN if name in body] if isinstance(body, dict) else []
+    return any(run != runs[0] for run in runs)
 
 
 def _only_inside(opened: Callable[[str], Any]) -> Callable[[str], Any]:
-    """MLflow's way to open where a run's artifacts are, for places in the server's folder only, wherever links lead.
+    """Restrict the function that opens a run's artifacts to places in the server's folder, after following links.
 
-    A database may hold experiments of an earlier server that let clients choose.
+    A database may hold experiments of an earlier server that let clients choose places.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import PERMISSION_DENIED

@@ -15,7 +15,7 @@ HEADLINES = {
     "gradient_inversion_mse": ("gradient_inversion/attack/mse",),
     "mean_image_mse": ("gradient_inversion/prior/mse",),
 }
-"""Headline to the metrics that it may be, of which the first counts that a run has."""
+"""Headline to its possible metrics. The first one that a run has is used."""
 _OUTCOMES = {
     "accuracy": "test accuracy",
     "membership_auc": "membership inference with an AUC of",
@@ -23,11 +23,12 @@ _OUTCOMES = {
     "gradient_inversion_mse": "gradient inversion with a mean squared error of",
     "mean_image_mse": "mean squared error of the mean image",
 }
-"""Headlines that the paragraph states, with the words before their numbers; its bound is a sentence of its own."""
+"""Headlines that the paragraph states, with the words before their numbers. The bound has its own
+sentence."""
 
 
 def headlines(points: Sequence[Point]) -> Iterator[Point]:
-    """The few metrics to look at first: the last value of each, at step 0, so that charts draw a bar for each run."""
+    """Yield the headlines: the last value of each metric, at step 0, so that charts draw a bar for each run."""
     last = {point.key: point for point in sorted(points, key=lambda point: point.step)}
     for name, keys in HEADLINES.items():
         present = [last[key] for key in keys if key in last]
@@ -39,7 +40,7 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
     """Write the paragraph that opens a run: what was run, its results, its bound.
 
     Args:
-        facts: Name of the run, and all that it is found by.
+        facts: Name and coordinates of the run.
         means: Means over replicas. The last step of each counts.
         bound: Sentence on how much it may leak. Empty without one.
         failed: Whether a replica diverged, so that the run has no results.
@@ -49,7 +50,7 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
 
 
 def _setting(facts: RunFacts) -> str:
-    """Sentence on what was run."""
+    """Write a sentence on what was run."""
     level = f" at {facts.level_label}" if facts.level_label else ""
     defense = "no defense" if facts.defense == "none" else f"the defense {facts.defense}{level}"
     count = f"{facts.replicas} {'replica' if facts.replicas == 1 else 'replicas'}"
@@ -62,7 +63,7 @@ def _setting(facts: RunFacts) -> str:
 
 
 def _outcome(means: Sequence[Point]) -> str:
-    """Sentence with the results that readers look for first."""
+    """Write a sentence with the headlines."""
     values = {point.key.removeprefix(f"{BRIEF}/"): point.value for point in headlines(means)}
     parts = [f"{words} {values[name]:.3g}" for name, words in _OUTCOMES.items() if name in values]
     sentence = ", ".join(parts)

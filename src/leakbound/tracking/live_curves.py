@@ -1,4 +1,4 @@
-"""Curves on a server while training runs: never slower, never an error, replaced by the finished run."""
+"""Curves on a server while training runs. They never delay or stop it, and the finished run replaces them."""
 
 import logging
 import threading
@@ -16,22 +16,25 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LiveCurves:
-    """Daemon thread that sends the curves so far now and then. It does nothing without a server.
+    """Daemon thread that regularly sends the curves so far. It does nothing without a server.
 
-    Its values carry the time at which they were first seen, not that of any file: they are a view for the
-    moment, and ``push`` deletes it when the finished run arrives.
+    Values have the time at which they were first seen, not that of a file. They are a temporary view, which
+    ``push`` deletes when the finished run arrives.
 
     Args:
-        uri: Tracking address; only ``http`` and ``https`` are watched live.
-        facts: The run in training.
-        pause: Seconds between two looks.
-        patience: Seconds that the end of the training waits at most.
+        uri: Tracking address. Only ``http`` and ``https`` are watched live.
+        facts: Name and coordinates of the run.
+        pause: Seconds between two transmissions.
+        patience: Largest number of seconds that the end of the training waits.
     """
 
     def __init__(self, uri: str, facts: RunFacts, *, pause: float = 10.0, patience: float = 3.0) -> None:
-        self._uri, self._facts, self._pause, self._patience = uri, facts, pause, patience
+        self._uri = uri
+        self._facts = facts
+        self._pause = pause
+        self._patience = patience
         self._rows: pd.DataFrame | None = None
-        self._seen: dict[tuple[str, int, str], Point] = {}  # in the order in which they are sent
+        self._seen: dict[tuple[str, int], Point] = {}  # by name and step, in the order in which they are sent
         self._sent = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="live curves")
@@ -39,21 +42,25 @@ class LiveCurves:
             self._thread.start()
 
     def on_rows(self, rows: pd.DataFrame) -> None:
-        """Take the curves so far (replica, learning_rate if there are candidates, step, metric, value); no waiting."""
+        """Take the curves so far, without waiting.
+
+        Args:
+            rows: Columns replica, learning_rate if there are candidates, step, metric and value.
+        """
         self._rows = rows
 
     def __enter__(self) -> "LiveCurves":
-        """Start of the training."""
+        """Start with the training."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End of the training, well or not: send what is left, if that takes no longer than ``patience``."""
+        """Send the remaining rows when the training ends or fails, for at most ``patience`` seconds."""
         self._closing.set()
         if self._thread.ident is not None:
             self._thread.join(self._patience)
 
     def _watch(self) -> None:
-        """Look again and again until closed, then once more."""
+        """Send new rows regularly until closed, then once more."""
         run_id = None
         closing = False
         while not closing:
@@ -65,7 +72,7 @@ class LiveCurves:
                 _LOGGER.debug("live curves of %s: %s", self._facts.slug, error)
 
     def _run(self) -> str:
-        """Identifier of the live run, made if need be."""
+        """Return the identifier of the live run, which is made if necessary."""
         client = connect(self._uri)
         facts = self._facts
         experiment = experiment_id(client, self._uri, facts.experiment, facts.about)
@@ -79,15 +86,16 @@ class LiveCurves:
         return client.create_run(experiment, tags=tags, run_name=f"{facts.name} (live)").info.run_id
 
     def _send(self, run_id: str) -> None:
-        """Send the rows that the server has not got. A row keeps its first time, so a repeat is no second value."""
+        """Send the rows that the server lacks. A row keeps its first time, so a repeat adds no second value."""
         rows = self._rows
         if rows is None:
             return
         now = int(time.time() * 1000)
         for row in rows.itertuples(index=False):
             rate = f" at {row.learning_rate:g}" if "learning_rate" in rows else ""
-            slot, step, metric = key = f"replica {row.replica}{rate}", int(row.step), str(row.metric)
-            self._seen.setdefault(key, Point(curve_name(metric, slot), step, now, float(row.value)))
+            name = curve_name(str(row.metric), f"replica {row.replica}{rate}")
+            point = Point(name, int(row.step), now, float(row.value))
+            self._seen.setdefault((name, point.step), point)
         fresh = list(self._seen.values())[self._sent :]
         send_values(connect(self._uri), run_id, fresh, {})
         self._sent += len(fresh)

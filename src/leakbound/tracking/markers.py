@@ -1,28 +1,31 @@
-"""Log a finished job so that nothing is lost when the store is away: its record stays in a file until it is taken."""
+"""Logs of finished jobs. If the store is unavailable, their records stay in files until they are sent."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from leakbound.storage import DamagedFileError, atomic, read_json
+from leakbound.storage import DamagedFileError, read_json, write_text
 from leakbound.storage.locks import exclusive
 from leakbound.tracking.run_records import RunRecord
 from leakbound.tracking.sending import OutdatedRecordError, RunPlace, push
 from leakbound.tracking.store import check_uri, failures, reason, unreachable
 
 Status = Literal["stored", "pending", "damaged"]
-_LOCK = ".lock"  # over the markers of one folder, so that ``send_pending`` never sends an older record over a newer one
+_LOCK = (
+    ".lock"  # for the markers of a folder, so that send_pending never replaces a newer record by an older one
+)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Fate of one record.
+    """Outcome for one record.
 
     Attributes:
-        marker: The file that keeps the record.
-        status: ``stored``. ``pending`` if the store did not take it. ``damaged`` if the file cannot be read.
-        reason: Obstacle, if it is not stored.
+        marker: File that keeps the record.
+        status: ``stored``, ``pending`` if the store did not accept it, or ``damaged`` if the file cannot be
+            read.
+        reason: Reason why it is not stored.
         place: Identifiers of the run in the store, if it is stored.
     """
 
@@ -33,10 +36,15 @@ class Outcome:
 
 
 def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
-    """Push ``record`` and write it with its status to ``marker``, whatever state the store is in.
+    """Push a record and write it with its status to its marker. An unavailable store is no error.
+
+    Args:
+        record: The run.
+        uri: Database or server.
+        marker: File that keeps the record.
 
     Raises:
-        ValueError: If ``uri`` can never keep runs. A store that is away is no error.
+        ValueError: If ``uri`` can never keep runs.
     """
     check_uri(uri)
     with exclusive(marker.parent / _LOCK):
@@ -52,8 +60,8 @@ def send_pending(folder: Path, uri: str, *, everything: bool = False) -> list[Ou
         everything: Whether to push stored records too, e.g. to fill a new store.
 
     Returns:
-        One outcome for each record that was to be sent, and for each file that cannot be read. When the store
-        stops answering, the rest is pending without being tried.
+        One outcome for each record to send, and for each file that cannot be read. Once the store stops
+        answering, the remaining records are not tried and stay pending.
 
     Raises:
         ValueError: If ``uri`` can never keep runs.
@@ -89,15 +97,12 @@ def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
         "place": place,
         "record": record.to_dict(marker.parent),
     }
-    with atomic(marker) as temporary:
-        temporary.write_text(
-            json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n", encoding="utf-8"
-        )
+    write_text(marker, json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n")
     return outcome
 
 
 def _read(marker: Path) -> tuple[Status, RunRecord]:
-    """Status and record that a marker keeps."""
+    """Read the status and the record of a marker."""
     value = read_json(marker)
     try:
         return value["status"], RunRecord.from_dict(value["record"], marker.parent)

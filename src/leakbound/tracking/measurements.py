@@ -1,4 +1,4 @@
-"""Values of a run's curves and scores, and their means and spread over replicas."""
+"""Values of a run's curves and scores, and their means and standard deviations over replicas."""
 
 import math
 import re
@@ -13,10 +13,10 @@ from leakbound.tracking.headlines import BRIEF
 from leakbound.tracking.run_records import Point
 
 _SO_FAR = {"leakage": "so_far", "epsilon": "epsilon_so_far"}
-"""Curves of the accountant, which are in the group of its bounds."""
+"""Curves of the accountant, which belong to the group of its bounds."""
 _ACCOUNTED = {f"leakage/{name}" for name in _SO_FAR.values()}
 ALL_REPLICAS = -1
-"""Number of the replica in values for all replicas together."""
+"""Number of the replica for values of all replicas together."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Measurement:
     """One value of one replica.
 
     Attributes:
-        kind: ``curve`` of the training, ``score`` of an attack, or ``interval``: an end of a score's
+        kind: ``curve`` of the training, ``score`` of an attack, or ``interval`` for an end of a score's
             interval.
-        replica: Number of the replica; ``ALL_REPLICAS`` for a value of all together.
-        point: The value, its name, step and time.
+        replica: Number of the replica, or ``ALL_REPLICAS``.
+        point: The value with its name, step and time.
     """
 
     kind: Literal["curve", "score", "interval"]
@@ -46,19 +46,19 @@ class Measurement:
 
 
 def metric_name(*words: str) -> str:
-    """Join words by slashes, each in the characters that every MLflow store allows."""
+    """Join words by slashes, with the characters that every MLflow store allows."""
     return "/".join(re.sub(r"[^A-Za-z0-9_. -]", "_", word).strip(".") or "_" for word in words if word)[:250]
 
 
 def curve_name(metric: str, *slot: str) -> str:
-    """Name of a curve, in the group of its ``slot`` if it has one, else ``curves``; the accountant's in ``leakage``."""
+    """Name a curve, in the group of its slot, ``curves`` without one, or ``leakage`` for the accountant's."""
     if metric in _SO_FAR:
         return metric_name("leakage", _SO_FAR[metric], *slot)
     return metric_name(*(slot or ("curves",)), metric)
 
 
 def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[Measurement]:
-    """Values of curves. The time that the job took is spread evenly over its steps.
+    """Yield the values of curves. The time of the job is spread evenly over its steps.
 
     Args:
         curves: Rows (replica, step, metric, value). None for an untrained network.
@@ -71,20 +71,23 @@ def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int)
     for row in curves.itertuples():
         done = min(row.step / rounds, 1.0) if rounds else 1.0
         time = start + round(done * (end - start))
-        point = Point(curve_name(str(row.metric)), int(row.step), time, float(row.value))
-        yield Measurement("curve", int(row.replica), point)
+        yield Measurement(
+            "curve",
+            int(row.replica),
+            Point(curve_name(str(row.metric)), int(row.step), time, float(row.value)),
+        )
 
 
 def score_values(
     source: str, rows: pd.DataFrame, end: int, over_units: Mapping[str, str]
 ) -> Iterator[Measurement]:
-    """One value for each metric, the one for all units or the summary over them, and its interval if known.
+    """Yield a value for each metric, that of all units or the summary over them, and its interval if known.
 
     Args:
         source: Name of the attack, or of another origin of scores.
         rows: Rows (replica, variant, unit, metric, value, and optionally low, high).
         end: End of the job, milliseconds since 1970.
-        over_units: Source to the summary over units, by pandas' name for it; the mean by default.
+        over_units: Source to the summary over units, by its name in pandas. Default: the mean.
     """
     group_name = "scores" if source < BRIEF else ""  # MLflow sorts groups by name, and the brief comes first
     for (replica, variant, metric), group in rows.groupby(["replica", "variant", "metric"], sort=True):
@@ -103,12 +106,12 @@ def score_values(
 
 
 def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> list[Point]:
-    """Means and standard deviations over replicas of every curve and, unless one diverged, of every score.
+    """Compute means and standard deviations over replicas of every curve and score.
 
     Args:
         values: Measurements of all replicas.
-        replicas: Number of replicas. A curve ends where one of them has no value.
-        diverged: Whether a replica diverged.
+        replicas: Number of replicas. A curve ends where a replica has no value.
+        diverged: Whether a replica diverged. Then scores have no mean.
 
     Returns:
         Finite values, by name and step.
@@ -129,7 +132,7 @@ def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> li
 
 
 def _averaged(kind: str, group: list[Measurement], replicas: int, *, diverged: bool) -> list[Measurement]:
-    """Values of one metric and step whose mean is shown, or none where it would mislead."""
+    """Choose the values of one metric and step to average, or none if their mean would mislead."""
     if kind == "curve":
         return group if len(group) == replicas else []
     if kind == "interval":

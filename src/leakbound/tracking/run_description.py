@@ -1,4 +1,4 @@
-"""From the files of a finished job to the record of its MLflow run: pure functions, no clock and no store."""
+"""Turn the files of a finished job into the record of its MLflow run, by functions without clock or store."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class _Job:
     """A finished job, with the values that its run and the runs of its replicas share.
 
     Attributes:
-        facts: Name of the run, and all that it is found by.
+        facts: Name and coordinates of the run.
         start: Milliseconds since 1970.
         end: Milliseconds since 1970.
         values: Measurements of all replicas.
@@ -47,7 +47,7 @@ class _Job:
     def record(
         self, key: str, name: str, points: Sequence[Point], *, failed: bool, **content: Any
     ) -> RunRecord:
-        """The run with some points, which open with the headlines unless the run failed."""
+        """Make the record of a run with some points, which begin with the headlines unless the run failed."""
         status: RunStatus = "FAILED" if failed else "FINISHED"
         metrics = tuple(points) if failed else (*headlines(points), *points)
         return RunRecord(
@@ -55,7 +55,7 @@ class _Job:
         )
 
     def child(self, replica: int) -> RunRecord:
-        """The run of one replica; of a diverged one, its curves as far as they are finite."""
+        """Make the record of one replica. A diverged one has only its curves, as far as they are finite."""
         failed = replica in self.diverged
         shown = [value for value in self.values if value.replica == replica and value.finite]
         points = [value.point for value in shown if value.kind == "curve" or not failed]
@@ -79,13 +79,13 @@ def describe_run(
     files: Sequence[Path] = (),
     over_units: Mapping[str, str] | None = None,
 ) -> RunRecord:
-    """Describe a finished job, federated or not, as an MLflow run: means and spread over replicas, a child for each.
+    """Describe a finished job as an MLflow run with means over replicas, and a child run for each replica.
 
-    A value that is not finite is no measurement and is left out. If a replica diverged, the run is FAILED and
-    shows curves as far as all replicas have them, but no mean of its scores: it is never mixed into a result.
+    Values that are not finite are left out. If a replica diverged, the run is FAILED. It then shows curves as
+    far as all replicas have them, but no means of scores, so that diverged replicas never enter a result.
 
     Args:
-        facts: Name of the run, and all that it is found by.
+        facts: Name and coordinates of the run.
         curves: Rows (replica, step, metric, value) of its training. None for an untrained network.
         scores: Source (``membership``, ``leakage``, ``federated``, ...) to rows (replica, variant, unit,
             metric, value, and optionally low, high). Unit -1 stands for all units, replica -1 for all
@@ -93,13 +93,12 @@ def describe_run(
         provenance: Record of the job, with ``started`` (seconds since 1970), ``seconds``, and if
             known ``rates`` (a record for each replica and candidate learning rate), ``events`` (privacy
             events) and ``diverged`` (one flag for each replica).
-        channel: Facts about the channel, as :func:`channel_facts` gives them.
+        channel: Facts about the channel, from :func:`channel_facts`.
         files: Artifacts.
-        over_units: Source to the summary of its rows over units, by pandas' name for it. All others have
-            their mean.
+        over_units: Source to the summary of its rows over units, by its name in pandas. Default: the mean.
 
     Raises:
-        ValueError: If the provenance does not say when the job ran.
+        ValueError: If the provenance does not state when the job ran.
     """
     start, end = _times(provenance)
     values = list(curve_values(curves, start, end, facts.rounds))
@@ -130,12 +129,12 @@ def describe_run(
 
 
 def describe_figures(preset: str, files: Sequence[Path], root: Path, claims: Mapping[str, int]) -> RunRecord:
-    """The MLflow run that keeps all figures, tables and verdicts of a configuration.
+    """Describe the MLflow run with all figures, tables and verdicts of a configuration.
 
     Args:
         preset: Name of the configuration.
-        files: Artifacts; the newest one's time of change dates the run.
-        root: Folder that holds them. Their folders below it are kept.
+        files: Artifacts. The newest time of change is the time of the run.
+        root: Folder of the artifacts. Their paths below it are kept.
         claims: Verdict to number of claims.
 
     Raises:
@@ -162,7 +161,7 @@ def describe_figures(preset: str, files: Sequence[Path], root: Path, claims: Map
 
 
 def channel_facts(path: Path) -> dict[str, float | str]:
-    """Shape, capacity in nats per use, and noise variances in squared pixel units of a stored channel.
+    """Read shape, capacity in nats per use, and noise variances in squared pixel units of a stored channel.
 
     Raises:
         DamagedFileError: If the file cannot be read.
@@ -179,7 +178,7 @@ def channel_facts(path: Path) -> dict[str, float | str]:
 
 
 def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
-    """Start and end of the job, in milliseconds since 1970."""
+    """Return start and end of the job, in milliseconds since 1970."""
     started = provenance.get("started")
     if started is None:
         raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
@@ -190,9 +189,9 @@ def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
 def _params(
     facts: RunFacts, provenance: Mapping[str, Any], channel: Mapping[str, float | str]
 ) -> dict[str, str]:
-    """Settings as text, without what the run does not have."""
+    """Write the settings that the run has as texts."""
     events = provenance.get("events") or [{}]
-    candidates = sorted({one["learning_rate"] for one in provenance.get("rates", ())})
+    candidates = sorted({rate["learning_rate"] for rate in provenance.get("rates", ())})
     names = ("dataset", "model", "defense", "level", "rounds", "batch_size", "replicas")
     return _texts(
         {
@@ -208,7 +207,7 @@ def _params(
 
 
 def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) -> dict[str, str]:
-    """All that a run is found by."""
+    """Write the tags by which a run is found."""
     return _texts(
         {
             **{
@@ -226,7 +225,7 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
 
 
 def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    """Stated bounds of a training, of one replica and of all together, as tags and as a sentence."""
+    """Return the stated bounds of one replica and of all together, as tags and as a sentence."""
     if not {"released", "leakage"} <= provenance.keys():
         return {}, ""
     leakage = provenance["leakage"]
@@ -244,7 +243,7 @@ def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 
 
 def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tuple[str, str] | None:
-    """Bounds of all rounds for the worst client, of one replica and of all. None if one has none."""
+    """Return the bounds of all rounds for the worst client, of one replica and of all, or None."""
     totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
     if len(totals) < replicas:
         return None
@@ -252,7 +251,7 @@ def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tu
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Shortest texts of the values that are there and not empty. Whole floats have no point."""
+    """Write values that are neither None nor empty as short texts. Whole floats have no point."""
     return {
         name: repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
         for name, value in values.items()

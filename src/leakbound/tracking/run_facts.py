@@ -1,25 +1,25 @@
-"""Name of a run, and all that it is found by in MLflow."""
+"""Name and coordinates of a run in MLflow."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """Name of a run, and all that it is found by.
+    """Name and coordinates of a run.
 
     Attributes:
         preset: Name of the configuration.
         slug: Name of the run, e.g. ``digits/lenet/natural-4/n600-b64``.
         dataset: Name of the dataset.
         model: Name of the network.
-        defense: Name of the defense; ``none`` without one.
-        level: As the defense means it, e.g. capacity κ in nats; or none.
+        defense: Name of the defense, ``none`` without one.
+        level: Level in the unit of the defense, e.g. capacity κ in nats. None without a level.
         rounds: Training steps, or communication rounds of a federated run.
         batch_size: Records of a training step.
         replicas: Number of seeds.
         level_label: The level with its unit, e.g. ``4 nats``. Empty without a level.
         papers: Papers whose figures show the run.
-        figures: Those figures, ``paper/id``.
+        figures: Keys ``paper/id`` of these figures.
 
     Example:
         >>> facts = RunFacts("quick", "digits/lenet/natural-4/n600-b64", "digits", "lenet", "natural", 4.0, 600, 64, 3)
@@ -42,16 +42,16 @@ class RunFacts:
 
     @property
     def experiment(self) -> str:
-        """Experiment that holds the run: one for each preset and dataset."""
+        """Experiment of the run, one for each preset and dataset."""
         return f"{self.preset}/{self.dataset}"
 
     @property
     def about(self) -> str:
-        """Description of that experiment."""
+        """Description of the experiment."""
         return f"Runs on {self.dataset} under preset {self.preset}: means over replicas, with a child run for each"
 
     @property
     def name(self) -> str:
-        """Defense first, so that a list sorted by name has its levels together."""
+        """Name in lists, which begins with the defense, so that its levels are sorted together."""
         arm = f"{self.defense} {self.level_label}".strip()
         return f"{arm}, {self.model}, n{self.rounds} b{self.batch_size}"

@@ -1,4 +1,4 @@
-"""Content of one MLflow run, as a plain value that can be kept as JSON until a store takes it."""
+"""Content of one MLflow run as a plain value, which can be kept as JSON until a store accepts it."""
 
 import os
 from collections import defaultdict
@@ -24,10 +24,10 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that goes with a run.
+    """A file that belongs to a run.
 
     Attributes:
-        path: Where it lies.
+        path: Path of the file.
         folder: Folder below the run's artifacts, empty for the top.
         sha256: Hash of its bytes when it was recorded.
     """
@@ -38,7 +38,7 @@ class Artifact:
 
     @classmethod
     def of(cls, path: Path, folder: str = "") -> "Artifact":
-        """The file at ``path`` as it is now."""
+        """Describe the file at ``path`` as it is now."""
         return cls(path, folder, file_hash(path))
 
 
@@ -47,7 +47,7 @@ class DataInput:
     """Dataset that a run read.
 
     Attributes:
-        name: Of the dataset.
+        name: Name of the dataset.
         digest: Beginning of the SHA-256 of its prepared images. MLflow keeps 36 digits.
         context: Use that the run made of it, e.g. ``training``.
     """
@@ -59,11 +59,11 @@ class DataInput:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that one MLflow run holds.
+    """Content of one MLflow run.
 
     Attributes:
-        key: Name that never changes, unique within the experiment.
-        experiment: Experiment's name.
+        key: Permanent name, unique within the experiment.
+        experiment: Name of the experiment.
         name: Name in the list of runs.
         start: Milliseconds since 1970.
         end: Milliseconds since 1970.
@@ -93,9 +93,14 @@ class RunRecord:
 
     @property
     def content(self) -> str:
-        """SHA-256 of all that the run holds, artifacts by their bytes. Equal content is never sent twice."""
-        hashes = {"artifacts": self.artifacts_content, "children": [child.content for child in self.children]}
-        return settings_hash({**self.to_dict(Path("/")), **hashes})
+        """SHA-256 of the whole content, artifacts by their bytes. Equal content is never sent twice."""
+        return settings_hash(
+            {
+                **self.to_dict(Path("/")),
+                "artifacts": self.artifacts_content,
+                "children": [child.content for child in self.children],
+            }
+        )
 
     @property
     def artifacts_content(self) -> str:
@@ -103,7 +108,7 @@ class RunRecord:
         return settings_hash(sorted([item.folder, item.path.name, item.sha256] for item in self.artifacts))
 
     def to_dict(self, folder: Path) -> dict[str, Any]:
-        """Plain values for JSON, metrics grouped by name and artifacts as paths relative to ``folder``."""
+        """Return plain values for JSON, with metrics by name and artifacts as paths relative to ``folder``."""
         metrics: dict[str, list[list[float]]] = defaultdict(list)
         for point in self.metrics:
             metrics[point.key].append([point.step, point.timestamp, point.value])
@@ -111,18 +116,22 @@ class RunRecord:
             {**vars(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()}
             for item in self.artifacts
         ]
-        children = [child.to_dict(folder) for child in self.children]
         return {
             **vars(self),
             "metrics": dict(metrics),
             "artifacts": artifacts,
-            "data": [vars(one) for one in self.data],
-            "children": children,
+            "data": [vars(item) for item in self.data],
+            "children": [child.to_dict(folder) for child in self.children],
         }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], folder: Path) -> "RunRecord":
-        """The record that :meth:`to_dict` wrote; a KeyError for less, a TypeError for more or another form."""
+        """Make the record that :meth:`to_dict` wrote.
+
+        Raises:
+            KeyError: If a value is missing.
+            TypeError: If there are other values, or one has another form.
+        """
         metrics = tuple(
             Point(key, int(step), int(timestamp), float(value))
             for key, points in values["metrics"].items()
@@ -132,8 +141,12 @@ class RunRecord:
             Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))})
             for item in values["artifacts"]
         )
-        data = tuple(DataInput(**one) for one in values["data"])
-        children = tuple(cls.from_dict(child, folder) for child in values["children"])
         return cls(
-            **{**values, "metrics": metrics, "artifacts": artifacts, "data": data, "children": children}
+            **{
+                **values,
+                "metrics": metrics,
+                "artifacts": artifacts,
+                "data": tuple(DataInput(**item) for item in values["data"]),
+                "children": tuple(cls.from_dict(child, folder) for child in values["children"]),
+            }
         )

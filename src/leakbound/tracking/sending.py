@@ -1,4 +1,4 @@
-"""Bring one run of a store up to the state of a record. May be repeated at will."""
+"""Bring one run of a store up to the state of a record. Repeating it changes nothing."""
 
 import json
 import logging
@@ -30,9 +30,9 @@ ARTIFACTS = "leakbound.artifacts"
 PARENT = "mlflow.parentRunId"
 _CONTEXT = "mlflow.data.context"
 VIEW = "leakbound"
-"""Share key of the view that the runs of an experiment open with."""
+"""Share key of the view with which the runs of an experiment open."""
 _COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [
-    f"metrics.`{BRIEF}/{one}`" for one in HEADLINES
+    f"metrics.`{BRIEF}/{name}`" for name in HEADLINES
 ]
 _VIEW = {
     "orderByKey": "tags.`mlflow.runName`",
@@ -42,17 +42,17 @@ _VIEW = {
     "columnOrder": _COLUMNS,
     "columnWidths": {column: 165 if column.startswith("metrics") else 90 for column in _COLUMNS},
 }
-_KIND = {  # else MLflow shows pages for chatbots, and columns of whoever looks
+_KIND = {  # without it MLflow shows pages for chatbots, and the columns that each user last chose
     "mlflow.experimentKind": "custom_model_development",
     f"mlflow.sharedViewState.{VIEW}": json.dumps(_VIEW),
 }
 _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be params
 _MAX_PARAMS = 100
-_PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has shown that it lives
+_PAUSES = (0.5, 2.0)  # seconds before another attempt, once a store has answered
 
 
 class RunPlace(NamedTuple):
-    """Identifiers that a run's page in a store is found by."""
+    """Identifiers of a run's page in a store."""
 
     experiment_id: str
     run_id: str
@@ -63,20 +63,20 @@ class OutdatedRecordError(ValueError):
 
 
 def live_key(key: str) -> str:
-    """Key of the unfinished run that shows curves while ``key`` is being trained."""
+    """Return the key of the unfinished run that shows curves while ``key`` is being trained."""
     return f"{key}#live"
 
 
 def push(record: RunRecord, uri: str) -> RunPlace:
-    """Make the run of ``record`` stand in the store once, with exactly the record's values.
+    """Make sure that the store contains the run of a record once, with exactly the record's values.
 
-    A run of the same content is left alone, or finished if an earlier push broke off. A run of the same key
-    and other content is deleted (MLflow keeps it in its bin) and made again, so the store never shows values
-    that no file holds.
+    A run with the same content is kept, or finished if an earlier push was interrupted. A run with the same
+    key and other content is deleted (MLflow moves it to its bin) and made again, so the store never shows
+    values that are in no file.
 
-    A store that does not answer at all is given up at once. One that has answered and then fails, as a server
-    does that restarts or has too much to do, is tried again after a pause: that can double nothing, because
-    each attempt looks first for what is there.
+    If a store does not answer at all, the push fails at once. If it has answered and then fails, as a server
+    that restarts or is overloaded, the push is tried again after a pause. This duplicates nothing, because
+    each attempt first checks what the store contains.
 
     Args:
         record: The run.
@@ -97,9 +97,8 @@ def push(record: RunRecord, uri: str) -> RunPlace:
             )
     with writing(uri):
         pushing = _Push(record, uri)
-        for pause in (
-            () if sqlite_file(uri) else _PAUSES
-        ):  # whoever holds a file's lock has nobody to wait for
+        # The holder of a file's lock has nobody to wait for.
+        for pause in () if sqlite_file(uri) else _PAUSES:
             try:
                 return pushing.attempt()
             except failures() as error:
@@ -115,14 +114,15 @@ class _Push:
 
     def __init__(self, record: RunRecord, uri: str) -> None:
         self.answered = False
-        self._record, self._uri = record, uri
-        self._shared = sqlite_file(uri) is None  # with writers that no lock of ours keeps apart
+        self._record = record
+        self._uri = uri
+        self._shared = sqlite_file(uri) is None  # with writers that do not use our lock
         self._made: set[str] = set()
 
     def attempt(self) -> RunPlace:
         """Send what the store does not have yet."""
         record = self._record
-        client = connect(self._uri)  # opens a database, and makes its file if need be
+        client = connect(self._uri)  # opens a database, and makes its file if necessary
         client.search_experiments(max_results=1)
         self.answered = True
         with patient():
@@ -131,12 +131,12 @@ class _Push:
                 for run in runs_with_key(client, experiment, live_key(record.key)):
                     client.delete_run(run.info.run_id)
             run_id = self._bring(client, experiment, record, parent=None)
-            for other in self._made - {run_id}:  # its children may be younger than its removal
+            for other in self._made - {run_id}:  # children may have been added after its removal
                 _discard(client, experiment, other)
         return RunPlace(str(experiment), run_id)
 
     def _bring(self, client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
-        """Find or make the run of ``record``, fill it, then its children, and close it last; returns its identifier."""
+        """Find or make the run of a record, send its values and children, close it, and return its id."""
         run = _find(client, experiment, record, parent)
         if run is not None and run.info.status == record.status:
             return str(run.info.run_id)
@@ -157,18 +157,19 @@ class _Push:
             _send_files(client, run_id, record, self._uri)
             client.set_tag(run_id, ARTIFACTS, record.artifacts_content)
         client.set_terminated(run_id, record.status, record.end)
-        if (
-            made and self._shared
-        ):  # another writer, or a lost answer of an attempt before, may have made the same run
+        # Another writer, or an earlier attempt without an answer, may have made it too.
+        if made and self._shared:
             return self._bring(client, experiment, record, parent)
         return str(run_id)
 
 
 def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
-    """Send a run's files. A server takes them itself, and names no folder of this machine, and no other server.
+    """Send a run's files. A server must accept them itself.
 
     Raises:
-        mlflow.exceptions.MlflowException: If it names one, or does not take a file.
+        mlflow.exceptions.MlflowException: If it names a folder of this machine or another server, or refuses
+        a
+            file.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
@@ -176,10 +177,12 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
 
     place = str(client.get_run(run_id).info.artifact_uri)
     if is_server(uri) and not _is_on(uri, place):
-        refusal = f"the server names {place!r}, on this machine or another, for a run's files"
-        refusal += ": it must serve them itself"
-        raise MlflowException(f"{refusal} (mlflow server --serve-artifacts)", PERMISSION_DENIED)
-    repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was looked at
+        raise MlflowException(
+            f"the server names {place!r}, on this machine or another, for a run's files: it must serve them itself "
+            "(mlflow server --serve-artifacts)",
+            PERMISSION_DENIED,
+        )
+    repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was checked
     for artifact in record.artifacts:
         if is_server(uri):
             _put(repository.artifact_uri, artifact)
@@ -188,18 +191,18 @@ def _send_files(client: Any, run_id: str, record: RunRecord, uri: str) -> None:
 
 
 def _is_on(uri: str, place: str) -> bool:
-    """True if a server's own folder is meant, read as MLflow reads it. False for what it cannot read."""
+    """Return True for a server's own folder, read as MLflow reads it. False for what MLflow cannot read."""
     with suppress(ValueError):
-        named = urlsplit(place)
-        return named.scheme == "mlflow-artifacts" and named.netloc in ("", urlsplit(uri).netloc)
+        parts = urlsplit(place)
+        return parts.scheme == "mlflow-artifacts" and parts.netloc in ("", urlsplit(uri).netloc)
     return False
 
 
 def _put(home: str, artifact: Artifact) -> None:
     """Send a file to a server.
 
-    MLflow's own way sends large ones wherever the server says, and takes a redirection that it does not
-    follow for success.
+    MLflow's own function sends large files to any address that the server names, and regards a redirection
+    that it does not follow as success.
     """
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
@@ -216,7 +219,7 @@ def _put(home: str, artifact: Artifact) -> None:
 
 
 def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
-    """Name the datasets that a run read. Those that are named already stay single."""
+    """Add the datasets that a run read, unless they are there already."""
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     for item in data:
@@ -225,15 +228,14 @@ def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
 
 
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
-    """Identifier of the experiment ``name``, made with its description, or taken out of the bin if need be."""
+    """Return the identifier of an experiment. It is made, or restored from the bin, if necessary."""
     from mlflow.exceptions import MlflowException
 
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         database = sqlite_file(uri)
-        artifacts = (
-            database and (database.parent / "mlartifacts" / name).as_uri()
-        )  # other stores decide themselves
+        # Other stores choose the place themselves.
+        artifacts = database and (database.parent / "mlartifacts" / name).as_uri()
         try:
             return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
         except MlflowException:
@@ -246,9 +248,9 @@ def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
 
 
 def pages(uri: str, preset: str) -> dict[str, str]:
-    """Experiments of a preset in a database, and the part of their pages' address that follows the server's.
+    """Map the experiments of a preset in a database to the path of their pages.
 
-    Runs come with columns for accuracy, leakage and attacks, means over replicas alone, sorted by defense and
+    A page shows means over replicas, with columns for accuracy, leakage and attacks, sorted by defense and
     level.
     """
     addresses = {}
@@ -264,15 +266,15 @@ def pages(uri: str, preset: str) -> dict[str, str]:
 
 
 def runs_with_key(client: Any, experiment: str, key: str, parent: str | None = None) -> list[Any]:
-    """Runs of an experiment, not deleted, with this key and, if given, this parent."""
+    """Find the runs of an experiment with this key and, if given, this parent. Deleted ones are left out."""
     query = f"tags.`{KEY}` = '{key}'" + (f" AND tags.`{PARENT}` = '{parent}'" if parent else "")
     return list(client.search_runs([experiment], query, max_results=100))
 
 
 def _find(client: Any, experiment: str, record: RunRecord, parent: str | None) -> Any:
-    """The run with the record's key and content, if any. All others of that key are deleted with their children.
+    """Find the run with the record's key and content, if any, and delete all others of that key.
 
-    Of several equal ones all writers keep the same.
+    If there are several, all writers keep the same one.
     """
     runs = runs_with_key(client, experiment, record.key, parent)
     same = [run for run in runs if run.data.tags.get(CONTENT) == record.content]
@@ -291,11 +293,11 @@ def _discard(client: Any, experiment: str, run_id: str) -> None:
 
 
 def send_values(client: Any, run_id: str, points: Sequence[Point], params: Mapping[str, str]) -> None:
-    """Send metrics and params in as few calls as MLflow allows. Values that are there already stay single."""
+    """Send metrics and params in as few calls as MLflow allows. Repeated values are not duplicated."""
     from mlflow.entities import Metric, Param
 
     metrics = [Metric(point.key, point.value, point.timestamp, point.step) for point in points]
     settings = [Param(name, value) for name, value in params.items()]
     while metrics or settings:
         client.log_batch(run_id, metrics[:_MAX_METRICS], settings[:_MAX_PARAMS])
-        metrics, settings = metrics[_MAX_METRICS:], settings[_MAX_PARAMS:]
+        del metrics[:_MAX_METRICS], settings[:_MAX_PARAMS]

@@ -1,4 +1,4 @@
-"""MLflow's server, for one user's pages or a team: `mlflow server` with an application that does what runs need."""
+"""MLflow's server for one user or a team: `mlflow server` with an application reduced to what runs need."""
 
 import ipaddress
 import os
@@ -18,15 +18,11 @@ from leakbound.tracking.store import failures, is_database, reason, sqlite_file,
 PASSWORD = "LEAKBOUND_TRACKING_PASSWORD"
 """Environment variable with the administrator's password, read when accounts are first made."""
 _SHORTEST_PASSWORD = 12  # characters, as MLflow has it
-_PRIVATE = (
-    "MLFLOW_",
-    "_MLFLOW_",
-    "GUNICORN_",
-    "LEAKBOUND_TRACKING_",
-)  # of the user as a client, or against the below
+# Prefixes of variables that belong to the user as a client, or that would change the settings below.
+_PRIVATE = ("MLFLOW_", "_MLFLOW_", "GUNICORN_", "LEAKBOUND_TRACKING_")
 _EVERYWHERE = ("0.0.0.0", "::")
-# Under its default server MLflow mounts an assistant that carries out commands for any client on this machine. Workers
-# have minutes, as they start slowly on a busy machine and files may be large.
+# With its default server MLflow mounts an assistant that executes commands for any client on this machine. The timeout
+# is minutes, because workers start slowly on a busy machine and files may be large.
 _GUNICORN = "--worker-class gthread --threads 8 --timeout 600 --no-control-socket"
 _ACCOUNTS = """\
 [mlflow]
@@ -34,7 +30,7 @@ default_permission = READ
 database_uri = sqlite:///{database}
 admin_username = {admin}
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth
-# A password is hashed on purpose so that it takes long: once a minute for each user, not for each request.
+# Hashing a password is slow on purpose, so it is done once a minute for each user and not for each request.
 auth_cache_ttl_seconds = 60
 """
 _LOGIN = """
@@ -43,17 +39,18 @@ It asks for a name and a password: {admin}, and what is in {file}, or what {vari
 
 
 def is_local(host: str) -> bool:
-    """True if only this machine can reach a server that listens on ``host``."""
+    """Return True if only this machine can reach a server that listens on ``host``."""
     with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     return False
 
 
 def prepare_database(database: str) -> None:
-    """Make MLflow's tables, or bring them up to date, before several workers would do it at once.
+    """Make or upgrade MLflow's tables, before several workers would do so at once.
 
     Raises:
-        ValueError: If ``database`` is no address of a database, or the database does not answer or refuses.
+        ValueError: If ``database`` is no address of a database, or if the database does not answer or
+            refuses.
     """
     from sqlalchemy import create_engine
 
@@ -63,7 +60,7 @@ def prepare_database(database: str) -> None:
         if sqlite_file(database) is None:
             create_engine(database).connect().close()  # MLflow would try for minutes
         upgrade_store(database)
-    except failures(ImportError) as error:  # also of a kind whose driver is not there
+    except failures(ImportError) as error:  # also if the driver is missing
         advice = "docs/tracking.md says how to make one, and what a server needs"
         raise ValueError(f"the database does not take MLflow's tables: {reason(error)}\n{advice}") from error
 
@@ -82,10 +79,11 @@ def refuse_root() -> None:
 
 
 def server_words(artifacts: Path, host: str, port: int, workers: int, *, passwords: bool) -> list[str]:
-    """Words of the command that serves, which everybody on the machine can read.
+    """Compose the command of the server, which everybody on the machine can read.
 
     Raises:
-        ValueError: If ``host`` and ``port`` cannot be listened on, or would let others in without a password.
+        ValueError: If the server cannot listen on ``host`` and ``port``, or would admit others without a
+            password.
     """
     if not (passwords or is_local(host)):
         raise ValueError(f"--host {host}: others than this machine need passwords; leave out --no-passwords")
@@ -95,26 +93,40 @@ def server_words(artifacts: Path, host: str, port: int, workers: int, *, passwor
         raise ValueError(
             f"--host {host} --port {port}: cannot be listened on ({error}); give another"
         ) from error
-    words = [sys.executable, "-m", "mlflow", "server", "--host", bracketed(host), "--port", str(port)]
-    words += ["--workers", str(workers), f"--gunicorn-opts={_GUNICORN}", "--serve-artifacts"]
-    words += ["--artifacts-destination", str(artifacts.absolute())]
-    return [*words, "--app-name", "leakbound" if passwords else "leakbound-without-passwords"]
+    return [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        bracketed(host),
+        "--port",
+        str(port),
+        "--workers",
+        str(workers),
+        f"--gunicorn-opts={_GUNICORN}",
+        "--serve-artifacts",
+        "--artifacts-destination",
+        str(artifacts.absolute()),
+        "--app-name",
+        "leakbound" if passwords else "leakbound-without-passwords",
+    ]
 
 
 def server_environment(
     database: str, artifacts: Path, host: str, port: int, names: Sequence[str]
 ) -> dict[str, str]:
-    """Environment of a server: the address of its database, and the only names by which clients may call it.
+    """Compose the environment of a server, with its database and the host names that clients may use.
 
     Raises:
-        ValueError: If one of ``names`` may stand for others.
+        ValueError: If one of ``names`` contains a wildcard or another character that names do not have.
     """
     hosts = {"localhost", "127.0.0.1", "::1", *names}
-    if host not in _EVERYWHERE:  # which is no name, but browsers take it for this machine
+    if host not in _EVERYWHERE:  # browsers would accept it as a name of this machine
         hosts.add(host)
     if not is_local(host):
         hosts |= {socket.gethostname(), socket.getfqdn()}
-        with suppress(OSError):  # a machine that does not know its own name
+        with suppress(OSError):  # a machine may not know its own name
             hosts |= {str(host_name[4][0]) for host_name in socket.getaddrinfo(socket.gethostname(), None)}
     for name in names:
         if not re.fullmatch(r"[\w.:-]+", name):
@@ -133,10 +145,10 @@ def server_environment(
 
 
 def given_password(admin: str) -> str | None:
-    """The administrator's password from the environment, if there is one.
+    """Return the administrator's password from the environment, if there is one.
 
     Raises:
-        ValueError: If the name or the password cannot be taken.
+        ValueError: If the name or the password is not allowed.
     """
     if not re.fullmatch(r"[\w.@-]+", admin):
         raise ValueError(f"--admin {admin!r}: may hold letters, digits and . @ - _ only")
@@ -149,10 +161,10 @@ def given_password(admin: str) -> str | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that others could change. One that is not there is nobody's.
+    """Refuse a folder that others could change. A missing folder passes.
 
     Raises:
-        ValueError: If it, or the link that leads to it, belongs to another account.
+        ValueError: If it, or a link to it, belongs to another account.
     """
     for seen in (folder.lstat, folder.stat):
         with suppress(FileNotFoundError):
@@ -161,10 +173,10 @@ def check_folder(folder: Path) -> None:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make a folder of a server, or close it to others.
+    """Make a folder of a server, or make an existing one private.
 
     Raises:
-        ValueError: As :func:`check_folder`.
+        ValueError: As in :func:`check_folder`.
     """
     folder.mkdir(0o700, parents=True, exist_ok=True)
     check_folder(folder)
@@ -174,13 +186,13 @@ def prepare_folder(folder: Path) -> None:
 def prepare_accounts(
     folder: Path, admin: str, password: str | None, environment: dict[str, str]
 ) -> dict[str, str]:
-    """Environment of a server that asks for passwords, whose accounts are there. The first administrator gets one.
+    """Make the accounts of a server with passwords, and return its environment.
 
     Args:
-        folder: Keeps the accounts, and a password that was made up.
+        folder: Folder of the accounts, and of a generated password.
         admin: Name of the first administrator.
-        password: Of the administrator, if there is none yet.
-        environment: From :func:`server_environment`.
+        password: Password of a new administrator. If None, one is generated.
+        environment: Environment from :func:`server_environment`.
 
     Raises:
         ValueError: If MLflow cannot make the account.
@@ -188,7 +200,7 @@ def prepare_accounts(
     accounts, settings, kept = (
         folder.absolute() / name for name in ("accounts.db", "accounts.ini", "admin-password")
     )
-    database = str(accounts).replace("%", "%%")  # a sign of its own in such files
+    database = str(accounts).replace("%", "%%")  # % is special in such files
     settings.write_text(_ACCOUNTS.format(database=database, admin=admin), encoding="utf-8")
     if password is None:
         if not (accounts.exists() or kept.exists()):
@@ -200,11 +212,8 @@ def prepare_accounts(
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(32),  # the same for all workers
         **({} if password is None else {"MLFLOW_AUTH_ADMIN_PASSWORD": password}),
     }
-    making = [
-        sys.executable,
-        "-c",
-        "from mlflow.server import auth; auth.bootstrap_admin_user()",
-    ]  # before workers do
+    # Workers would otherwise make the account at the same time.
+    making = [sys.executable, "-c", "from mlflow.server import auth; auth.bootstrap_admin_user()"]
     done = subprocess.run(making, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(
@@ -214,7 +223,7 @@ def prepare_accounts(
 
 
 def bracketed(host: str) -> str:
-    """A name or address as it stands in a URL."""
+    """Write a name or address as in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -224,11 +233,11 @@ class Server:
 
     Attributes:
         database: Address of the store.
-        folder: Holds accounts, and is where the server runs.
+        folder: Folder of the accounts, in which the server runs.
         artifacts: Folder of the files of all runs.
-        port: To listen on.
-        workers: Processes that answer.
-        passwords: Whether it asks for an account.
+        port: Port to listen on.
+        workers: Number of processes.
+        passwords: Whether clients need an account.
         host: Address to listen on.
         admin: Name of the administrator.
         names: Further names of this machine.
@@ -245,11 +254,11 @@ class Server:
     names: tuple[str, ...] = ()
 
     def serve(self, notes: Callable[[str], str], jobs: str = "") -> None:
-        """Become the server, after checking everything that could be wrong.
+        """Replace this process by the server, after checking everything that could fail.
 
         Args:
-            notes: What to say before, from the address.
-            jobs: What to say about accounts of jobs, if it asks for accounts.
+            notes: Function from the address of the server to the text that is printed first.
+            jobs: Text on the accounts of jobs, which is printed if clients need an account.
         """
         os.umask(0o077)
         refuse_root()

@@ -1,4 +1,4 @@
-"""Stores of MLflow: addresses that keep runs safely, one writer at a time, and a schema that is ready."""
+"""Stores of MLflow: safe addresses, one writer at a time, and an up-to-date schema."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from leakbound.storage.locks import exclusive
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
-_BUSY = "60"  # seconds for an answer of a server that lives: it may have many writers
+_BUSY = "60"  # seconds for an answer of a server that has answered before, as it may have many writers
 _ENVIRONMENT = {
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",  # runs, and the password of the server, go nowhere else
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the default waits four minutes for a dead server
-    _TIMEOUT: "15",  # seconds that a server which hangs may cost; one with many writers takes some of them
+    _TIMEOUT: "15",  # seconds to wait for a server that hangs, while one with many writers takes some of them
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
@@ -39,33 +39,33 @@ def check_uri(uri: str) -> None:
 
 
 def is_database(uri: str) -> bool:
-    """True for the address of a database, whatever its driver."""
+    """Return True for the address of a database with any driver."""
     scheme, separator, _ = uri.partition("://")
     return bool(separator) and scheme.partition("+")[0] in _DATABASES
 
 
 def is_server(uri: str) -> bool:
-    """True for the address of a tracking server."""
+    """Return True for the address of a tracking server."""
     return uri.startswith(("http://", "https://"))
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file behind a SQLite address, absolute, or None for any other address."""
+    """Return the absolute path of the file of a SQLite address, or None for any other address."""
     path = uri.partition("://")[2].partition("?")[0]
     return Path(path.removeprefix("/")).absolute() if uri.startswith("sqlite") else None
 
 
 def writing(uri: str) -> AbstractContextManager[None]:
-    """Be the only process of this library that writes to a SQLite file. Servers and other databases need no lock."""
+    """Lock a SQLite file for other processes of this library. Servers and other databases need no lock."""
     database = sqlite_file(uri)
     return nullcontext() if database is None else exclusive(database.with_name(f"{database.name}.lock"))
 
 
 def connect(uri: str) -> Any:
-    """MLflow client that gives up at once on a dead server and after seconds on one that hangs.
+    """Make an MLflow client that fails at once on a dead server, and after seconds on one that hangs.
 
-    A SQLite file that is not there is made, with all its tables or not at all. Hold :func:`writing` for that.
-    Values that the environment sets already for MLflow's own variables stay.
+    A missing SQLite file is made, with all its tables or not at all. This needs the lock of :func:`writing`.
+    Values that the environment already has for MLflow's own variables are kept.
 
     Raises:
         ValueError: If ``uri`` cannot keep runs safely.
@@ -87,9 +87,10 @@ def load_mlflow() -> None:
 
 
 def upgrade_store(uri: str) -> None:
-    """Make a database's folder and tables, or bring old tables up to date; leave a server alone.
+    """Make a database's folder and tables, or upgrade old tables. A server is left unchanged.
 
-    To be called once before jobs write in parallel: processes that open a new file together break its schema.
+    Call this once before jobs write in parallel, because processes that open a new file together break its
+    schema.
 
     Raises:
         ValueError: If ``uri`` cannot keep runs safely.
@@ -106,9 +107,9 @@ def upgrade_store(uri: str) -> None:
 
 
 def _make(database: Path | None) -> None:
-    """Make a SQLite file with all tables, if it is not there: MLflow cannot continue migrations that broke off.
+    """Make a missing SQLite file with all tables, because MLflow cannot resume interrupted migrations.
 
-    Runs reveal something about records, so nobody else may read the file and its artifacts.
+    Runs reveal something about records, so no other user may read the file and its artifacts.
     """
     if database is None:
         return
@@ -120,13 +121,13 @@ def _make(database: Path | None) -> None:
         with atomic(database, sealed=False) as temporary:
             temporary.touch(0o600)
             upgrade.main([f"sqlite:///{temporary}"], standalone_mode=False)
-    with suppress(OSError):  # shared by a colleague
+    with suppress(OSError):  # created by a colleague who shares it
         database.chmod(0o600)
         artifacts.chmod(0o700)
 
 
 def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Errors of a store that is away, slow, full or locked, and the others."""
+    """List the errors of a store that is unavailable, slow, full or locked, and ``others``."""
     _quieten()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -136,19 +137,19 @@ def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """Wait longer for a server that has just answered. A time that the environment sets stays."""
-    given = os.environ[_TIMEOUT]
-    os.environ[_TIMEOUT] = _BUSY if given == _ENVIRONMENT[_TIMEOUT] else given
+    """Wait longer for a server that has just answered. A timeout that the user set is kept."""
+    timeout = os.environ[_TIMEOUT]
+    os.environ[_TIMEOUT] = _BUSY if timeout == _ENVIRONMENT[_TIMEOUT] else timeout
     try:
         yield
     finally:
-        os.environ[_TIMEOUT] = given
+        os.environ[_TIMEOUT] = timeout
 
 
 def may_pass(error: Exception) -> bool:
-    """True for a failure, after the store had answered, that may be gone in a moment.
+    """Return True for a failure, after the store had answered, that may soon be over.
 
-    Not a refusal of this user, and not an answer that was waited for in vain: that took long enough.
+    This excludes a refusal of this user, and a timeout, which has taken long enough.
     """
     import requests
     from mlflow.exceptions import MlflowException
@@ -169,7 +170,7 @@ def may_pass(error: Exception) -> bool:
 
 
 def unreachable(uri: str) -> str | None:
-    """Reason why the store does not answer, or None if it does."""
+    """Return the reason why the store does not answer, or None if it does."""
     try:
         with writing(uri):
             connect(uri).search_experiments(max_results=1)
@@ -179,15 +180,13 @@ def unreachable(uri: str) -> str | None:
 
 
 def reason(error: Exception) -> str:
-    """First line of an error, short, printable, without a password that an address may hold."""
+    """Write the first line of an error, short and printable, without passwords of addresses."""
     lines = str(error).splitlines() or [type(error).__name__]
-    text = re.sub(r"//[^@\s]+@", "//", lines[0])[:500]
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )  # a server chose it
+    text = re.sub(r"//[^@\s]+@", "//", lines[0])[:500]  # a server may have chosen it
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _quieten() -> None:
-    """Set MLflow's environment before its first import, where the user has not."""
+    """Set MLflow's environment before its first import, except what the user has set."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)

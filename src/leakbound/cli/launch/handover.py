@@ -13,9 +13,10 @@ import sys
 from types import FrameType
 
 WARM = "LEAKBOUND_WARM"  # socket of the run's warm process; 0 if there shall be none
-YES, NO = b"y", b"n"
-LENGTH = struct.Struct("=Q")  # of the request that follows
-STATUS = struct.Struct("=i")  # of the process that has done the command, as of os.wait
+YES = b"y"
+NO = b"n"
+LENGTH = struct.Struct("=Q")  # length of the request that follows
+STATUS = struct.Struct("=i")  # status of the process that ran the command, as os.wait returns it
 OWN = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "TMP", "TEMPDIR", "TEMP", WARM))
 """Variables that a job may have to itself: nothing reads them while it is loaded."""
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
@@ -75,9 +76,9 @@ def _accepted(link: socket.socket, place: str) -> int | None:
     if peer_of(link) is None:
         return None
     # Plain values as text: modules that write other forms take longer to load than all else here.
-    asked = ascii((circumstances(), sys.argv, sys.path, os.getcwd(), dict(os.environ))).encode()
-    socket.send_fds(link, [LENGTH.pack(len(asked))], [0, 1, 2])
-    link.sendall(asked)
+    message = ascii((circumstances(), sys.argv, sys.path, os.getcwd(), dict(os.environ))).encode()
+    socket.send_fds(link, [LENGTH.pack(len(message))], [0, 1, 2])
+    link.sendall(message)
     answer, handles, *_ = socket.recv_fds(link, 1, 1)
     return handles[0] if answer == YES and handles else None
 

@@ -9,6 +9,6 @@ def main() -> None:
     """Let the warm process of the run execute the command. Without one, execute it here."""
     began = time.monotonic()
     hand_over()
-    from leakbound.cli.application import run
+    from leakbound.cli.command_line import run
 
     run(began)

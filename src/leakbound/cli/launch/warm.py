@@ -46,7 +46,8 @@ _THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
 _BEGIN = (
     "import sys; del sys.path[0]; from leakbound.cli.launch.warm import serve; serve(*map(int, sys.argv[1:]))"
 )
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # of linux/prctl.h
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+_PR_SET_NAME = 15
 _WAITING = 128  # callers at a time
 _PACKAGE = str(Path(__file__).parents[2])
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -89,9 +90,14 @@ def start(modules: Iterable[str]) -> None:
         listener.listen(_WAITING)
         (folder / _MODULES).write_text(" ".join(sorted(modules)), encoding="utf-8")
         words = [sys.executable, "-c", _BEGIN, str(os.getpid()), str(listener.fileno())]
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        kept: dict[str, Any] = {"pass_fds": [listener.fileno()], "start_new_session": True}
-        process = subprocess.Popen(words, env=os.environ | threads, **streams, **kept)
+        process = subprocess.Popen(
+            words,
+            env=os.environ | threads,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
     os.environ[WARM] = str(place)
     atexit.register(_stop, process, folder)
 
@@ -110,7 +116,8 @@ def serve(coordinator: int, number: int) -> None:
         coordinator: Process number of the coordinator.
         number: Number of the socket on which jobs connect.
     """
-    here, sources = circumstances(), _sources()
+    here = circumstances()
+    sources = _sources()
     listener = socket.socket(fileno=number)
     folder = Path(listener.getsockname()).parent
     signal.signal(signal.SIGTERM, partial(_leave, folder))
@@ -118,8 +125,13 @@ def serve(coordinator: int, number: int) -> None:
     os.environ["JE_ARROW_MALLOC_CONF"] = (
         "background_thread:false"  # Arrow's second allocator, which jobs do not use
     )
-    needed = (folder / _MODULES).read_text(encoding="utf-8").split()
-    _load(("leakbound.cli.application", "leakbound.cli.step_command", *needed))
+    _load(
+        (
+            "leakbound.cli.command_line",
+            "leakbound.cli.step_command",
+            *(folder / _MODULES).read_text(encoding="utf-8").split(),
+        )
+    )
     if len(threads := list(Path("/proc/self/task").iterdir())) > 1:
         names = ", ".join(sorted((thread / "comm").read_text().strip() for thread in threads))
         sys.stderr.write(
@@ -138,35 +150,38 @@ def _sources() -> dict[str, tuple[int, ...]]:
     """Return place, size and times of change of the package's files and of loaded modules that are not installed."""
     inside = [os.path.join(folder, file) for folder, _, files in os.walk(_PACKAGE) for file in files]
     loaded = [str(getattr(module, "__dict__", {}).get("__file__")) for module in list(sys.modules.values())]
-    found: dict[str, tuple[int, ...]] = {}
+    states: dict[str, tuple[int, ...]] = {}
     for file in (*inside, *loaded):
         if not file.endswith(".py") or (file.startswith(_INSTALLED) and not file.startswith(_PACKAGE)):
             continue
         with suppress(OSError):
-            known = os.stat(file)
-            found[file] = (known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns)
-    return found
+            status = os.stat(file)
+            states[file] = (
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+            )
+    return states
 
 
 def _confinement(process: int) -> list[str]:
-    """Limits that the system sets a process: capabilities, filters of calls, name spaces, profile, group and root.
+    """List the limits of a process: capabilities, filters of calls, name spaces, profile, group and root.
 
     Raises:
-        OSError: If it is gone, in a name space of its own, or may do what this process may not.
+        OSError: If it has ended, is in another name space, or has rights that this process lacks.
     """
     home = f"/proc/{process}"
     with (
         open(f"{home}/status", encoding="utf-8") as status,
         open(f"{home}/cgroup", encoding="utf-8") as group,
     ):
-        found = [*group, *(line for line in status if line.startswith(("Cap", "NoNewPrivs", "Seccomp")))]
-    with (
-        suppress(OSError),
-        open(f"{home}/attr/current", encoding="utf-8") as profile,
-    ):  # where the system has some
-        found += profile
+        lines = [*group, *(line for line in status if line.startswith(("Cap", "NoNewPrivs", "Seccomp")))]
+    with suppress(OSError), open(f"{home}/attr/current", encoding="utf-8") as profile:  # not on all systems
+        lines += profile
     spaces = (os.readlink(f"{home}/ns/{name}") for name in sorted(os.listdir(f"{home}/ns")))
-    return [*found, *spaces, str(os.stat(f"{home}/root")[:3])]
+    return [*lines, *spaces, str(os.stat(f"{home}/root")[:3])]
 
 
 def _load(modules: Iterable[str]) -> None:
@@ -219,7 +234,9 @@ class _Warm:
     def __init__(
         self, listener: socket.socket, here: dict[str, object], sources: dict[str, tuple[int, ...]]
     ) -> None:
-        self._listener, self._here, self._sources = listener, here, sources
+        self._listener = listener
+        self._here = here
+        self._sources = sources
         self._jobs: dict[int, _Forked] = {}  # by a handle of the process
         self._callers: dict[int, int] = {}  # number of the connection to that handle
         self._poll = select.poll()
@@ -243,14 +260,15 @@ class _Warm:
         if (caller := peer_of(link)) is None:
             link.close()
             return
-        own = os.getpid()
+        parent = os.getpid()
         process = os.fork()
         if process == 0:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self._forget()
-            _work(link, self._here, own, lambda: self._may_serve(caller))
+            _work(link, self._here, parent, partial(self._may_serve, caller))
         handle = os.pidfd_open(process)
-        self._jobs[handle], self._callers[link.fileno()] = _Forked(process, link), handle
+        self._jobs[handle] = _Forked(process, link)
+        self._callers[link.fileno()] = handle
         self._poll.register(handle, select.POLLIN)
         self._poll.register(link, 0)
 
@@ -303,12 +321,13 @@ def _work(
     sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv[:], sys.path[:], tempfile.tempdir = words, path, None
-    _draw_anew()
+    sys.argv[:] = words
+    sys.path[:] = path
+    tempfile.tempdir = None
+    _reseed()
     after = words.index("step") + 1 if "step" in words else len(words)
-    ctypes.CDLL(None).prctl(
-        _PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode()
-    )  # for lists of processes
+    # The name in lists of processes.
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode())
     _end(_status_of(began))
 
 
@@ -329,8 +348,8 @@ def _has_devices() -> bool:
     return torch is None or not torch.cuda._is_in_bad_fork()
 
 
-def _draw_anew() -> None:
-    """Give the process its own generator if NumPy has held one since it was loaded. Python does so itself.
+def _reseed() -> None:
+    """Reseed NumPy's global generator, if NumPy is loaded. Python reseeds its own.
 
     All other draws of the package come from seeds or from the system.
     """
@@ -340,7 +359,7 @@ def _draw_anew() -> None:
 
 def _status_of(began: float) -> int:
     """Run the command, and return the status with which Python would end."""
-    from leakbound.cli.application import run
+    from leakbound.cli.command_line import run
 
     try:
         run(began)

@@ -1,4 +1,4 @@
-"""Command: what a finished training reveals about a record, added up again from its provenance."""
+"""Command: bounds on what a finished training reveals about a record, computed again from its provenance."""
 
 import json
 import sys
@@ -55,11 +55,13 @@ def account(
     if as_json:
         sys.stdout.write(json.dumps({"provenance": str(provenance), "replay": rows}, indent=2) + "\n")
         return
-    cells = [["nats", "one network", "all networks"]]
-    cells += [
-        [words, *(f"{row[name]:.6g}" for row in rows)]
-        for name, words in _WORDS.items()
-        if rows[0][name] is not None
+    cells = [
+        ["nats", "one network", "all networks"],
+        *(
+            [words, *(f"{row[name]:.6g}" for row in rows)]
+            for name, words in _WORDS.items()
+            if rows[0][name] is not None
+        ),
     ]
     joint = "as stated: give --channel and --spectrum"
     if rows[0]["verified"]:
@@ -75,7 +77,7 @@ def _provenance(path: Path) -> dict[str, Any]:
 
     Raises:
         BadParameter: If there is no such file, or no command wrote it.
-        DamagedFileError: If it has changed since it was written.
+        DamagedFileError: If it has changed since then.
     """
     advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
     if not path.is_file():

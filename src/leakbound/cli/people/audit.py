@@ -1,4 +1,4 @@
-"""Command: what attacks on a run, or on a network of one's own, demonstrate, compared with what is allowed."""
+"""Command: the leakage that attacks on a run or on the user's network demonstrate, compared with its bound."""
 
 import json
 import math
@@ -27,7 +27,7 @@ _NETWORK = "For a network of your own"
 
 
 def _option(metavar: str, text: str) -> Any:
-    """Option of an audit of one's own network."""
+    """Make an option of an audit of the user's network."""
     return typer.Option(metavar=metavar, rich_help_panel=_NETWORK, help=text)
 
 
@@ -149,7 +149,7 @@ def audit(
 
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:
-    """Compare what the attacks on a run demonstrate with what its accountant allows."""
+    """Compare the leakage that attacks on a run demonstrate with the bound of its accountant."""
     from leakbound.accounting.lower_limits import evidence
 
     table = job_list(reading.load(configfile)).table
@@ -182,7 +182,7 @@ def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> 
 
 
 def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
-    """Attacks on a run that demonstrate a leakage.
+    """List the attacks on a run that demonstrate leakage.
 
     Raises:
         BadParameter: If the configuration has no such run, or no such attack on it.
@@ -202,10 +202,10 @@ def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
 
 
 def _files(root: Path, run: str, attacks: Sequence[str], configfile: Path) -> dict[str, Path]:
-    """Rows of each attack on a run.
+    """List the files of rows of each attack on a run.
 
     Raises:
-        BadParameter: If some were not made yet.
+        BadParameter: If some do not exist yet.
     """
     files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
@@ -217,7 +217,7 @@ def _files(root: Path, run: str, attacks: Sequence[str], configfile: Path) -> di
 
 
 def _text(value: object) -> str:
-    """Cell of the table."""
+    """Write a cell of the table."""
     if value is None or value == -1:
         return "-"
     if isinstance(value, float):

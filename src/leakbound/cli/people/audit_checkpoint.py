@@ -1,4 +1,4 @@
-"""Audit of a network of one's own: its files, the function that scores its records, and a page on what it leaks."""
+"""Audit of the user's network: its files, the function that scores its records, and a page on its leakage."""
 
 import importlib.util
 import json
@@ -33,11 +33,11 @@ epsilon: of adding or removing one record; nats: about one record, a mean over t
 
 @dataclass(frozen=True)
 class NetworkFiles:
-    """Files of a network of one's own.
+    """Files of the user's network.
 
     Attributes:
-        checkpoint: Weights, or whatever ``load`` of the script reads.
-        script: Script and function, ``my_score.py:score``.
+        checkpoint: Weights, or the file that ``load`` of the script reads.
+        script: Script and function, e.g. ``my_score.py:score``.
         members: Records and labels of the training, .npz.
         others: Further records and labels, .npz.
         references: Outputs of reference networks, .npz.
@@ -55,10 +55,10 @@ class NetworkFiles:
 def stated_bound(
     epsilon: float | None, delta: float | None, nats: float | None, uses: int
 ) -> StatedBound | None:
-    """The bound that the options state.
+    """Return the bound that the options state, or None.
 
     Raises:
-        BadParameter: If they do not go together, or a number is out of range.
+        BadParameter: If the options contradict each other, or a number is out of range.
     """
     if epsilon is not None and nats is not None:
         raise typer.BadParameter(
@@ -81,7 +81,7 @@ def audit_checkpoint(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Audit a network, write what was seen, and exit with code 1 if the bound is contradicted.
+    """Audit a network, write the results, and exit with code 1 if the bound is contradicted.
 
     Raises:
         BadParameter: If a file or the script cannot be used.
@@ -93,8 +93,11 @@ def audit_checkpoint(
     others, other_labels = _arrays("others", files.others, ("records", "labels"))
     references = planted = None
     if files.references is not None:
-        inside = ("inside_members", "inside_others")
-        references = ReferenceScores(*_arrays("references", files.references, ("members", "others"), inside))
+        references = ReferenceScores(
+            *_arrays(
+                "references", files.references, ("members", "others"), ("inside_members", "inside_others")
+            )
+        )
     if files.canaries is not None:
         records, wrong, included = _arrays("canaries", files.canaries, ("records", "labels", "included"))
         planted = records, wrong, included
@@ -113,8 +116,8 @@ def audit_checkpoint(
     if out is not None:
         from leakbound.figures.report.audit_page import audit_page
 
-        with own_records.not_replaced(out), storage.atomic(out, sealed=False, replace=False) as temporary:
-            temporary.write_text(audit_page(facts), encoding="utf-8")
+        with own_records.not_replaced(out):
+            storage.write_text(out, audit_page(facts), sealed=False, replace=False)
     for warning in audit.warnings:
         sys.stderr.write(f"leakbound: warning: {warning}\n")
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _text(facts, out))
@@ -123,10 +126,10 @@ def audit_checkpoint(
 
 
 def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] = ()) -> list[Any]:
-    """Arrays of a file .npz by name, None for further ones that it does not hold.
+    """Read the named arrays of a file .npz, and further ones, which are None if missing.
 
     Raises:
-        BadParameter: If it cannot be read or lacks one.
+        BadParameter: If the file cannot be read or lacks a named array.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -142,11 +145,11 @@ def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] =
 
 
 def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.ndarray, np.ndarray], Any]:
-    """Function of the script on the network of the checkpoint, whose errors are shown with their lines.
+    """Load script and checkpoint, and return the function that scores records.
 
     Args:
         files: Script and checkpoint.
-        each: Told how many records are about to be scored.
+        each: Called with the number of records before they are scored.
 
     Raises:
         BadParameter: If there is no such script, function or checkpoint.
@@ -165,7 +168,7 @@ def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.nda
     network = _network(module, files.checkpoint)
 
     def score(records: np.ndarray, labels: np.ndarray) -> Any:
-        """Outputs for some records."""
+        """Score records, and show errors of the script with their lines."""
         each(len(records))
         with _shown(f"--script {files.script}: failed on {len(records)} records"):
             return function(network, records, labels)
@@ -174,7 +177,7 @@ def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.nda
 
 
 def _module(path: Path) -> ModuleType:
-    """Run a script as a module that finds its neighbours, like a script that Python is called with."""
+    """Run a script as a module that can import files next to it."""
     name = f"audited_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -188,10 +191,10 @@ def _module(path: Path) -> ModuleType:
 
 
 def _network(module: ModuleType, checkpoint: Path) -> Any:
-    """Result of the script's function ``load`` for a checkpoint, or the weights in it.
+    """Load a checkpoint by the script's function ``load``, or read its weights.
 
     Raises:
-        BadParameter: If it holds more than weights, and the script defines no ``load``.
+        BadParameter: If the script has no ``load`` and the checkpoint contains more than weights.
     """
     if callable(load := getattr(module, "load", None)):
         with _shown(f"--checkpoint {checkpoint}: load of the script failed"):
@@ -209,10 +212,10 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
 
 @contextmanager
 def _shown(what: str) -> Iterator[None]:
-    """Show the lines of an error of the user's code, and end with one sentence.
+    """Show the traceback of an error of the user's code, and end with one sentence.
 
     Raises:
-        BadParameter: If it fails.
+        BadParameter: If the code fails.
     """
     try:
         yield
@@ -222,12 +225,14 @@ def _shown(what: str) -> Iterator[None]:
 
 
 def _facts(files: NetworkFiles, audit: NetworkAudit) -> dict[str, Any]:
-    """Plain values of an audit, for JSON and for the page."""
+    """Return plain values of an audit, for JSON and for the page."""
     best = audit.choices[None]
-    measures = [_measure("AUC", best, 0.5, audit.areas[best])]
-    measures += [
-        _measure(f"TPR at {100 * rate:g} % FPR", audit.choices[rate], rate, interval, audit.needed[rate])
-        for rate, interval in audit.rates.items()
+    measures = [
+        _measure("AUC", best, 0.5, audit.areas[best]),
+        *(
+            _measure(f"TPR at {100 * rate:g} % FPR", audit.choices[rate], rate, interval, audit.needed[rate])
+            for rate, interval in audit.rates.items()
+        ),
     ]
     if audit.blind is not None:
         measures.append(_measure("AUC without the network", "ridge classifier", 0.5, audit.blind))
@@ -250,13 +255,13 @@ def _facts(files: NetworkFiles, audit: NetworkAudit) -> dict[str, Any]:
 def _measure(
     name: str, attacker: str, guessing: float, interval: Any, needed: int | None = None
 ) -> dict[str, Any]:
-    """One measured value with its interval, or the number of others that it needs."""
+    """Return a measured value with its interval, or the number of non-members that it needs."""
     shown = {"value": None, "low": None, "high": None} if interval is None else asdict(interval)
     return {"measure": name, "attacker": attacker, "guessing": guessing, **shown, "others_needed": needed}
 
 
 def _text(facts: Mapping[str, Any], out: Path | None) -> str:
-    """The facts for people."""
+    """Write the facts for people."""
     cells = [["measure", "value", "95 % interval", "guessing", "attacker"]]
     for row in facts["measures"]:
         value = f"{row['value']:.3f}" if row["value"] is not None else f"needs {row['others_needed']} others"

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, else a line now and then."""
+"""Progress on standard error: a bar on a terminal, or lines in a log."""
 
 import sys
 import time
@@ -10,7 +10,12 @@ _PAUSE = 10.0  # seconds between two lines
 
 @contextmanager
 def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Function that moves a bar on by some things; of work whose amount is not known (None) it only shows the time."""
+    """Show progress, and yield the function that advances it.
+
+    Args:
+        title: Description of the work.
+        total: Number of things to do. If it is not known, only the time is shown.
+    """
     if not sys.stderr.isatty():
         yield _in_lines(title, total)
         return
@@ -36,8 +41,9 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def _in_lines(title: str, total: int | None) -> Callable[[int], None]:
-    """The same in lines, for a log: one when something is done ten seconds after the last one."""
-    done, last = 0, time.monotonic()
+    """Return a function that writes progress as lines of a log, at most one in ten seconds."""
+    done = 0
+    last = time.monotonic()
 
     def report(count: int) -> None:
         nonlocal done, last

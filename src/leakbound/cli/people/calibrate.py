@@ -1,4 +1,4 @@
-"""Command: the noise that a target needs on one's own records, shape by shape."""
+"""Command: the noise that a target needs on the user's records, for each shape."""
 
 from __future__ import annotations
 
@@ -72,39 +72,42 @@ def calibrate(
         shape = "personalized"
     if out is not None:
         _check_out(out, shape)
-    own, known = _scaled(out, own_records.read_both(path, public, label, PictureForm(resize, color)))
-    weights = own_records.weights_of(box, shape or "natural", own)
-    law = known or own
-    own_records.check_reachable(target, law)
-    calibrations = _calibrated([shape] if shape else _SHAPES, law, target, weights)
-    rows = [_row(calibration, own, uses, candidates) for calibration in calibrations]
-    if known is not None:
+    private, others = own_records.read_both(path, public, label, PictureForm(resize, color))
+    if out is not None:
+        private = _for_workflow(out, private)
+        others = None if others is None else _for_workflow(out, others)
+    weights = own_records.weights_of(box, shape or "natural", private)
+    source = others or private
+    own_records.check_reachable(target, source)
+    calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights)
+    rows = [_row(calibration, private, uses, candidates) for calibration in calibrations]
+    if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
-            row["own"], refused = _compared(calibration, own, uses, accept_capacity)
+            row["own"], refused = _compared(calibration, private, uses, accept_capacity)
             if refused and shape is not None:
                 raise typer.BadParameter(refused)
             sys.stderr.write(f"leakbound: warning: {refused}\n" if refused else "")
     if out is not None:
-        _write(out, calibrations[0], covariance_of="members" if known is None else "aux")
+        _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
     facts = {
         "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
         "uses": uses,
-        "units": own_records.units(law),
+        "units": own_records.units(source),
         "records": moments.count,
         "shrinkage": moments.shrinkage,
-        "calibrated_to": own_records.calibrated_to(known),
-        "mse_mean": own.unit**2 * moments.total_variance / moments.dimension,
+        "calibrated_to": own_records.calibrated_to(others),
+        "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
         "candidates": candidates,
     }
     sys.stdout.write(
         json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
     )
-    write_guidance(calibrations[0], target, law)
+    write_guidance(calibrations[0], target, source)
 
 
 def _check_out(out: Path, shape: str | None) -> None:
-    """Refuse to write several channels into one file, and files that exist or cannot be written."""
+    """Refuse several channels in one file, and files that exist or cannot be written."""
     from leakbound.cli.inputs import check_outputs
 
     if shape is None:
@@ -116,24 +119,15 @@ def _check_out(out: Path, shape: str | None) -> None:
 
 
 def _spectrum_of(out: Path) -> Path:
-    """File of the spectrum next to that of a channel."""
+    """Return the file of the spectrum, next to that of the channel."""
     return out.parent / f"{out.stem}.spectrum.safetensors"
 
 
-def _scaled(
-    out: Path | None, records: tuple[Collection, Collection | None]
-) -> tuple[Collection, Collection | None]:
-    """Records and public ones, for the workflow if the channel is kept."""
-    if out is None:
-        return records
-    return _for_workflow(out, records[0]), None if records[1] is None else _for_workflow(out, records[1])
-
-
 def _for_workflow(out: Path, collection: Collection) -> Collection:
-    """Records as a channel for the workflow is calibrated on them: images from -1 to 1, arrays as they are.
+    """Scale records for a channel of the workflow: images to [-1, 1], arrays unchanged.
 
     Raises:
-        BadParameter: If they are larger than what the workflow takes.
+        BadParameter: If they are larger than the workflow allows.
     """
     from leakbound.channels.covariance import LARGE
 
@@ -148,7 +142,7 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
 
 
 def _calibrated(
-    shapes: Sequence[str], law: Collection, target: Target, weights: np.ndarray | None
+    shapes: Sequence[str], source: Collection, target: Target, weights: np.ndarray | None
 ) -> list[Calibration]:
     """Find the channel of least noise of each shape that meets the target.
 
@@ -159,10 +153,10 @@ def _calibrated(
     from leakbound.engine.progress import Progress
     from leakbound.registry import SHAPES
 
-    progress = Progress(len(law), law.values[0].size)
-    moments = population_moments(law.values, progress)
+    progress = Progress(len(source), source.values[0].size)
+    moments = population_moments(source.values, progress)
     progress("covariance done", 1.0)
-    target = own_records.in_units(target, law)
+    target = own_records.in_units(target, source)
     calibrations = []
     with counted("calibrating", len(shapes)) as each:
         for name in shapes:
@@ -179,18 +173,18 @@ def _calibrated(
 
 
 def _compared(
-    calibration: Calibration, own: Collection, uses: int, accepted: float | None
+    calibration: Calibration, private: Collection, uses: int, accepted: float | None
 ) -> tuple[float | None, str]:
-    """Compare the given records with the public ones that a channel is calibrated to.
+    """Compare the user's records with the public ones that a channel is calibrated to.
 
     Returns:
-        Nats of all copies by the moments of the given records, None if they have no bound; and why
-        ``protect`` would refuse these records, empty if it would not.
+        Nats of all copies under the moments of the user's records, None without a bound, and the reason for
+        which ``protect`` would refuse these records, empty without one.
     """
     from leakbound.engine.own_moments import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
 
-    values = own.values.reshape(len(own), -1)
+    values = private.values.reshape(len(private), -1)
     refused = ""
     try:
         compared = OwnMoments(calibration, uses, accepted)
@@ -202,24 +196,24 @@ def _compared(
             calibration.check_directions(values)
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
-            refused = f"{own.origin}: {calibration.channel.shape} noise: {reason}"
+            refused = f"{private.origin}: {calibration.channel.shape} noise: {reason}"
     capacity = compared.capacity
     return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
 
 
-def _row(calibration: Calibration, own: Collection, uses: int, candidates: int) -> dict[str, Any]:
-    """Facts of one channel after all uses, for the record that leaks most, in units of the records."""
+def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
+    """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
     from leakbound.accounting.naming import naming_bound
     from leakbound.engine.accountant import LeakageAccountant
 
     accountant = LeakageAccountant(calibration.moments).add(
         calibration.channel, uses, ratios=calibration.ratios
     )
-    if own.classes:
-        accountant.add_labels(len(own.classes))
+    if private.classes:
+        accountant.add_labels(len(private.classes))
     leakage = accountant.account()
     std = own_records.deviations(calibration.channel)
-    unit = own.unit
+    unit = private.unit
     return {
         "shape": calibration.channel.shape,
         "std": unit * std["root_mean_square"],
@@ -234,11 +228,12 @@ def _row(calibration: Calibration, own: Collection, uses: int, candidates: int) 
 
 
 def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
-    """Write a channel and its spectrum as the workflow does."""
+    """Write a channel and its spectrum in the form of the workflow."""
     from leakbound import storage
 
     source = {"covariance_of": covariance_of}
-    spectrum, channel = calibration.spectrum, calibration.channel
+    spectrum = calibration.spectrum
+    channel = calibration.channel
     reached = {"reached": repr(calibration.information(1))}
     with own_records.not_replaced(out):
         storage.write_arrays(
@@ -248,9 +243,9 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
 
 
 def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The rows for people, and what their columns mean."""
+    """Write the rows for people, and the meaning of their columns."""
     cells = [[row["shape"], *(f"{row[name]:.5g}" for name in list(_COLUMNS)[1:])] for row in rows]
-    own = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
+    private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     lines = [
         "",
         f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
@@ -260,6 +255,10 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f"{facts['mse_mean']:.5g}",
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
-        *([f"all copies by the moments of your own records, for you alone: {', '.join(own)}"] if own else []),
+        *(
+            [f"all copies by the moments of your own records, for you alone: {', '.join(private)}"]
+            if private
+            else []
+        ),
     ]
     return text_table([list(_COLUMNS.values()), *cells]) + "\n".join(lines) + "\n"

@@ -1,9 +1,8 @@
-"""Command: one offline page of pictures that shows what an upload reveals, and how a channel changes that."""
+"""Command: one offline page of pictures that shows what an upload reveals, without and with a channel."""
 
 from __future__ import annotations
 
 import base64
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +22,10 @@ if TYPE_CHECKING:
     from leakbound.attacks.gradient_inversion.demonstration import Shown
 
 _CAPACITIES = {1: (32.0, 8.0, 2.0), 3: (800.0, 60.0, 4.0)}  # by the number of colors
-_TRIALS, _PICTURES, _TEST = 300, 5, 100
-_MOST_AUX = 31_000  # beyond ten records for each value the covariance is taken as it is
+_TRIALS = 300
+_PICTURES = 5
+_TEST = 100
+_MOST_AUX = 31_000  # with more than ten records for each value the covariance is not shrunk
 _ENLARGED = 3
 
 
@@ -48,13 +49,13 @@ def demo(
     own_records.check_absent(out)
     _check_dataset(dataset)
     images, truth, shown = _attacked(dataset, seed)
-    with own_records.not_replaced(out), storage.atomic(out, sealed=False, replace=False) as temporary:
-        temporary.write_text(_page(images, truth, shown), encoding="utf-8")
+    with own_records.not_replaced(out):
+        storage.write_text(out, _page(images, truth, shown), sealed=False, replace=False)
     sys.stdout.write("\n".join([*_sentences(shown), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n")
 
 
 def _check_dataset(name: str) -> None:
-    """Refuse a dataset that the package does not know, or whose pictures may not be published."""
+    """Refuse an unknown dataset, and one whose pictures may not be published."""
     publishable = [original for original in ORIGINALS if datasets.may_be_published(DATASETS.get(original))]
     if name not in publishable:
         raise typer.BadParameter(
@@ -63,12 +64,13 @@ def _check_dataset(name: str) -> None:
 
 
 def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[Shown]]:
-    """Attack some images; return all images, the attacked ones, and what the attacks recovered."""
+    """Attack some images, and return all images, the attacked ones, and the results of the attacks."""
     from leakbound.attacks.gradient_inversion.demonstration import demonstration
     from leakbound.channels.covariance import population_moments
 
-    known = ORIGINALS[name]
-    levels, aux = _CAPACITIES[known.colors], min(_MOST_AUX, known.train - 3 * _TRIALS)
+    original = ORIGINALS[name]
+    levels = _CAPACITIES[original.colors]
+    aux = min(_MOST_AUX, original.train - 3 * _TRIALS)
     with counted(f"attacking {name}", 2 + len(levels)) as each:
         images = datasets.prepare(name, DatasetConfig(members=_TRIALS, test=_TEST, aux=aux), seed)
         moments = population_moments(images.aux.images)
@@ -80,8 +82,8 @@ def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, 
 
 
 def _sentences(shown: Sequence[Shown]) -> list[str]:
-    """The three sentences that open the page."""
-    bare, strictest = shown[0], shown[-1]
+    """Write the three sentences that open the page."""
+    bare, *_, strictest = shown
     return [
         "Without a defense the gradient of one record reveals the record: what the attacker recovers differs from it "
         f"by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.named:.0%} of the records are "
@@ -94,7 +96,7 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
 
 
 def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Shown]) -> str:
-    """The page as HTML with its pictures inside."""
+    """Write the page as HTML that contains its pictures."""
     from leakbound.figures.report.page_templates import templates
 
     uploads = [
@@ -125,18 +127,13 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
 
 
 def _strip(pictures: np.ndarray) -> dict[str, Any]:
-    """Pictures side by side, as PNG in base 64, with the size at which the page shows them."""
-    from PIL import Image
-
-    from leakbound.datasets.collection import levels
+    """Encode pictures side by side as PNG in base 64, with the size at which the page shows them."""
+    from leakbound.datasets.collection import levels, png
 
     strip = np.concatenate(list(levels((pictures + 1) / 2)), axis=2)
-    plain = np.moveaxis(strip, 0, -1)
-    file = io.BytesIO()
-    Image.fromarray(plain[..., 0] if plain.shape[-1] == 1 else plain).save(file, "PNG", optimize=True)
-    height, width = plain.shape[:2]
+    height, width = strip.shape[1:]
     return {
-        "source": base64.b64encode(file.getvalue()).decode(),
+        "source": base64.b64encode(png(strip, optimize=True)).decode(),
         "width": width * _ENLARGED // 2,
         "height": height * _ENLARGED // 2,
     }

@@ -1,4 +1,4 @@
-"""Warnings where next to nothing is left of records, with the nats and the sides that would leave more."""
+"""Warnings if next to nothing is left of records, with nats and picture sizes that would leave more."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 LITTLE = 0.1
 """Share of the variance below which next to nothing is left."""
-_SIDES = (16, 32, 128)  # in between lie sides whose covariance takes half a minute
-_MOST = 1_000  # pictures that stand for all when smaller ones are tried
+_SIDES = (16, 32, 128)  # covariances of sides in between take half a minute
+_MOST = 1_000  # pictures from which the noise on smaller ones is estimated
 
 
 def write_guidance(calibration: Calibration, target: Target, public: Collection) -> None:
-    """Write the sentences of :func:`guidance` as warnings.
+    """Write the sentences of :func:`guidance` as warnings, for all uses of the target.
 
     Args:
-        calibration: As there.
-        target: As there. All of its uses count.
-        public: As there.
+        calibration: Channel, and the moments of the records that it was calibrated to.
+        target: Target that it meets, in the user's units.
+        public: Records that it was calibrated to.
     """
     for sentence in guidance(calibration, target, target.uses or 1, public):
         sys.stderr.write(f"leakbound: warning: {sentence}\n")
 
 
 def guidance(calibration: Calibration, target: Target, uses: int, public: Collection) -> Iterator[str]:
-    """Say what is lost where next to nothing is left, and what would leave more; nothing where enough is left.
+    """Yield what is lost if next to nothing is left, and what would leave more. Nothing if enough is left.
 
     Args:
         calibration: Channel, and the moments of the records that it was calibrated to.
-        target: That it meets, in the units that people give.
+        target: Target that it meets, in the user's units.
         uses: Copies that the target limits, each with its own noise.
         public: Records that it was calibrated to.
     """
@@ -86,7 +86,7 @@ def _nats(share: Callable[[Calibration, int], float], calibration: Calibration, 
 
 
 def _smaller(shape: str, target: Target, uses: int, public: Collection) -> Iterator[str]:
-    """Noise that the target needs on smaller pictures, and what is recovered from them, side by side."""
+    """Yield the noise that the target needs on smaller pictures, and the share that is recovered from them."""
     from leakbound.channels.covariance import population_moments
 
     sides = [side for side in _SIDES if side < min(public.values.shape[2:])]
@@ -100,7 +100,7 @@ def _smaller(shape: str, target: Target, uses: int, public: Collection) -> Itera
 
 
 def _resized(public: Collection, side: int) -> Float[np.ndarray, "n colors {side} {side}"]:
-    """Pictures, at most 1,000 of them, as --resize would make them, one unit being that from black to white."""
+    """Resize at most 1,000 pictures as --resize does, with values from 0 (black) to 1 (white)."""
     from PIL import Image, ImageOps
 
     values = public.values[:_MOST]
@@ -110,7 +110,7 @@ def _resized(public: Collection, side: int) -> Float[np.ndarray, "n colors {side
 
 
 def _solved(shape: str, moments: Moments, target: Target, uses: int, public: Collection) -> Calibration:
-    """Channel of a shape without weights that meets the target for records of these moments."""
+    """Find the channel of a shape without weights that meets the target for records of these moments."""
     from leakbound.registry import SHAPES
 
     chosen = SHAPES.get(shape)
@@ -118,5 +118,5 @@ def _solved(shape: str, moments: Moments, target: Target, uses: int, public: Col
 
 
 def _percent(share: float) -> str:
-    """A share in percent, two digits."""
+    """Write a share in percent, with two digits."""
     return f"{100 * share:.2g} %"

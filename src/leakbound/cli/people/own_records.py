@@ -1,4 +1,4 @@
-"""Options of commands on records of one's own: the records, the public ones, the shape of noise and the target."""
+"""Options of commands on the user's records: private and public records, shape of noise, and target."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
 MOST = 10**9
-"""Most candidates, or planned uses."""
+"""Largest number of candidates, and of planned uses."""
 
 
 def path_of(text: str | Path) -> Path:
-    """A path, which must not be empty: that would mean the folder one happens to be in.
+    """Parse a path. It must not be empty, which would mean the current folder.
 
     Raises:
-        BadParameter: If it is empty or holds what no path can.
+        BadParameter: If it is empty or has a character that no path has.
     """
     if not str(text).strip() or "\0" in str(text):
         raise typer.BadParameter(f"{text!r} is no path; name a file or folder, . for the one you are in")
@@ -145,7 +145,7 @@ def target_of(
     Args:
         kappa: Nats of one use.
         leakage: Nats of all uses together.
-        mse: Squared error per value that is left after all uses.
+        mse: Squared error per value that remains after all uses.
         identification: Probability of identifying a record after all uses.
         candidates: Number of records that identification is among.
         uses: Planned uses of each record.
@@ -161,22 +161,22 @@ def target_of(
         "--target-mse": (mse, partial(Reconstruction, uses=uses)),
         "--target-identification": (identification, partial(Identification, among=candidates, uses=uses)),
     }
-    given = [option for option, (value, _) in targets.items() if value is not None]
-    if len(given) != 1:
+    chosen = [option for option, (value, _) in targets.items() if value is not None]
+    if len(chosen) != 1:
         raise typer.BadParameter(
-            f"the target is given by {' and '.join(given) or 'none'}: give exactly one of {', '.join(targets)}"
+            f"the target is given by {' and '.join(chosen) or 'none'}: give exactly one of {', '.join(targets)}"
         )
-    value, target = targets[given[0]]
+    value, target = targets[chosen[0]]
     try:
         return target(value)  # type: ignore[arg-type]
     except GuaranteeError as error:
-        raise typer.BadParameter(f"{given[0]} {value:g}: {error}") from error
+        raise typer.BadParameter(f"{chosen[0]} {value:g}: {error}") from error
 
 
 def weights_of(
     box: tuple[int, int, int, int, float] | None, shape: str, collection: Collection
 ) -> Float[np.ndarray, " d"] | None:
-    """Compute the weights of the personalized shape; None for every other shape.
+    """Compute the weights of the personalized shape. Other shapes have none.
 
     Args:
         box: First row, row after the last, first column, column after the last, weight.
@@ -206,17 +206,17 @@ def weights_of(
 def read_both(
     path: Path, public: Path | None, label: str, form: PictureForm | None = None, *, labelled: bool = False
 ) -> tuple[Collection, Collection | None]:
-    """The records and the public ones, alike in form.
+    """Read the user's records and the public ones, which must have the same form.
 
     Args:
-        path: The records.
-        public: The public ones, if there are any.
-        label: Column of the labels, of Parquet.
-        form: Form that pictures are brought to, by default their own.
+        path: The user's records.
+        public: Public records, if there are any.
+        label: Column of the labels, for Parquet.
+        form: Form that pictures are converted to, by default their own.
         labelled: Whether a folder needs a subfolder for each class.
 
     Raises:
-        BadParameter: If the public ones are the records themselves, or of another form or unit.
+        BadParameter: If the public records are the user's, or have another form or unit.
         DatasetError: If one of them cannot be read.
     """
     from leakbound.datasets.collection import read_collection
@@ -226,54 +226,58 @@ def read_both(
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
-        own = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
-    _check_law(own)
+        private = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
+    _check_varies(private)
     if public is None:
-        _check_size(path, len(own), own.values.shape[1:])
-        return own, None
+        _check_size(path, len(private), private.values.shape[1:])
+        return private, None
     with counted(f"reading {public}", None) as each:
-        known = read_collection(public, **reading, each=each, fits=partial(_check_size, public, 1))
-    _check_size(public, len(known), known.values.shape[1:])
-    if known.pictures != own.pictures or known.values.shape[1:] != own.values.shape[1:]:
+        others = read_collection(public, **reading, each=each, fits=partial(_check_size, public, 1))
+    _check_size(public, len(others), others.values.shape[1:])
+    if others.pictures != private.pictures or others.values.shape[1:] != private.values.shape[1:]:
         raise typer.BadParameter(
-            f"--public {public}: holds {_form(known)}, {path} holds {_form(own)}; both need one form: convert one, or "
-            "give --resize and --color"
+            f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: convert "
+            "one, or give --resize and --color"
         )
     try:
-        refuse_shared(known.values.reshape(len(known), -1), own.values.reshape(len(own), -1))
+        refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
     except GuaranteeError as error:
         raise typer.BadParameter(f"--public {public}: {error}") from error
-    _check_law(known)
-    if not own.pictures:
-        _check_units(own, known)
-    return own, known
+    _check_varies(others)
+    if not private.pictures:
+        _check_units(private, others)
+    return private, others
 
 
-def check_reachable(target: Target, law: Collection) -> None:
-    """Refuse an error that guessing the mean has already.
+def check_reachable(target: Target, source: Collection) -> None:
+    """Refuse a reconstruction error that guessing the mean has already.
+
+    Args:
+        target: Target of the calibration.
+        source: Records that the noise is calibrated to.
 
     Raises:
-        BadParameter: If the target asks for it.
+        BadParameter: If the target requires such an error.
     """
     from leakbound.channels.directions import blocks
     from leakbound.engine.targets import Reconstruction
 
     if isinstance(target, Reconstruction):
-        flat = law.values.reshape(len(law), -1)
-        parts = [flat[:, part].var(axis=0, dtype=np.float64) for part in blocks(*flat.shape)]
-        blind = law.unit**2 * float(np.concatenate(parts).mean())
+        flat = source.values.reshape(len(source), -1)
+        variances = [flat[:, part].var(axis=0, dtype=np.float64) for part in blocks(*flat.shape)]
+        blind = source.unit**2 * float(np.concatenate(variances).mean())
         if not target.mse < blind * (1 - 1e-6):
             raise typer.BadParameter(
-                f"--target-mse {target.mse:g}: guessing the mean of {law.origin} already errs by {blind:.4g} per "
+                f"--target-mse {target.mse:g}: guessing the mean of {source.origin} already errs by {blind:.4g} per "
                 "value; ask for less than that"
             )
 
 
 def in_units(target: Target, records: Collection) -> Target:
-    """A target in the units of the values of some records, of which an error alone depends.
+    """Convert a target to the units of the values of some records. Only errors depend on units.
 
     Args:
-        target: As people give it, for images with pixels from 0 to 1.
+        target: Target as the user gives it, with pixels from 0 to 1 for images.
         records: The records.
     """
     from leakbound.engine.targets import Reconstruction
@@ -291,7 +295,7 @@ def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
         raise typer.BadParameter(f"{origin}: {error}") from error
 
 
-def _check_law(collection: Collection) -> None:
+def _check_varies(collection: Collection) -> None:
     """Refuse records that are all equal."""
     if np.array_equal(collection.values.min(axis=0), collection.values.max(axis=0)):
         raise typer.BadParameter(
@@ -299,26 +303,26 @@ def _check_law(collection: Collection) -> None:
         )
 
 
-def _check_units(own: Collection, known: Collection) -> None:
-    """Refuse arrays whose values lie farther outside of the public ones than half of their width."""
-    low, high = float(known.values.min()), float(known.values.max())
-    least, largest = float(own.values.min()), float(own.values.max())
+def _check_units(private: Collection, public: Collection) -> None:
+    """Refuse arrays that exceed the range of the public values by more than half of its width."""
+    low, high = float(public.values.min()), float(public.values.max())
+    least, largest = float(private.values.min()), float(private.values.max())
     slack = 0.5 * (high - low)
     if least < low - slack or largest > high + slack:
         raise typer.BadParameter(
-            f"--public {known.origin}: holds values from {low:g} to {high:g}, {own.origin} from {least:g} to "
+            f"--public {public.origin}: holds values from {low:g} to {high:g}, {private.origin} from {least:g} to "
             f"{largest:g}; allowed is half the width more on both sides: bring both into the same units"
         )
 
 
 def with_options(message: str) -> str:
-    """A message of the library with the names that the command line gives to its parameters."""
+    """Replace parameters of the library in a message by options of the command line."""
     return message.replace("accept_capacity=", "--accept-capacity ")
 
 
 @contextmanager
 def warned() -> Iterator[None]:
-    """Write warnings about the records like all other warnings of the command line."""
+    """Write warnings about the records in the form of the command line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -327,10 +331,10 @@ def warned() -> Iterator[None]:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Refuse an output folder that holds anything.
+    """Refuse an output folder that is not empty.
 
     Raises:
-        BadParameter: If it does, or is no folder.
+        BadParameter: If it contains anything, or is no folder.
     """
     try:
         check_new(folder)
@@ -364,27 +368,27 @@ def not_replaced(path: Path) -> Iterator[None]:
 
 
 def units(collection: Collection) -> str:
-    """Units of the values of some records."""
+    """Return the units of the values of some records."""
     return SCALE if collection.pictures else "units of the array"
 
 
 def calibrated_to(public: Collection | None) -> str:
-    """Records that the noise is calibrated to."""
+    """Describe the records that the noise is calibrated to."""
     return "the records themselves" if public is None else "public records"
 
 
 def deviations(channel: GaussianChannel) -> dict[str, float]:
-    """Standard deviations of the noise of single values: root mean square, least and largest."""
-    found = np.sqrt(channel.pixel_variances())
+    """Compute standard deviations of the noise of single values: root mean square, least and largest."""
+    std = np.sqrt(channel.pixel_variances())
     return {
-        "root_mean_square": float(np.sqrt(np.square(found).mean())),
-        "least": float(found.min()),
-        "largest": float(found.max()),
+        "root_mean_square": float(np.sqrt(np.square(std).mean())),
+        "least": float(std.min()),
+        "largest": float(std.max()),
     }
 
 
 def _form(collection: Collection) -> str:
-    """Form of one record, in words."""
+    """Describe the form of one record."""
     shape = collection.values.shape[1:]
     if not collection.pictures:
         return f"arrays of shape {shape}"

@@ -1,4 +1,4 @@
-"""Command: noisy copies of one's own records, and a statement of what they reveal."""
+"""Command: noisy copies of the user's records, and a statement of what they reveal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STATEMENT = "protection.json"
 _BATCH = 256
-_VALUES = 2**22  # of a batch, if those are fewer records
+_VALUES = 2**22  # values of a batch, which limit its records
 _ROUNDED = (
     "images hold 256 levels: noisy values are clipped to black and white and rounded after the release, so no bound "
     "gets worse; but the remaining noise is no longer the channel's: take --values npy for what was released"
@@ -98,86 +98,87 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    own, known = own_records.read_both(path, public, label, PictureForm(resize, color))
-    own_records.check_reachable(target, known or own)
-    weights = own_records.weights_of(box, shape, own)
+    private, others = own_records.read_both(path, public, label, PictureForm(resize, color))
+    own_records.check_reachable(target, others or private)
+    weights = own_records.weights_of(box, shape, private)
     engine = _engine(
-        own, known, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
+        private, others, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
     )
     with created(out) as folder:
-        written = _write(folder, own, _released(engine, own), values)
+        written = _write(folder, private, _released(engine, private), values)
         statement = {
-            **_statement(engine, own, known, candidates),
+            **_statement(engine, private, others, candidates),
             "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
             "written": written,
             "digest": _digest(folder),
         }
         storage.write_json(folder / STATEMENT, statement, sealed=False)
     sys.stdout.write(_text(statement, out))
-    if known is not None and (found := engine.own_capacity) is not None:
+    if others is not None and (capacity := engine.own_capacity) is not None:
         sys.stdout.write(
-            f"by the moments of the given records all planned copies reveal {found.rounded:g} nats about the values of "
-            f"a record; this number is in no file, keep it to yourself\n"
+            f"by the moments of the given records all planned copies reveal {capacity.rounded:g} nats about the values "
+            f"of a record; this number is in no file, keep it to yourself\n"
         )
-    write_guidance(engine.calibration, target, known or own)
+    write_guidance(engine.calibration, target, others or private)
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 
 
-def _engine(own: Collection, known: Collection | None, target: Any, **given: Any) -> ChannelEngine:
-    """Engine for the records, calibrated to the public ones or to themselves."""
+def _engine(private: Collection, public: Collection | None, target: Any, **options: Any) -> ChannelEngine:
+    """Make the engine for the records, calibrated to the public ones or to themselves."""
     import torch
 
     from leakbound.datasets.collection import WHITE
     from leakbound.engine.engine import ChannelEngine
 
-    law = own if known is None else known
-    whole = (0, WHITE) if own.pictures else None
-    with counted(f"calibrating {given['shape']} noise", None):
+    source = private if public is None else public
+    with counted(f"calibrating {options['shape']} noise", None):
         try:
             return ChannelEngine.for_data(
-                torch.from_numpy(law.values),
-                own_records.in_units(target, law),
-                classes=len(own.classes) or None,
-                value_range=whole,
-                calibrate_to_own=known is None,
-                **given,
+                torch.from_numpy(source.values),
+                own_records.in_units(target, source),
+                classes=len(private.classes) or None,
+                value_range=(0, WHITE) if private.pictures else None,
+                calibrate_to_own=public is None,
+                **options,
             )
         except ValueError as error:
             raise typer.BadParameter(f"{target}: {error}") from error
 
 
-def _released(engine: ChannelEngine, own: Collection) -> Iterator[np.ndarray]:
-    """One use of each record, batch by batch, in the units of the records.
+def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray]:
+    """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
     Raises:
-        BadParameter: If the noise does not hide one of them.
+        BadParameter: If the noise does not hide one of the records.
     """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
     from leakbound.engine.refusals import GuaranteeError
 
-    size = max(1, min(_BATCH, _VALUES // own.values[0].size))
+    size = max(1, min(_BATCH, _VALUES // private.values[0].size))
     at = 0
-    with counted("releasing", len(own)) as each, own_records.warned():
+    with counted("releasing", len(private)) as each, own_records.warned():
         try:
             for (batch,) in engine.protect(
-                DataLoader(TensorDataset(torch.from_numpy(own.values)), batch_size=size)
+                DataLoader(TensorDataset(torch.from_numpy(private.values)), batch_size=size)
             ):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
-            raise typer.BadParameter(f"{own.origin}: records {at} to {at + size - 1}: {reason}") from error
+            raise typer.BadParameter(
+                f"{private.origin}: records {at} to {at + size - 1}: {reason}"
+            ) from error
 
 
-def _write(folder: Path, own: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
-    """Write the copies as they are released; return their form, and the share of values that were clipped."""
+def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
+    """Write the copies as they are released, and return their form and the share of clipped values."""
     from leakbound.datasets.collection import WHITE, levels, write_pictures
 
-    if own.pictures and values == "png":
+    if private.pictures and values == "png":
         clipped: list[int] = []
 
         def rounded() -> Iterator[np.ndarray]:
@@ -185,25 +186,26 @@ def _write(folder: Path, own: Collection, released: Iterator[np.ndarray], values
                 clipped.append(int(np.count_nonzero((batch < 0) | (batch > WHITE))))
                 yield levels(batch)
 
-        write_pictures(folder, own, rounded())
+        write_pictures(folder, private, rounded())
         return {
-            "form": f"{own.kind}, PNG of 8 bits",
-            "clipped": sum(clipped) / own.values.size,
+            "form": f"{private.kind}, PNG of 8 bits",
+            "clipped": sum(clipped) / private.values.size,
             "remark": _ROUNDED,
         }
-    name, at = "images.npy" if own.pictures else own.origin.name, 0
-    noisy = np.lib.format.open_memmap(folder / name, "w+", np.dtype(np.float32), own.values.shape)
+    path = folder / ("images.npy" if private.pictures else private.origin.name)
+    noisy = np.lib.format.open_memmap(path, "w+", np.dtype(np.float32), private.values.shape)
+    at = 0
     for batch in released:
-        noisy[at : at + len(batch)] = batch * np.float32(own.unit)
+        noisy[at : at + len(batch)] = batch * np.float32(private.unit)
         at += len(batch)
     noisy.flush()
-    if own.labels is not None:
-        np.save(folder / "labels.npy", own.labels)
+    if private.labels is not None:
+        np.save(folder / "labels.npy", private.labels)
     return {"form": "array, float32", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
 
 
 def _statement(
-    engine: ChannelEngine, own: Collection, known: Collection | None, candidates: int
+    engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
@@ -211,47 +213,48 @@ def _statement(
     from leakbound.channels.observed import rounded_up
 
     calibration = engine.calibration
-    channel, moments = calibration.channel, calibration.moments
+    channel = calibration.channel
+    moments = calibration.moments
     leakage = engine.leakage()
-    # What is calibrated to the records is computed from them, and its digits would single out the true ones.
-    shown: Callable[[float], float] = rounded_up if known is None else float
+    # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
+    shown: Callable[[float], float] = rounded_up if public is None else float
     deviations = own_records.deviations(channel)
     return {
         "leakbound": __version__,
         "channel": {
             "shape": channel.shape,
             "capacity": shown(calibration.information(1)),
-            "std": {name: shown(own.unit * value) for name, value in deviations.items()},
-            "units": own_records.units(own),
-            "calibrated_to": own_records.calibrated_to(known),
+            "std": {name: shown(private.unit * value) for name, value in deviations.items()},
+            "units": own_records.units(private),
+            "calibrated_to": own_records.calibrated_to(public),
             "records": moments.count,
             "shrinkage": shown(moments.shrinkage),
         },
         "noise": "secure" if engine.secure else "seeded",
         "uses": 1,
-        "records": len(own),
-        "shape": list(own.values.shape[1:]),
-        "classes": len(own.classes),
+        "records": len(private),
+        "shape": list(private.values.shape[1:]),
+        "classes": len(private.classes),
         "leakage": {
             "record": shown(leakage.record),
             "values": shown(leakage.joint),
             "label": leakage.labels or 0.0,
             "all_records": shown(leakage.dataset),
-            "mse_linear": shown(own.unit**2 * calibration.linear_error(1)),
-            "mse_mean": shown(own.unit**2 * calibration.linear_error(0)),
+            "mse_linear": shown(private.unit**2 * calibration.linear_error(1)),
+            "mse_mean": shown(private.unit**2 * calibration.linear_error(0)),
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
         },
-        "assumed": list(_assumed(engine, own, known)),
+        "assumed": list(_assumed(engine, private, public)),
     }
 
 
-def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -> Iterator[str]:
-    """State the conditions that the numbers rest on, one sentence each."""
+def _assumed(engine: ChannelEngine, private: Collection, public: Collection | None) -> Iterator[str]:
+    """Yield the assumptions of the numbers, one sentence each."""
     moments = engine.calibration.moments
     count = moments.count
     uses = engine.target.uses or 1
-    if known is None:
+    if public is None:
         yield (
             f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
             "whoever knows the other records; --public PATH takes records that an attacker may know"
@@ -269,16 +272,16 @@ def _assumed(engine: ChannelEngine, own: Collection, known: Collection | None) -
     yield "each record is there once: what several pictures of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {
-        "folders": f"names of files and {'class ' if own.classes else ''}folders, {rest}",
-        "parquet": f"the column {own.column!r}, {rest}; all other columns are left out",
+        "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",
+        "parquet": f"the column {private.column!r}, {rest}; all other columns are left out",
         "array": rest,
-    }[own.kind]
+    }[private.kind]
     if not engine.secure:
         yield _SEEDED
 
 
 def _digest(folder: Path) -> str:
-    """SHA-256 over what ``sha256sum`` prints of all files, sorted by name."""
+    """Compute SHA-256 over the output of ``sha256sum`` for all files, sorted by name."""
     from leakbound.storage import file_hash
 
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -287,8 +290,8 @@ def _digest(folder: Path) -> str:
 
 
 def _text(statement: dict[str, Any], out: Path) -> str:
-    """The statement for people."""
-    channel, leakage, written = statement["channel"], statement["leakage"], statement["written"]
+    """Write the statement for people."""
+    channel, leakage, written = (statement[name] for name in ("channel", "leakage", "written"))
     std = channel["std"]
     lines = [
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",

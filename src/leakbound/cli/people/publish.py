@@ -26,9 +26,9 @@ def publish(
     from leakbound.jobs.results.publication import publication
 
     made = job_list(reading.load(configfile))
-    known = [job.name for job in made.of("train")]
-    if run not in known:
-        raise typer.BadParameter(f"RUN = {run!r}: {configfile} trains no such run; {nearest(run, known)}")
+    trained = [job.name for job in made.of("train")]
+    if run not in trained:
+        raise typer.BadParameter(f"RUN = {run!r}: {configfile} trains no such run; {nearest(run, trained)}")
     own_records.check_new_folder(out)
     files = publication(Path(made.table.config.root), made, run, replica)
     with created(out) as folder:

@@ -43,5 +43,4 @@ def keep_generated(pages: Iterable[tuple[Path, str]], check: bool, command: str)
         sys.stderr.write(f"out of date: {', '.join(str(path) for path, _ in stale)}; run `{command}`\n")
         raise typer.Exit(1)
     for path, text in stale:
-        with storage.atomic(path, sealed=False) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        storage.write_text(path, text, sealed=False)

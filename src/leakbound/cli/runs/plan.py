@@ -56,22 +56,22 @@ def plan(
         sys.stdout.write(power_text(made.table, _results(Path(config.root), variances)))
         return
     training = (config.resources.train, config.resources.attack)
-    on_gpu = config.device == "cuda" or any(asked.gpu for asked in training)
+    on_gpu = config.device == "cuda" or any(resources.gpu for resources in training)
     where = device or ("cuda" if on_gpu else "cpu")
     costs = UnitCosts(read_costs(table or PACKAGED), where)
     source = "of the package" if table is None else f"from {table}"
     sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))
 
 
-def _results(own: Path, asked: Path | None) -> Path:
-    """Return the folder of the results whose spread is used.
+def _results(root: Path, requested: Path | None) -> Path:
+    """Return the folder of the results whose spread is used: requested, of the configuration, or kept.
 
     Raises:
         BadParameter: If it contains no tables.
     """
-    root = asked or (own if any((own / "tables").glob("*.parquet")) else REFERENCE)
-    if not any((root / "tables").glob("*.parquet")):
+    folder = requested or (root if any((root / "tables").glob("*.parquet")) else REFERENCE)
+    if not any((folder / "tables").glob("*.parquet")):
         raise typer.BadParameter(
-            f"--variances: {root} has no tables of finished studies, {root}/tables/*.parquet"
+            f"--variances: {folder} has no tables of finished studies, {folder}/tables/*.parquet"
         )
-    return root
+    return folder

@@ -87,13 +87,14 @@ def power_text(table: RunTable, root: Path) -> str:
     figures = table.claiming()
     planned = [claim for figure in figures for claim in _planned(table, figure, root)]
     exact = sum(claim.delta is None for figure in figures for claim in figure.claims)
-    known = [claim for claim in planned if claim.design]
-    enough = sum(claim.power(2.0) >= ENOUGH for claim in known)
-    lines = [f"Power of the claims of {table.config.preset} with the spread between the blocks of {root}", ""]
-    lines.append(text_table([_COLUMNS, *(claim.line() for claim in planned)], left=2))
-    lines += [
+    estimated = [claim for claim in planned if claim.design]
+    enough = sum(claim.power(2.0) >= ENOUGH for claim in estimated)
+    lines = [
+        f"Power of the claims of {table.config.preset} with the spread between the blocks of {root}",
+        "",
+        text_table([_COLUMNS, *(claim.line() for claim in planned)], left=2),
         f"{len(planned)} claims about experiments: {enough} detect 2 delta with power {ENOUGH:g}, "
-        f"{len(known) - enough} do not, and for {len(planned) - len(known)} the spread is not known. "
+        f"{len(estimated) - enough} do not, and for {len(planned) - len(estimated)} the spread is not known. "
         f"{exact} closed forms hold or fail.",
         "* blocks: (dataset, network) pairs x replicas; std: standard deviation between the blocks of one pair",
         f"* tests are two-sided at {table.config.alpha:g} divided by the number of such claims of the figure, "
@@ -134,13 +135,13 @@ def _design(
         return None
     rows = storage.read_rows(path, sealed=False)
     try:
-        found = measured(figure, claim, rows)
+        blocks = measured(figure, claim, rows)
     except SelectionError:  # e.g. results of other levels
         return None
-    if not isinstance(found, Blocks):
+    if not isinstance(blocks, Blocks):
         return None
     alpha = table.config.alpha
-    design = promised(found, claim.smallest_effect(), alpha / corrected, alpha)
+    design = promised(blocks, claim.smallest_effect(), alpha / corrected, alpha)
     return None if any(map(math.isnan, design.spreads)) else design
 
 

@@ -45,7 +45,8 @@ def reference(
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
-    root, target = Path(config.root), out or _KEPT / config.preset
+    root = Path(config.root)
+    target = out or _KEPT / config.preset
     check_replaceable(target)
     if not all(Path(path).is_file() for path in made.files("claims")):
         raise typer.BadParameter(
@@ -85,10 +86,11 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
         for path in made.files()
         if path.startswith(f"{config.root}/tables/") and path.endswith(".parquet")
     ]
-    kept = []
-    for path in map(Path, dict.fromkeys([*tables, *made.files("claims")])):
-        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers):
-            kept.append(path)
+    kept = [
+        path
+        for path in map(Path, dict.fromkeys([*tables, *made.files("claims")]))
+        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers)
+    ]
     for job in made.of("plot"):
         if secret := withheld(storage.read_rows(Path(job.outputs["shown"])), readers):
             sys.stdout.write(
@@ -129,16 +131,17 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
     from leakbound.figures.report.pages import KeptFigure
 
     chosen: dict[str, tuple[tuple[int, int], KeptFigure]] = {}
-    known = {f"{figure.paper}/{figure.id}": figure for figure in figures}
+    by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
         verdicts = _claims(home)
         table = cache(partial(storage.read_rows, sealed=False))
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
-            if key not in known:
+            if key not in by_key:
                 continue
-            figure, rows = known[key], storage.read_rows(path, sealed=False)
+            figure = by_key[key]
+            rows = storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
             whole = table(source) if figure.study and source.is_file() else rows
             blocks = rows.drop_duplicates(_BLOCK) if {*_BLOCK, "run"} <= set(rows) else ()

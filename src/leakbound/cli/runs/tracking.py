@@ -102,7 +102,7 @@ def tracking_server(
             "--database: holds a password, which all users of this machine could read in the list of processes; "
             f"give the address in the variable {_DATABASE}, or the password in ~/.pgpass"
         )
-    server = Server(
+    Server(
         database,
         folder,
         folder / "artifacts",
@@ -112,5 +112,4 @@ def tracking_server(
         passwords=passwords,
         admin=admin,
         names=tuple(name or ()),
-    )
-    server.serve(lambda address: _NOTES.format(address=address), _JOBS)
+    ).serve(lambda address: _NOTES.format(address=address), _JOBS)

@@ -48,9 +48,9 @@ def _say_how_to_remake(removed: set[Path], config: Config, configfile: Path) -> 
     """Print the Snakemake command that makes removed files again, and name files that no job makes."""
     if not removed:
         return
-    known = {Path(path) for path in job_list(config).files()}
-    for path in sorted(removed - known):  # Snakemake would reject their names
+    made = {Path(path) for path in job_list(config).files()}
+    for path in sorted(removed - made):  # Snakemake would reject their names
         sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
     # Without its name here, a file that no job needs now would be made only when a job needs it.
-    targets = " ".join(["all", *sorted(path.as_posix() for path in removed & known)])
+    targets = " ".join(["all", *sorted(path.as_posix() for path in removed & made)])
     sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")

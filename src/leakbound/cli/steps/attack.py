@@ -73,24 +73,25 @@ def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
     """Return the files that an attack on a run reads."""
     defense = table.config.defense(run.defense)
     needs = table.config.attacks.all()[attack].needs(defense)
-    found = {"dataset": table.file("prepare", run.dataset)}
+    files = {"dataset": table.file("prepare", run.dataset)}
     if run.rounds == 0:
-        # A defense that takes a direction from the records does so from the members, here as in training.
-        law = table.moments(run.dataset, "members" if defense.channel is None else None)
+        # As in training, a defense that drops a direction of the records takes it from the members.
+        moments = table.moments(run.dataset, "members" if defense.channel is None else None)
         learned = table.estimator_file(run) if "estimator" in needs else {}
-        return found | {**table.channel_files(run), "moments": law, **learned}
-    found |= {role: table.file("train", run.slug, role) for role in ("weights", "rates")}
+        return files | {**table.channel_files(run), "moments": moments, **learned}
+    files |= {role: table.file("train", run.slug, role) for role in ("weights", "rates")}
     if "channel" in needs:
-        found |= table.channel_files(run)
+        files |= table.channel_files(run)
     if "references" in needs:
         roles = {"references": "weights", "trained": "trained"}
-        found |= {option: table.file("references", run.slug, role) for option, role in roles.items()}
-    return found
+        files |= {option: table.file("references", run.slug, role) for option, role in roles.items()}
+    return files
 
 
 def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
     """Return everything except files on which an attack on a run depends."""
-    config, defense = table.config, table.defense_of(run)
+    config = table.config
+    defense = table.defense_of(run)
     untrained: dict[str, Any] = {}
     if run.rounds == 0:  # otherwise the weights have this number and contain the noise
         untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
@@ -125,7 +126,7 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
 
 
 def attack(
-    asked: AttackSettings,
+    settings: AttackSettings,
     plain: dict[str, Any],
     dataset: Path,
     rows: Path,
@@ -146,37 +147,38 @@ def attack(
     from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
 
-    config: Attack = parse(ATTACKS.get(asked.attack), asked.config, "--settings: config")
-    device, images = device_name(asked.device), read_dataset(dataset)
+    config: Attack = parse(ATTACKS.get(settings.attack), settings.config, "--settings: config")
+    device = device_name(settings.device)
+    images = read_dataset(dataset)
     arguments: dict[str, Any] = {
-        **asked.model_dump(include={"model", "seed", "slug", "level"}),
-        "defense": asked.defense,
+        **settings.model_dump(include={"model", "seed", "slug", "level"}),
+        "defense": settings.defense,
         "dataset": images,
         "config": config,
         "device": device,
     }
     began = time.time()
-    function = load_attribute(config.function, f"function of {asked.attack}")
+    function = load_attribute(config.function, f"function of {settings.attack}")
     _check_pairs(weights=weights, rates=rates)
     _check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
-        arguments |= _gradient_inputs(asked, config, images, channel, spectrum, moments)
+        arguments |= _gradient_inputs(settings, config, images, channel, spectrum, moments)
         if estimator is not None:
             arguments["estimator"] = read_estimator(estimator, images)
-        found, kept = function(AttackRequest(**arguments))
-        found = found.assign(learning_rate=math.nan, chosen=True)
+        table, kept = function(AttackRequest(**arguments))
+        table = table.assign(learning_rate=math.nan, chosen=True)
     else:
-        needs = config.needs(asked.defense)
-        arguments["batch_size"] = Run.from_slug(asked.slug).batch_size
+        needs = config.needs(settings.defense)
+        arguments["batch_size"] = Run.from_slug(settings.slug).batch_size
         if "channel" in needs:
             arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:
-            arguments["references"] = _references(references, trained, asked, config, images)
-        networks, _ = _networks(weights, rates, asked, config, images)
-        found, kept = attack_networks(networks, function, AttackRequest(**arguments))
-    if problem := config.unsummarised(found["unit"]):
+            arguments["references"] = _references(references, trained, settings, config, images)
+        networks, _ = _networks(weights, rates, settings, config, images)
+        table, kept = attack_networks(networks, function, AttackRequest(**arguments))
+    if problem := config.unsummarised(table["unit"]):
         raise ValueError(problem)
-    storage.write_rows(rows, found if "status" in found else found.assign(status=""))
+    storage.write_rows(rows, table if "status" in table else table.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
     files = {
         "dataset": dataset,
@@ -189,7 +191,7 @@ def attack(
         "moments": moments,
         "estimator": estimator,
     }
-    released = [one.to_dict() for one in attack_releases(targets=not config.trained)]
+    released = [release.to_dict() for release in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)
 
 
@@ -200,7 +202,7 @@ def _check_pairs(**files: Path | None) -> None:
 
 
 def _networks(
-    path: Path, rates: Path, asked: AttackSettings, config: Attack, images: ImageDataset
+    path: Path, rates: Path, settings: AttackSettings, config: Attack, images: ImageDataset
 ) -> tuple[Networks, nn.Module]:
     """Read the weights of all networks with the replica and learning rate of each, and make one that takes them.
 
@@ -215,26 +217,26 @@ def _networks(
 
     if not config.trained:
         raise typer.BadParameter(
-            f"{asked.attack} attacks untrained networks: give --moments instead of --weights"
+            f"{settings.attack} attacks untrained networks: give --moments instead of --weights"
         )
     tried = read_table(rates, RATES, "train")
     kept = tried[tried["kept"]].reset_index(drop=True)
-    found = storage.read_arrays(path)
+    weights = storage.read_arrays(path)
     network = build(
-        asked.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
+        settings.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
     )
     expected = {name: ("float32", (len(kept), *tensor.shape)) for name, tensor in network.named_parameters()}
-    if kept.empty or {name: (str(array.dtype), array.shape) for name, array in found.items()} != expected:
+    if kept.empty or {name: (str(array.dtype), array.shape) for name, array in weights.items()} != expected:
         raise storage.DamagedFileError(
             path,
-            f"its weights are not those of {len(kept)} networks {asked.model} for {images.colors} colors and "
+            f"its weights are not those of {len(kept)} networks {settings.model} for {images.colors} colors and "
             f"{len(images.classes)} classes",
         )
-    return Networks({name: torch.from_numpy(array) for name, array in found.items()}, kept), network
+    return Networks({name: torch.from_numpy(array) for name, array in weights.items()}, kept), network
 
 
 def _references(
-    path: Path | None, rates: Path | None, asked: AttackSettings, config: Attack, images: ImageDataset
+    path: Path | None, rates: Path | None, settings: AttackSettings, config: Attack, images: ImageDataset
 ) -> References:
     """Read the reference networks that an attack compares with.
 
@@ -245,38 +247,38 @@ def _references(
 
     if path is None or rates is None:
         raise typer.BadParameter(
-            f"{asked.attack} compares with reference networks: give --references, written by `step references`"
+            f"{settings.attack} compares with reference networks: give --references, written by `step references`"
         )
-    networks, network = _networks(path, rates, asked, config, images)
-    return References(networks, network.to(device_name(asked.device)).eval(), images)
+    networks, network = _networks(path, rates, settings, config, images)
+    return References(networks, network.to(device_name(settings.device)).eval(), images)
 
 
 def _gradient_inputs(
-    asked: AttackSettings,
+    settings: AttackSettings,
     config: Attack,
     images: ImageDataset,
     channel: Path | None,
     spectrum: Path | None,
     moments: Path | None,
 ) -> dict[str, Any]:
-    """Return what an attack on gradients knows besides the images and the defense: channel and moments."""
+    """Return further arguments of an attack on gradients: channel, moments, replicas, batch size, noise."""
     if moments is None or config.trained:
         raise typer.BadParameter(
-            f"{asked.attack} needs --weights, or --moments if it attacks untrained networks"
+            f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
         )
-    found, _ = read_channel(channel, spectrum)
-    known = read_moments(moments)
+    noise, _ = read_channel(channel, spectrum)
+    estimated = read_moments(moments)
     values = math.prod(images.aux.images.shape[1:])
-    for path, described in ((moments, known), (channel, found)):
+    for path, described in ((moments, estimated), (channel, noise)):
         if described is not None and described.dimension != values:
             raise typer.BadParameter(
                 f"{path}: has {described.dimension} dimensions, but the images have {values} values"
             )
     return {
-        "channel": found,
-        "moments": known,
-        "replicas": range(asked.replicas or 1),
-        **asked.model_dump(include={"batch_size", "privacy_noise"}, exclude_none=True),
+        "channel": noise,
+        "moments": estimated,
+        "replicas": range(settings.replicas or 1),
+        **settings.model_dump(include={"batch_size", "privacy_noise"}, exclude_none=True),
     }
 
 

@@ -55,7 +55,7 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
 
 
 def calibrate(
-    asked: CalibrateSettings,
+    settings: CalibrateSettings,
     plain: dict[str, Any],
     spectrum: Path,
     members: Path,
@@ -73,24 +73,28 @@ def calibrate(
 
     began = time.time()
     source = read_spectrum(spectrum)
-    if source.shape != asked.shape:
+    if source.shape != settings.shape:
         raise typer.BadParameter(
-            f"{spectrum}: is the spectrum of the shape {source.shape}, not of {asked.shape}"
+            f"{spectrum}: is the spectrum of the shape {source.shape}, not of {settings.shape}"
         )
-    channel = SHAPES.get(asked.shape).calibrate(source, asked.capacity)
+    channel = SHAPES.get(settings.shape).calibrate(source, settings.capacity)
     reached = channel_capacity(channel, source)
-    if reached > asked.capacity:
-        raise RuntimeError(f"{asked.shape}: the noise reveals {reached} nats, more than {asked.capacity}")
+    if reached > settings.capacity:
+        raise RuntimeError(
+            f"{settings.shape}: the noise reveals {reached} nats, more than {settings.capacity}"
+        )
     metadata = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
     of_members = channel_capacity(channel, read_moments(members))
-    warning = _warning(of_members, asked.capacity)
+    warning = _warning(of_members, settings.capacity)
     if warning is not None:  # without the number, a statistic of the members, because more people read logs
         logger.warning(
             "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
         )
-    refuse_excess(of_members > asked.accept_capacity * asked.capacity, members, asked.accept_capacity)
-    if asked.accept_capacity != REFUSED:
-        metadata["accept_capacity"] = repr(asked.accept_capacity)
+    refuse_excess(
+        of_members > settings.accept_capacity * settings.capacity, members, settings.accept_capacity
+    )
+    if settings.accept_capacity != REFUSED:
+        metadata["accept_capacity"] = repr(settings.accept_capacity)
     storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **metadata})
     write_provenance(
         provenance,
@@ -99,19 +103,19 @@ def calibrate(
         None,
         began,
         private=bool(storage.read_metadata(members, sealed=False).get("secret")),
-        capacity=asked.capacity,
+        capacity=settings.capacity,
         reached=reached,
         capacity_of_members=of_members if math.isfinite(of_members) else None,
         warning=warning,
     )
 
 
-def _warning(own: float, capacity: float) -> str | None:
+def _warning(of_members: float, capacity: float) -> str | None:
     """Warn if a channel reveals another amount about its members than it states. None if both are close."""
-    difference = own / capacity - 1.0
+    difference = of_members / capacity - 1.0
     if abs(difference) <= _TOLERANCE:
         return None
-    stated = f"under the members' own covariance it reveals {own:.4g} nats, not {capacity:g}"
+    stated = f"under the members' own covariance it reveals {of_members:.4g} nats, not {capacity:g}"
     if difference > 0:
         return f"{stated}: the bound holds for the attacker's records (aux); prepare more of them"
     return (

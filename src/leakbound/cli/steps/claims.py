@@ -42,7 +42,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, counts: Path) -> None:
+def claims(settings: ClaimsSettings, root: Path, out: Path, scoreboard: Path, counts: Path) -> None:
     """Test every claim of every figure on its rows."""
     import pandas as pd
 
@@ -51,15 +51,14 @@ def claims(asked: ClaimsSettings, root: Path, out: Path, scoreboard: Path, count
     from leakbound.randomness.seeding import numpy_generator
 
     verdicts_of_figures = []
-    for values in asked.figures:
+    for values in settings.figures:
         figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
         rows = storage.read_rows(rows_file(root, figure))
-        verdicts_of_figures.append(evaluate(figure, rows, asked.alpha, partial(numpy_generator, 0)))
+        verdicts_of_figures.append(evaluate(figure, rows, settings.alpha, partial(numpy_generator, 0)))
     verdicts = pd.concat(verdicts_of_figures, ignore_index=True)
     storage.write_rows(out, verdicts)
     storage.write_rows(counts, verdict_counts(verdicts))
-    with storage.atomic(scoreboard) as temporary:
-        temporary.write_text(to_markdown(verdicts), encoding="utf-8")
+    storage.write_text(scoreboard, to_markdown(verdicts))
 
 
 STEP = Step(ClaimsSettings, claims, jobs, final=True)

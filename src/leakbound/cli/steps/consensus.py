@@ -9,7 +9,7 @@ from leakbound.config.consensus import ConsensusConfig
 from leakbound.config.settings import Name, PrivacyNoise, Seed
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 
-_SIMULATED = "averaging"  # the table whose rows hold noise; the others are closed forms
+_SIMULATED = "averaging"  # the only table whose rows contain noise
 
 
 class ConsensusSettings(JobSettings):
@@ -31,11 +31,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
         yield new_job(config, "consensus", name, settings, purpose="consensus")
 
 
-def consensus(asked: ConsensusSettings, rows: Path) -> None:
+def consensus(settings: ConsensusSettings, rows: Path) -> None:
     """Compute one table of private average consensus: simulated averaging, or the levels of observers."""
     from leakbound.consensus.simulations import simulation_rows
 
-    storage.write_rows(rows, simulation_rows(asked.table, asked.config, asked.seed, asked.privacy_noise))
+    storage.write_rows(
+        rows, simulation_rows(settings.table, settings.config, settings.seed, settings.privacy_noise)
+    )
 
 
 STEP = Step(ConsensusSettings, consensus, jobs, group="figures", final=True)

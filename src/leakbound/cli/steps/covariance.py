@@ -51,13 +51,13 @@ def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work
     yield Work("disk", 8 * size.pixels**2)
 
 
-def covariance(asked: CovarianceSettings, dataset: Path, out: Path) -> None:
+def covariance(settings: CovarianceSettings, dataset: Path, out: Path) -> None:
     """Estimate mean and covariance in float64: of the pool itself, or of the distribution of the aux records."""
     from leakbound.channels.covariance import estimate_moments, population_moments
 
     prepared = read_dataset(dataset)
-    metadata = {"covariance_of": asked.covariance}
-    if asked.covariance == "aux":
+    metadata = {"covariance_of": settings.covariance}
+    if settings.covariance == "aux":
         storage.write_arrays(out, population_moments(prepared.aux.images).arrays(), metadata)
         return
     images = prepared.pool.images

@@ -46,15 +46,16 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def _work(table: RunTable, dataset: str, families: int) -> Iterable[Work]:
     """Yield training steps in records, with float32 products, moments of each part, and axes of each family."""
-    size, tries = table.size(dataset), table.config.attacks.gradient_inversion.estimator
-    records = tries.steps * tries.batch_size
-    yield Work("denoise", records * tries.width**2)
+    size = table.size(dataset)
+    config = table.config.attacks.gradient_inversion.estimator
+    records = config.steps * config.batch_size
+    yield Work("denoise", records * config.width**2)
     yield Work("product", records * size.pixels**2)
     yield Work("product", _FOLDS * (size.aux * size.pixels**2 + 2 * families * size.pixels**3))
 
 
 def estimator(
-    asked: EstimatorSettings,
+    settings: EstimatorSettings,
     plain: dict[str, Any],
     dataset: Path,
     moments: Path,
@@ -66,11 +67,17 @@ def estimator(
     from leakbound.accounting.statement import estimator_releases
     from leakbound.attacks.learned_estimate.estimator_training import train_estimator
 
-    began, images = time.time(), read_dataset(dataset)
+    began = time.time()
+    images = read_dataset(dataset)
     sources = [read_spectrum(path) for path in spectra.values()]
     shrinkage = read_moments(moments).shrinkage
     trained = train_estimator(
-        images.aux.images, sources, asked.config, shrinkage=shrinkage, seed=asked.seed, dataset=images.name
+        images.aux.images,
+        sources,
+        settings.config,
+        shrinkage=shrinkage,
+        seed=settings.seed,
+        dataset=images.name,
     )
     storage.write_arrays(out, trained.arrays(), trained.metadata())
     inputs = {

@@ -58,7 +58,8 @@ class FederateSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each federated run, even if several tables show it."""
-    config, section = table.config, table.config.federated
+    config = table.config
+    section = config.federated
     if section is None:
         return
     for slug, run in table.all_federated().items():
@@ -94,7 +95,7 @@ def _work(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Itera
 
 
 def federate(
-    asked: FederateSettings,
+    settings: FederateSettings,
     plain: dict[str, Any],
     dataset: Path,
     rows: Path,
@@ -109,20 +110,20 @@ def federate(
     from leakbound.federated.run_tables import curves, threat_table
 
     images = read_dataset(dataset)
-    config = asked.federated
-    device = device_name(asked.device)
+    config = settings.federated
+    device = device_name(settings.device)
     began = time.time()
-    run = asked.run
-    facts = run.facts(config.communication_rounds, config.batch_size, asked.replicas)
+    run = settings.run
+    facts = run.facts(config.communication_rounds, config.batch_size, settings.replicas)
     with watching(live, preset=preset, **facts) as on_rows:
         request = FederatedRequest(
             dataset=images,
             run=run,
             config=config,
-            records=config.records or max(1, images.drawing.members // (asked.most_clients or 1)),
-            seed=asked.seed,
-            privacy_noise=asked.privacy_noise,
-            replicas=asked.replicas,
+            records=config.records or max(1, images.drawing.members // (settings.most_clients or 1)),
+            seed=settings.seed,
+            privacy_noise=settings.privacy_noise,
+            replicas=settings.replicas,
             device=device,
             checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
             on_rows=None if on_rows is None else lambda kept: on_rows(curves(kept)),

@@ -38,7 +38,8 @@ class FederatedSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each table."""
-    config, section = table.config, table.config.federated
+    config = table.config
+    section = config.federated
     if section is None:
         return
     for name, runs in table.federated.items():
@@ -54,13 +55,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def federated(asked: FederatedSettings, root: Path, rows: Path) -> None:
+def federated(settings: FederatedSettings, root: Path, rows: Path) -> None:
     """Collect federated runs in one table, or compute how much all rounds together reveal."""
     from leakbound.federated import run_tables
 
-    config = asked.federated
+    config = settings.federated
     if config is None:
-        tables = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in asked.runs}
+        tables = {run: read_federated(output(root, "federate", run.slug, "rows")) for run in settings.runs}
         storage.write_rows(rows, run_tables.tabulate_runs(tables))
         return
     datasets = {name: read_dataset(output(root, "prepare", name, "out")) for name in config.models}

@@ -52,16 +52,16 @@ def _work(table: RunTable, name: str, settings: IllustrationConfig) -> Iterable[
 
 
 def illustrate(
-    asked: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None
+    settings: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None
 ) -> None:
     """Compute the rows of a figure that needs no training."""
     from leakbound.registry import ILLUSTRATIONS
 
-    rows = ILLUSTRATIONS.get(asked.illustration)(
-        asked.config,
+    rows = ILLUSTRATIONS.get(settings.illustration)(
+        settings.config,
         dataset=None if dataset is None else read_dataset(dataset),
         moments=None if moments is None else read_moments(moments),
-        seed=asked.seed,
+        seed=settings.seed,
     )
     storage.write_rows(out, rows)
 

@@ -93,7 +93,7 @@ def _job(
 
 
 def log(
-    asked: LogSettings,
+    settings: LogSettings,
     provenance: Path,
     marker: Path,
     attacks: dict[str, Path],
@@ -125,16 +125,16 @@ def log(
 
         scores["leakage"] = accounting_rows(facts["leakage"])
     record = tracking.describe_run(
-        tracking.RunFacts(**asked.model_dump(exclude={"plugins", "uri", "over_units"})),
+        tracking.RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
         scores,
         facts,
         channel=tracking.channel_facts(channel) if channel else None,
         files=[provenance, *([channel] if channel else [])],
-        over_units=asked.over_units,
+        over_units=settings.over_units,
     )
-    outcome = tracking.log_run(record, asked.uri, marker)
-    sys.stderr.write(f"{asked.slug}: {outcome.status} {outcome.reason or ''}\n")
+    outcome = tracking.log_run(record, settings.uri, marker)
+    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason or ''}\n")
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:

@@ -26,9 +26,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
     config = table.config
     if not (config.tracking.enabled and table.runs and table.figures):
         return
-    files = [table.file("tabulate", name) for name in table.tables]
-    files += [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
-    files += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
+    files = [
+        *(table.file("tabulate", name) for name in table.tables),
+        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
+        *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
+    ]
     readers = table.readers()
     settings = {"preset": config.preset, "uri": config.tracking.uri, "readers": readers}
     uses = {"datasets": sorted({*readers.values()})}
@@ -37,14 +39,14 @@ def jobs(table: RunTable) -> Iterator[Job]:
     )
 
 
-def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
+def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
     """Write all figures, tables and verdicts of a configuration to one MLflow run."""
     from leakbound import tracking
     from leakbound.datasets.pictures import withheld
 
     def is_private(path: Path) -> bool:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows
-        return rows.is_file() and bool(withheld(storage.read_rows(rows), asked.readers))
+        return rows.is_file() and bool(withheld(storage.read_rows(rows), settings.readers))
 
     below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
     files = sorted(path for path in below if not path.name.startswith(".") and not is_private(path))
@@ -58,9 +60,9 @@ def log_figures(asked: LogFiguresSettings, root: Path, marker: Path) -> None:
     for path in files:
         storage.check(path)
     outcome = tracking.log_run(
-        tracking.describe_figures(asked.preset, files, root, verdicts), asked.uri, marker
+        tracking.describe_figures(settings.preset, files, root, verdicts), settings.uri, marker
     )
-    sys.stderr.write(f"figures of {asked.preset}: {outcome.status} {outcome.reason or ''}\n")
+    sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason or ''}\n")
 
 
 STEP = Step(LogFiguresSettings, log_figures, jobs, resources=None, local=True, final=True)

@@ -43,7 +43,8 @@ class MeasureSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield one job, if the configuration has training times."""
-    config, timed = table.config, table.config.efficiency
+    config = table.config
+    timed = config.efficiency
     if timed is None:
         return
     defenses = {name: config.defense(name) for name in timed.defenses}
@@ -63,8 +64,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
         settings,
         inputs={
             "dataset": table.file("prepare", timed.dataset),
-            "channels": {name: found["channel"] for name, found in files.items() if found},
-            "spectra": {name: found["spectrum"] for name, found in files.items() if found},
+            "channels": {name: paths["channel"] for name, paths in files.items() if paths},
+            "spectra": {name: paths["spectrum"] for name, paths in files.items() if paths},
         },
         uses={"models": timed.models},
         purpose=EFFICIENCY,
@@ -80,7 +81,7 @@ def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
 
 
 def measure(
-    asked: MeasureSettings,
+    settings: MeasureSettings,
     plain: dict[str, Any],
     dataset: Path,
     rows: Path,
@@ -94,7 +95,7 @@ def measure(
     from leakbound.training.efficiency import efficiency_rows, measure_steps
     from leakbound.training.request import TrainingRequest
 
-    config = asked.config
+    config = settings.config
     images = read_dataset(dataset)
     began = time.time()
     measured = []
@@ -103,17 +104,17 @@ def measure(
             name: TrainingRequest(
                 dataset=images,
                 model=model,
-                defense=asked.defenses[name],
+                defense=settings.defenses[name],
                 level=next(iter(levels), None),
                 rounds=1,
                 batch_size=config.batch_size,
                 learning_rates=(_CAREFUL,),
-                config=TrainingConfig(momentum=asked.momentum),
-                seed=asked.seed,
-                privacy_noise=asked.privacy_noise,
+                config=TrainingConfig(momentum=settings.momentum),
+                seed=settings.seed,
+                privacy_noise=settings.privacy_noise,
                 slug=f"{config.dataset}/{model}/{name}/efficiency",
                 channel=read_channel(channels.get(name), spectra.get(name))[0],
-                device=device_name(asked.device),
+                device=device_name(settings.device),
             )
             for name, levels in config.defenses.items()
         }
@@ -128,11 +129,12 @@ def measure(
             f"{model}: {times.groupby('defense')['seconds'].median().round(4).to_dict()} s a step\n"
         )
     storage.write_rows(rows, efficiency_rows(pd.concat(measured, ignore_index=True), config))
-    files = {f"channel of {name}": path for name, path in channels.items()}
-    files |= {f"spectrum of {name}": path for name, path in spectra.items()}
-    write_provenance(
-        provenance, plain, {"dataset": dataset, **files}, device_name(asked.device), began, threads=1
-    )
+    files = {
+        "dataset": dataset,
+        **{f"channel of {name}": path for name, path in channels.items()},
+        **{f"spectrum of {name}": path for name, path in spectra.items()},
+    }
+    write_provenance(provenance, plain, files, device_name(settings.device), began, threads=1)
 
 
 STEP = Step(MeasureSettings, measure, jobs, resources="efficiency", final=True)

@@ -40,9 +40,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "plot",
             key,
             {
-                "figure": figure.model_dump(
-                    mode="json", exclude={"claims"}
-                ),  # they do not change its picture
+                # Claims do not change the picture.
+                "figure": figure.model_dump(mode="json", exclude={"claims"}),
                 "readers": readers,
             },
             inputs={"rows": table.rows_file(figure)},
@@ -52,7 +51,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
+def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows, without pictures of records that may not be published."""
     from leakbound.claims.selection import rows_of, select
     from leakbound.datasets.pictures import withheld
@@ -61,12 +60,12 @@ def plot(asked: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> 
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
-    figure = asked.figure
+    figure = settings.figure
     table = storage.read_rows(rows)
     chosen = with_epsilon(rows_of(figure, table), table)
     if chosen.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
-    if private := withheld(table, asked.readers):  # what is measured on such a picture names it, too
+    if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too
         chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
     draw(figure, chosen, stem, private, notes(figure, table))
     storage.write_rows(shown, chosen)

@@ -35,13 +35,15 @@ def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset."""
     config = table.config
     for name, settings in config.datasets.items():
+        # Left out unless it is set, so that earlier datasets are not prepared again.
+        unset = {"label_nats"} if settings.label_nats is None else set()
         yield new_job(
             config,
             "prepare",
             name,
             {
                 "dataset": name,
-                "config": settings.model_dump(mode="json", exclude=_unset(settings)),
+                "config": settings.model_dump(mode="json", exclude=unset),
                 "seed": config.seed,
                 "privacy_noise": config.privacy_noise,
             },
@@ -49,11 +51,6 @@ def jobs(table: RunTable) -> Iterator[Job]:
             purpose="data and channels",
             work=partial(_work, table, name),
         )
-
-
-def _unset(settings: DatasetConfig) -> set[str]:
-    """Settings that are left out unless they are given, so that those who do not give them prepare nothing again."""
-    return {"label_nats"} if settings.label_nats is None else set()
 
 
 def _work(table: RunTable, dataset: str) -> Iterable[Work]:
@@ -75,7 +72,7 @@ def originals(job: Job, table: RunTable) -> str:
     return json.dumps(original_hashes(job.name, settings, Path(job.outputs["provenance"])), sort_keys=True)
 
 
-def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
+def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provenance: Path) -> None:
     """Read the images of a dataset and split them into a private pool, test records and the attacker's own.
 
     With secure noise, records are secret. Only the owner can read the files. Their hashes are keyed with a
@@ -86,10 +83,10 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     from leakbound.datasets.originals import describe_originals
 
     began = time.time()
-    originals = describe_originals(asked.dataset, asked.config) or {}
-    private = asked.privacy_noise == "secure"
-    drawn = datasets.prepare(asked.dataset, asked.config, asked.seed, stratified=not private)
-    dataset = _responded(replace(drawn, secret=secrets.token_hex(32) if private else ""), asked)
+    originals = describe_originals(settings.dataset, settings.config) or {}
+    private = settings.privacy_noise == "secure"
+    drawn = datasets.prepare(settings.dataset, settings.config, settings.seed, stratified=not private)
+    dataset = _responded(replace(drawn, secret=secrets.token_hex(32) if private else ""), settings)
     content = dataset.content_hash()
     drawing = asdict(dataset.drawing)
     metadata = {
@@ -105,25 +102,25 @@ def prepare(asked: PrepareSettings, plain: dict[str, Any], out: Path, provenance
     write_provenance(provenance, plain, {}, None, began, private=private, content=content, **facts)
 
 
-def _responded(dataset: ImageDataset, asked: PrepareSettings) -> ImageDataset:
-    """The dataset with a randomized response to each label of its pool, if that is asked for.
+def _responded(dataset: ImageDataset, settings: PrepareSettings) -> ImageDataset:
+    """Replace each label of the pool by a randomized response, if the settings request it.
 
     Raises:
-        DatasetError: If a label of so many classes holds no more than what the responses may reveal.
+        DatasetError: If the responses may reveal as much as a label of so many classes contains.
     """
     from leakbound.channels.randomized_response import RandomizedResponse
     from leakbound.datasets import DatasetError
     from leakbound.randomness.seeding import numpy_generator
     from leakbound.randomness.sources import SecureDraws
 
-    if asked.config.label_nats is None:
+    if settings.config.label_nats is None:
         return dataset
     try:
-        response = RandomizedResponse.calibrate(len(dataset.classes), asked.config.label_nats)
+        response = RandomizedResponse.calibrate(len(dataset.classes), settings.config.label_nats)
     except ValueError as error:
         raise DatasetError(f"datasets.{dataset.name}.label_nats: {error}") from error
-    secure = asked.privacy_noise == "secure"
-    draws = SecureDraws() if secure else numpy_generator(asked.seed, "datasets", dataset.name, "response")
+    secure = settings.privacy_noise == "secure"
+    draws = SecureDraws() if secure else numpy_generator(settings.seed, "datasets", dataset.name, "response")
     labels = response.randomize(dataset.pool.labels, draws.random((2, len(dataset.pool))))
     return replace(dataset, pool=replace(dataset.pool, labels=labels), label_nats=response.capacity)
 

@@ -43,7 +43,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
     """Yield steps of all reference networks, and points of their curves: one, unless all lengths are kept."""
-    size, slots = table.size(run.dataset), table.reference_networks(run.slug)
+    size = table.size(run.dataset)
+    slots = table.reference_networks(run.slug)
     yield table.step_work(run, slots * run.rounds, slots)
     lengths = len(table.lengths[run.slug])
     points = lengths if lengths == 1 else lengths + table.config.training.evaluations - 1
@@ -54,7 +55,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def references(
-    asked: TrainingSettings,
+    settings: TrainingSettings,
     plain: dict[str, Any],
     dataset: Path,
     rates: Path,
@@ -77,8 +78,10 @@ def references(
     began = time.time()
     noise, source = read_channel(channel, spectrum)
     kept = read_table(rates, RATES, "train").query("kept")["learning_rate"]
-    request = training_request(asked, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"))
-    request = reference_request(request, asked.replicas, kept)
+    request = training_request(
+        settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
+    )
+    request = reference_request(request, settings.replicas, kept)
     result = train_run(request)
     storage.write_arrays(weights, {name: tensor.numpy() for name, tensor in result.weights.items()})
     storage.write_rows(trained, result.rates.assign(kept=True))
@@ -86,7 +89,7 @@ def references(
         provenance,
         plain,
         {"dataset": dataset, "rates": rates, "channel": channel, "spectrum": spectrum},
-        device_name(asked.device),
+        device_name(settings.device),
         began,
         code=code,
         events=[event.to_dict() for event in result.events],

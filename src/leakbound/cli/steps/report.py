@@ -32,12 +32,16 @@ if TYPE_CHECKING:
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield one job."""
-    shown = [table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]]
-    shown += sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study})
-    shown += [table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()]
-    shown += [path for job in log.jobs(table) for path in job.outputs.values()]
-    shown += [
-        job.outputs["provenance"] for step in (train, attack, measure, federate) for job in step.jobs(table)
+    shown = [
+        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
+        *sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study}),
+        *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
+        *(path for job in log.jobs(table) for path in job.outputs.values()),
+        *(
+            job.outputs["provenance"]
+            for step in (train, attack, measure, federate)
+            for job in step.jobs(table)
+        ),
     ]
     yield new_job(
         table.config,
@@ -106,9 +110,7 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
         links=dict(_links(root, made, config.tracking.pages)),
         tables=tables,
     )
-    text = page(report)
-    with storage.atomic(target) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    storage.write_text(target, page(report))
     sys.stdout.write("\n".join([*report.sentences, f"{target}: {target.stat().st_size / 1e6:.1f} MB", ""]))
 
 
@@ -164,10 +166,8 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
         place = storage.read_json(marker).get("place") if marker.is_file() else None
         if place:
             run = f"experiments/{place['experiment_id']}/runs/{place['run_id']}"
-            yield (
-                job.name,
-                f"{base}/#/{run}?workflowType=machine_learning",
-            )  # MLflow's other view is for chatbots
+            # MLflow's other view is for chatbots.
+            yield (job.name, f"{base}/#/{run}?workflowType=machine_learning")
 
 
 STEP = Step(Config, report, jobs, local=True, final=True, watched=page_hash)

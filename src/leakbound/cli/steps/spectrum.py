@@ -45,12 +45,12 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
     yield Work("disk", 8 * pixels**2)
 
 
-def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
+def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
     """Decompose a covariance as far as a shape of noise needs it, once for all capacities."""
     from leakbound.channels.weights import box_weights
     from leakbound.registry import SHAPES
 
-    shape = SHAPES.get(asked.shape)
+    shape = SHAPES.get(settings.shape)
     estimated = read_moments(moments)
     weights = None
     if shape.takes_weights:
@@ -58,8 +58,8 @@ def spectrum(asked: SpectrumSettings, moments: Path, out: Path) -> None:
             colors, side = image_shape(estimated.dimension)
         except ValueError as error:
             raise typer.BadParameter(f"{moments}: {error}") from error
-        rows, columns = asked.weights.on(side)
-        weights = box_weights(colors, side, side, rows=rows, columns=columns, weight=asked.weights.weight)
+        rows, columns = settings.weights.on(side)
+        weights = box_weights(colors, side, side, rows=rows, columns=columns, weight=settings.weights.weight)
     result = shape.decompose(estimated, weights=weights)
     storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 

@@ -54,15 +54,15 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def tabulate(asked: TabulateSettings, root: Path, out: Path) -> None:
+def tabulate(settings: TabulateSettings, root: Path, out: Path) -> None:
     """Collect the results of a study's runs in one tidy table."""
     from leakbound.claims.tabulation import tabulate as gather
 
-    runs = (_finished(root, slug, attacks) for slug, attacks in asked.runs.items())
-    rows = gather(runs, asked.over_units, asked.stronger_with)
-    if asked.lengths == "full" and "length" in rows:  # another study asks for them
+    runs = (_finished(root, slug, attacks) for slug, attacks in settings.runs.items())
+    rows = gather(runs, settings.over_units, settings.stronger_with)
+    if settings.lengths == "full" and "length" in rows:  # another study asks for them
         rows = rows[rows["length"] == "full"].drop(columns="length")
-    storage.write_rows(out, rows if asked.rates == "all" else rows[rows["chosen"]])
+    storage.write_rows(out, rows if settings.rates == "all" else rows[rows["chosen"]])
 
 
 def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:

@@ -30,11 +30,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def theory(asked: TheorySettings, rows: Path) -> None:
+def theory(settings: TheorySettings, rows: Path) -> None:
     """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
     from leakbound.theory.case_tables import theory_rows
 
-    storage.write_rows(rows, theory_rows(asked.table, asked.config, asked.seed))
+    storage.write_rows(rows, theory_rows(settings.table, settings.config, settings.seed))
 
 
 STEP = Step(TheorySettings, theory, jobs, group="figures", final=True)

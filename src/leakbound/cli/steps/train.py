@@ -50,7 +50,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def _work(table: RunTable, run: Run) -> Iterable[Work]:
     """Yield the steps of all replicas with all candidates, and the points of their curves."""
-    size, slots = table.size(run.dataset), run.replicas * len(table.candidates(run))
+    size = table.size(run.dataset)
+    slots = run.replicas * len(table.candidates(run))
     yield table.step_work(run, slots * run.rounds, slots)
     parts = (size.members, size.validation, size.test)
     early = (table.config.training.evaluations - 1) * sum(min(_SHOWN, part) for part in parts)
@@ -59,7 +60,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def train(
-    asked: TrainingSettings,
+    settings: TrainingSettings,
     plain: dict[str, Any],
     dataset: Path,
     weights: Path,
@@ -83,17 +84,17 @@ def train(
 
     noise, source = read_channel(channel, spectrum)
     began = time.time()
-    facts = Run.from_slug(asked.slug, asked.replicas).facts()
+    facts = Run.from_slug(settings.slug, settings.replicas).facts()
     with watching(
-        live, preset=preset, level_label=asked.defense.level_label(asked.level), **facts
+        live, preset=preset, level_label=settings.defense.level_label(settings.level), **facts
     ) as on_rows:
         request = training_request(
-            asked, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
+            settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
         )
         if channel is not None and noise is not None and source is not None:
             check_passing(request.dataset, channel, noise, source, dataset)
         result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
-    tried = result.rates.assign(kept=result.rates["chosen"] | (asked.rates == "all"))
+    tried = result.rates.assign(kept=result.rates["chosen"] | (settings.rates == "all"))
     kept = tried["kept"].to_numpy()
     storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
     storage.write_rows(rates, tried)
@@ -102,7 +103,7 @@ def train(
         provenance,
         plain,
         {"dataset": dataset, "channel": channel, "spectrum": spectrum},
-        device_name(asked.device),
+        device_name(settings.device),
         began,
         code=code,
         rates=tried.astype(object).where(tried.notna(), None).to_dict("records"),  # NaN: diverged
@@ -115,8 +116,14 @@ def train(
 
 
 def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """Plain values that a training of a run depends on, without the number of replicas."""
-    config, defense = table.config, table.defense_of(run)
+    """Return the plain values that a training of a run depends on, without the number of replicas.
+
+    Args:
+        table: Runs of the configuration.
+        run: One of these runs.
+    """
+    config = table.config
+    defense = table.defense_of(run)
     lengths = table.lengths[run.slug]
     return {
         "dataset": run.dataset,
@@ -135,32 +142,44 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
 
 
 def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
-    """Names that the training of a run looks up, as :func:`leakbound.jobs.job.new_job` takes them."""
+    """Return the names that the training of a run looks up, for :func:`leakbound.jobs.job.new_job`.
+
+    Args:
+        table: Runs of the configuration.
+        run: One of these runs.
+    """
     defense = table.config.defense(run.defense)
     return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
 
 
 def training_request(
-    asked: TrainingSettings, dataset: Path, channel: GaussianChannel | None, **more: Any
+    settings: TrainingSettings, dataset: Path, channel: GaussianChannel | None, **more: Any
 ) -> TrainingRequest:
-    """Request of a training."""
+    """Make the request of a training.
+
+    Args:
+        settings: Settings of the job.
+        dataset: File of the images.
+        channel: Channel of the defense, if it has one.
+        **more: Further attributes of the request.
+    """
     from leakbound.training.request import TrainingRequest
 
     return TrainingRequest(
         dataset=read_dataset(dataset),
-        model=asked.model,
-        defense=asked.defense,
-        level=asked.level,
-        batch_size=asked.batch_size,
-        rounds=asked.rounds,
-        replicas=asked.replicas,
-        learning_rates=asked.defense.learning_rates or asked.training.learning_rates,
-        lengths=asked.lengths,
-        config=asked.training,
-        seed=asked.seed,
-        slug=asked.slug,
-        privacy_noise=asked.privacy_noise,
-        device=device_name(asked.device),
+        model=settings.model,
+        defense=settings.defense,
+        level=settings.level,
+        batch_size=settings.batch_size,
+        rounds=settings.rounds,
+        replicas=settings.replicas,
+        learning_rates=settings.defense.learning_rates or settings.training.learning_rates,
+        lengths=settings.lengths,
+        config=settings.training,
+        seed=settings.seed,
+        slug=settings.slug,
+        privacy_noise=settings.privacy_noise,
+        device=device_name(settings.device),
         channel=channel,
         **more,
     )

@@ -1,4 +1,4 @@
-"""Figures that need no training: closed forms and spectra."""
+"""Plots of closed forms and spectra, which need no training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     """Draw capacity over eigenvalue and noise variance, both logarithmic, with contours."""
     require(rows, "eigenvalue", "noise_variance", "value")
     grid = rows.pivot(index="noise_variance", columns="eigenvalue", values="value")
-    x, y, z = grid.columns.to_numpy(float), grid.index.to_numpy(float), grid.to_numpy(float)
+    x, y, z = (values.to_numpy(float) for values in (grid.columns, grid.index, grid))
     figure = canvas(style.ONE_COLUMN, 2.7)
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log", xlabel="eigenvalue of the data λ", ylabel="noise variance σ")
@@ -69,13 +69,13 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     weights = sorted(rows["weight"].unique())
     figure = canvas(style.ONE_COLUMN, 3.2)
     grid = figure.subplots(len(weights), len(_SPACES), sharex="row", sharey="row", squeeze=False)
-    for i, weight in enumerate(weights):
-        for j, (noise, (color, _)) in enumerate(_SPACES.items()):
-            axes, here = grid[i, j], select(rows, {"weight": weight})
-            clean, noisy = (select(here, {"metric": "density", "noise": kind}) for kind in ("none", noise))
+    for panels, weight in zip(grid, weights, strict=True):
+        chosen = select(rows, {"weight": weight})
+        for axes, (noise, (color, _)) in zip(panels, _SPACES.items(), strict=True):
+            clean, noisy = (select(chosen, {"metric": "density", "noise": kind}) for kind in ("none", noise))
             axes.fill_between(clean["gradient"], clean["value"], color=_FILL, lw=0)
-            axes.plot(noisy["gradient"], noisy["value"], color=style.look(color).color)
-            capacity = float(select(here, {"metric": "capacity", "noise": noise})["value"].iloc[0])
+            axes.plot(noisy["gradient"], noisy["value"], color=style.style_of(color).color)
+            capacity = float(select(chosen, {"metric": "capacity", "noise": noise})["value"].iloc[0])
             note: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "size": 7.0}
             axes.text(0.02, 0.96, f"W = {weight:g}", **note)
             axes.text(0.98, 0.96, f"C = {capacity:.3g} nats", ha="right", **note)
@@ -83,7 +83,7 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
             axes.set_xlim(clean["gradient"].min(), clean["gradient"].max())
     figure.supxlabel("gradient 2WD", fontsize=style.FONT_SIZE)
     figure.supylabel("probability density", fontsize=style.FONT_SIZE)
-    lines = [handle(label, color=style.look(color).color) for color, label in _SPACES.values()]
+    lines = [handle(label, color=style.style_of(color).color) for color, label in _SPACES.values()]
     legend(figure, [Patch(color=_FILL, label="clean gradient"), *lines])
     return figure
 
@@ -99,7 +99,8 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
     )
     figure = canvas(style.TWO_COLUMNS, 2.2)
     levels = sorted(rows["level"].unique())
-    color, shades = style.look("natural").color, np.linspace(1.0, 0.4, len(levels))
+    color = style.style_of("natural").color
+    shades = np.linspace(1.0, 0.4, len(levels))
     for axes, (order, metric, y_label, x_label) in zip(figure.subplots(1, 3), panels, strict=True):
         shown = select(rows, {"order": order, "metric": metric})
         for level, shade in zip(levels, shades, strict=True):
@@ -111,9 +112,12 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
         if order == "alone":
             axes.set_xscale("log")
     if len(levels) > 1:
-        named = zip(levels, shades, strict=True)
         legend(
-            figure, [handle(f"κ = {level:g} nats before", color=color, alpha=shade) for level, shade in named]
+            figure,
+            [
+                handle(f"κ = {level:g} nats before", color=color, alpha=shade)
+                for level, shade in zip(levels, shades, strict=True)
+            ],
         )
     return figure
 
@@ -130,13 +134,15 @@ def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
     ):
         shown = select(rows, {"metric": metric})
         for name in names:
-            mean_line(axes, shown[shown["defense"] == name], "level", style.look(name), band=None, zorder=2)
+            mean_line(
+                axes, shown[shown["defense"] == name], "level", style.style_of(name), band=None, zorder=2
+            )
         low, high = float(shown["value"].min()), float(shown["value"].max())
         if low > 0 and high / low > 30:
             log_y(axes)
         level_axis(figure, axes, sorted(float(level) for level in shown["level"].unique()), None)
         axes.set(xlabel=style.axis_label("level"), ylabel=label)
-    legend(figure, handles(style.look(name) for name in names))
+    legend(figure, handles(style.style_of(name) for name in names))
     return figure
 
 
@@ -164,21 +170,21 @@ def noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     colorbar(
         figure, ScalarMappable(norm, cmap="cividis"), "U − ε (bits per client)", ax=grid, aspect=30, pad=0.02
     )
-    grey = style.CONTROL_COLOR  # for what is white on the surface
+    grey = style.CONTROL_COLOR  # for marks that are white on the surface
     handles = [
         handle(label, color=color, lw=1.0, ls=dashes, path_effects=_outlined(color))
         for dashes, color, label in _EDGES.values()
     ]
-    for label, look in _POINTS.values():
-        handles.append(
-            handle(label, **_OPEN, **{**look, "mec": grey if look["mec"] == "white" else look["mec"]})
-        )
+    handles += [
+        handle(label, **_OPEN, **{**mark, "mec": grey if mark["mec"] == "white" else mark["mec"]})
+        for label, mark in _POINTS.values()
+    ]
     legend(figure, handles)
     return figure
 
 
 def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize) -> None:
-    """Draw one budget's grid, the edge of the noises that keep it, and the optima."""
+    """Draw one budget's grid, the edge of the region that keeps the budget, and the optima."""
     fields = {}
     for metric in ("utility", *_EDGES):
         shown = select_or_nothing(rows, {"variant": "grid", "metric": metric})
@@ -186,19 +192,18 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
             index="tilt", columns="noise_variance", values="value", dropna=False
         )
     utility = fields["utility"]
-    x, y = utility.columns.to_numpy(float), utility.index.to_numpy(float)
+    x, y = (values.to_numpy(float) for values in (utility.columns, utility.index))
     heights = utility.to_numpy(float) - budget
     axes.pcolormesh(x, y, heights, norm=norm, cmap="cividis", shading="gouraud", rasterized=True)
     for metric, (dashes, color, _) in _EDGES.items():
         field = fields[metric].reindex(index=utility.index, columns=utility.columns).to_numpy(float)
         if np.nanmin(field, initial=np.inf) < budget < np.nanmax(field, initial=-np.inf):
-            edge = axes.contour(
-                x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes]
+            axes.contour(x, y, field, levels=[budget], colors=color, linewidths=1.0, linestyles=[dashes]).set(
+                path_effects=_outlined(color)
             )
-            edge.set(path_effects=_outlined(color))
-    for variant, (_, look) in _POINTS.items():
+    for variant, (_, mark) in _POINTS.items():
         point = select_or_nothing(rows, {"variant": variant, "metric": "utility"})
-        axes.plot(point["noise_variance"], point["tilt"], **look, **_OPEN, clip_on=False, zorder=4)
+        axes.plot(point["noise_variance"], point["tilt"], **mark, **_OPEN, clip_on=False, zorder=4)
     axes.set(xscale="log", xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
     axes.grid(False)
     axes.minorticks_off()
@@ -208,7 +213,7 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
 
 
 def _outlined(color: str) -> list[Any]:
-    """Path effects of a line that is seen on every shade: it has an edge of the opposite color."""
+    """Make the path effects of a line that is visible on every shade, by an edge of the opposite color."""
     from matplotlib.patheffects import withStroke
 
     return [withStroke(linewidth=2.2, foreground="white" if color == "black" else "black")]

@@ -1,4 +1,4 @@
-"""Tables as pictures: one line per network, one column per defense, numbers with their intervals."""
+"""Tables as pictures: by default a line for each network and a column for each defense."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _LINE = 0.15
 
 
 class Cell(Settings):
-    """One number in each cell of a table: the mean over replicas."""
+    """One number in each cell of a table, a mean over replicas."""
 
     where: Conditions = Field(default_factory=dict)
-    """Rows of the number."""
+    """Conditions of the rows of the number."""
     text: str = "{mean:.3g}"
     """Python format of ``mean``, ``low`` and ``high``, the ends of the 95 % interval, and ``half``, half its width."""
     mild: bool = False
-    """Grey and small."""
+    """Whether the number is small and grey."""
 
 
 class TableOptions(Settings):
     """Options of the plot ``table``."""
 
     where: Conditions = Field(default_factory=dict)
-    """Rows that count at all."""
+    """Conditions of all rows of the table."""
     rows: Columns = ("model",)
     """Columns whose values have a line each."""
     columns: Columns = ("defense",)
     """Columns whose values have a column each."""
     cells: Annotated[tuple[Cell, ...], Strict(False), Field(min_length=1)]
-    """Numbers of a cell, one under the other; one without rows is left out."""
+    """Numbers of a cell, one under the other. A number without rows is left out."""
     printed: dict[str, dict[str, str]] = Field(default_factory=dict)
     """The paper's own numbers, in grey: value of the first of ``rows`` to value of the first of ``columns`` to text."""
 
@@ -64,13 +64,14 @@ def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
     rows = select(rows, options.where)
     lines, columns = (_keys(rows, names) for names in (options.rows, options.columns))
     grid = [[[_Text("")], *([_Text(_head(key))] for key in columns)]]
-    for line in lines:
-        grid.append([[_Text(_head(line))], *(_cell(rows, {**line, **key}, options) for key in columns)])
+    grid += [
+        [[_Text(_head(line))], *(_cell(rows, {**line, **key}, options) for key in columns)] for line in lines
+    ]
     return _written(grid)
 
 
 def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
-    """Values of some columns that occur together, in the order of legends: numbers by size, words in their order."""
+    """List the values of columns that occur together, in the order of legends. Numbers are sorted by size."""
     combinations = {
         tuple(None if v != v else v for v in row) for row in rows[list(columns)].itertuples(index=False)
     }
@@ -86,30 +87,30 @@ def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
 
 
 def _head(key: dict[str, Any]) -> str:
-    """Heading of a line or a column."""
+    """Write the heading of a line or a column."""
     words = []
     for value in key.values():
         if isinstance(value, float):
             words.append(f"{value:g}")
         elif value not in (None, ""):
-            words.append(style.NAMES.get(str(value)) or style.look(str(value)).label)
+            words.append(style.NAMES.get(str(value)) or style.style_of(str(value)).label)
     return " ".join(words)
 
 
 def _cell(rows: pd.DataFrame, key: dict[str, Any], options: TableOptions) -> list[_Text]:
-    """Numbers of one cell, then the paper's own."""
+    """Write the numbers of one cell, then the paper's own."""
     chosen = select_or_nothing(rows, key)
     numbers = [_number(chosen, cell) for cell in options.cells]
-    line, column = str(key[options.rows[0]]), str(key[options.columns[0]])
+    line, column = (str(key[names[0]]) for names in (options.rows, options.columns))
     printed = options.printed.get(line, {}).get(column)
     return [text for text in numbers if text is not None] + ([_Text(printed, mild=True)] if printed else [])
 
 
 def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
-    """The mean over replicas as text, or nothing without rows.
+    """Write the mean over replicas, or return None without rows.
 
     Raises:
-        SelectionError: If a replica has several rows, or the format names something else.
+        SelectionError: If a replica has several rows, or the format has an unknown name.
     """
     chosen = select_or_nothing(rows, cell.where)
     if chosen.empty:
@@ -130,7 +131,7 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
 
 
 def _written(grid: list[list[list[_Text]]]) -> Figure:
-    """Lines of cells as text, the first one the head, between rules."""
+    """Draw lines of cells as text between rules. The first line is the head."""
     widths = [
         _GAP + _CHARACTER * max(len(text.words) for cell in column for text in cell)
         for column in zip(*grid, strict=True)
@@ -150,6 +151,6 @@ def _written(grid: list[list[list[_Text]]]) -> Figure:
         for column, cell in enumerate(cells):
             place, side = (rights[column] - _GAP / 2, "right") if column else (_GAP / 2, "left")
             for order, text in enumerate(cell):
-                look = mild if text.mild else {"size": 7.5}
-                axes.text(place, top + 0.04 + _LINE * (order + 0.5), text.words, ha=side, va="center", **look)
+                font = mild if text.mild else {"size": 7.5}
+                axes.text(place, top + 0.04 + _LINE * (order + 0.5), text.words, ha=side, va="center", **font)
     return figure

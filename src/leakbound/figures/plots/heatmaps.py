@@ -1,4 +1,4 @@
-"""Heatmaps that print their numbers, with controls next to them."""
+"""Heatmaps with printed numbers, and controls next to them."""
 
 from __future__ import annotations
 
@@ -25,32 +25,35 @@ _CELL = 0.54
 _LINE = 0.36
 _TALL = 0.44  # with numbers above and below
 _MAP = "cividis"  # readable in grey and with colour blindness
-_UNDER, _OVER = "#dcb4cf", "#ffffff"
-"""Colours of controls below and above all cells: the bar ends where the cells do, so that these are distinct."""
+_UNDER = "#dcb4cf"
+"""Colour of controls below all cells. The colour bar spans the cells alone, so that controls are distinct."""
+_OVER = "#ffffff"
+"""Colour of controls above all cells."""
 
 
 class HeatmapOptions(Settings):
     """Options of the plot ``heatmap``."""
 
     where: Conditions = Field(default_factory=dict)
-    """Rows of the cells."""
+    """Conditions of the rows of the cells."""
     constants: dict[str, Conditions] = Field(default_factory=dict)
-    """Label to the rows of a control that has no level: a column of its own at the right, e.g. the prior."""
+    """Label to the rows of a control without levels, e.g. the prior. It has a column of its own at the
+    right."""
     floor: Conditions | None = None
     """Rows of a control with the cells' levels, printed small in each cell, e.g. the oracle."""
     beside: Conditions | None = None
     """Rows with the cells' levels, printed small above each number, e.g. another attacker."""
     label: str | None = None
-    """Label of the colours, with unit; by default the metric's."""
+    """Label of the colours, with unit. Default: that of the metric."""
     log: bool = False
-    """Logarithmic colours."""
+    """Whether colours are logarithmic."""
     digits: int = Field(default=4, ge=0, le=6)
-    """Decimals printed."""
+    """Printed decimals."""
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Colours of cells, with extra colours for values outside of the cells' range."""
+    """Colours of cells, with extra colours for values outside of their range."""
 
     low: float
     high: float
@@ -58,12 +61,12 @@ class _Scale:
     colors: Colormap
 
     def is_light(self, value: float) -> bool:
-        """Tell whether the colour of a value is light, by its luminance."""
+        """Return True if the colour of a value is light, by its luminance."""
         red, green, blue, _ = self.colors(self.norm(value))
         return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45)
 
     def extend(self, values: list[float]) -> str:
-        """Decide at which ends the colour bar has an arrow, because a value lies beyond them."""
+        """Return the ends of the colour bar that get an arrow because a value lies beyond them."""
         below = any(value < self.low for value in values)
         above = any(value > self.high for value in values)
         return {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
@@ -111,7 +114,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         for place, value in zip(places[len(levels) :], sides, strict=True):
             _side(axes, place, value, len(names), scale, options.digits)
         axes.set_xticks(places, [*(f"{level:g}" for level in levels), *constants])
-        axes.set_yticks(range(len(names)), [style.look(name).label for name in names])
+        axes.set_yticks(range(len(names)), [style.style_of(name).label for name in names])
         axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
         bare(axes)
         if titled:
@@ -119,8 +122,15 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     grid[-1].set_xlabel(style.axis_label("level", names))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
     extend = scale.extend(beside)
-    shape: dict[str, Any] = {"aspect": 10 + 4 * len(settings), "pad": 0.02, "extend": extend}
-    bar = colorbar(figure, ScalarMappable(scale.norm, scale.colors), label, ax=list(grid), **shape)
+    bar = colorbar(
+        figure,
+        ScalarMappable(scale.norm, scale.colors),
+        label,
+        ax=list(grid),
+        aspect=10 + 4 * len(settings),
+        pad=0.02,
+        extend=extend,
+    )
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
     return figure
 
@@ -145,20 +155,21 @@ def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale
         )
         drawn.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
     for (row, place), value in np.ndenumerate(cells):
-        around = (float(small[0][row, place]), float(small[1][row, place]))
-        _number(axes, float(place), float(row), value, around, scale, digits)
+        above, below = (float(numbers[row, place]) for numbers in small)
+        _number(axes, float(place), float(row), value, (above, below), scale, digits)
 
 
 def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digits: int) -> None:
-    """Draw a control that has no level as one framed cell over all rows."""
-    ends = [-0.5, rows - 0.5]
-    drawn = axes.pcolormesh([place - 0.5, place + 0.5], ends, [[value]], norm=scale.norm, cmap=scale.colors)
+    """Draw a control without levels as one framed cell over all rows."""
+    drawn = axes.pcolormesh(
+        [place - 0.5, place + 0.5], [-0.5, rows - 0.5], [[value]], norm=scale.norm, cmap=scale.colors
+    )
     drawn.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
     _number(axes, place, (rows - 1) / 2, value, (np.nan, np.nan), scale, digits)
 
 
 def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarray:
-    """Means over replicas, (defenses, levels), NaN where there is none."""
+    """Compute means over replicas, (defenses, levels), NaN without rows."""
     means = rows.pivot_table(index="defense", columns="level", values="value")
     return means.reindex(index=names, columns=levels).to_numpy(float)
 
@@ -183,7 +194,7 @@ def _number(
 
 
 def _written(value: float, digits: int) -> str:
-    """A number with a fixed number of decimals, without the zero before the point."""
+    """Write a number with fixed decimals, without a zero before the point."""
     return (
         f"{value:.{digits}f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{max(1, digits - 2)}f}"
     )

@@ -1,11 +1,11 @@
-"""Lines over a column: the mean over replicas with its 95 % interval, between the control lines."""
+"""Lines over a column: the mean over replicas with its 95 % interval, and control lines."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field, Strict
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CHANCE_DASHES = (1, 2)
-_NAME = 8  # characters of a line of a name under its point, but for longer words
+_NAME = 8  # characters in a line of a name under its point, unless a word is longer
 
 
 class LevelsOptions(Settings):
@@ -55,40 +55,41 @@ class LevelsOptions(Settings):
     x: str = "level"
     """Column along x, e.g. ``level``, ``rounds`` or ``batch_size``."""
     series: Columns = ("defense",)
-    """Columns that distinguish lines; the first that varies gives colour and marker. Models that are none of
-    them have a row of panels each."""
+    """Columns that distinguish lines. The first that varies gives colour and marker. Models have a row of
+    panels each unless they are one of these columns."""
     where: Conditions = Field(default_factory=dict)
-    """Rows drawn as lines; the others are for the controls."""
+    """Conditions of the rows that are drawn as lines. Others are for the controls."""
     rows: dict[str, Conditions] = Field(default_factory=dict)
-    """Label of a y axis to the rows that its row of panels shows, controls included; models are lines then."""
+    """Label of a y axis to the rows that its row of panels shows, including controls. Models are lines
+    then."""
     controls: Annotated[tuple[Control, ...], Strict(False)] = ()
-    """Control lines; one without rows is left out."""
+    """Control lines. One without rows is left out."""
     x_label: str | None = None
     """Label of the x axis, with unit."""
     y_label: str | None = None
-    """Label of the y axis, with unit; by default the metric's."""
+    """Label of the y axis, with unit. Default: that of the metric."""
     log_x: bool | None = None
-    """Logarithmic x axis; by default where its values span a factor of three."""
+    """Whether the x axis is logarithmic. Default: if its values span a factor of three."""
     even_x: bool = False
-    """Draw the values along x at equal distances, whatever their size."""
+    """Whether the values along x are drawn at equal distances."""
     log_y: bool = False
-    """Logarithmic y axis."""
+    """Whether the y axis is logarithmic."""
     share_y: bool = False
-    """One y axis for the panels of a row; each has its own otherwise."""
+    """Whether the panels of a row share their y axis."""
     chance: float | None = None
     """Height of a dotted control line at a constant."""
     chance_label: str = "chance"
     """Name of that line."""
     chance_rows: Columns = ()
-    """Of several ``rows`` the labels of those that have that line; all if empty."""
+    """Labels of those of several ``rows`` that have that line. Empty for all."""
     center: Center = "mean"
-    """Middle of the replicas, also of the controls; of the median the exact interval between order statistics."""
+    """Middle of replicas, also for controls. The median has the exact interval between order statistics."""
     replicas: bool = False
-    """Draw single replicas as thin lines."""
+    """Whether single replicas are drawn as thin lines."""
 
 
 class _Extent(NamedTuple):
-    """Heights that a line takes: its values, its right end, and the middles of its places with what surrounds them."""
+    """Heights of a line: its values, its right end, and for each place the middle with its interval."""
 
     values: Sequence[float]
     end: float
@@ -130,7 +131,7 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
 
 
 def _evenly_spaced(rows: pd.DataFrame, x: str) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Put the values along x at 0, 1, ... and return the rows with the name of each place."""
+    """Move the values along x to 0, 1, ... and return the rows and the name of each place."""
     values = sorted(float(value) for value in rows[x].dropna().unique())
     places = {value: float(place) for place, value in enumerate(values)}
     return rows.assign(**{x: rows[x].map(places)}), {place: f"{value:g}" for value, place in places.items()}
@@ -155,19 +156,19 @@ def _rows_of_lines(rows: pd.DataFrame, options: LevelsOptions) -> pd.DataFrame:
 def _side_by_side(
     lines: pd.DataFrame, series: list[Series], names: dict[float, str], options: LevelsOptions
 ) -> tuple[pd.DataFrame, dict[float, str], LevelsOptions]:
-    """Give each series a place of its own where all have one and the same level, with its name under it."""
+    """Give each series a place of its own, with its name under it, if all have one and the same level."""
     import pandas as pd
 
     level = names.get(0.0) or f"{lines[options.x].iloc[0]:g}"
     label = f"{options.x_label or style.axis_label(options.x, lines.get('defense', ()))}: {level}"
-    wrapped = [textwrap.fill(member.look.label, _NAME, break_long_words=False) for member in series]
+    wrapped = [textwrap.fill(member.style.label, _NAME, break_long_words=False) for member in series]
     placed = [member.of(lines).assign(**{options.x: float(place)}) for place, member in enumerate(series)]
-    named = {float(place): name for place, name in enumerate(wrapped)}
-    return pd.concat(placed), named, options.model_copy(update={"x_label": label})
+    place_names = {float(place): name for place, name in enumerate(wrapped)}
+    return pd.concat(placed), place_names, options.model_copy(update={"x_label": label})
 
 
 def _fit(axes: Axes, extents: dict[Axes, list[_Extent]], options: LevelsOptions) -> None:
-    """Set the limits of y by all panels that share them, and mark what lies beyond."""
+    """Set the limits of y by all panels that share them, and mark intervals that extend beyond."""
     siblings = axes.get_shared_y_axes().get_siblings(axes)
     _limits(axes, [extent for other in siblings for extent in extents.get(other, [])], options)
     for extent in extents[axes]:
@@ -176,7 +177,7 @@ def _fit(axes: Axes, extents: dict[Axes, list[_Extent]], options: LevelsOptions)
 
 
 def _ticks(figure: Figure, axes: Axes, x: pd.Series, names: dict[float, str], options: LevelsOptions) -> None:
-    """Set the ticks of x: names where places have some, else the values."""
+    """Set the ticks of x: names of places if there are any, else the values."""
     places = sorted(float(value) for value in x.unique())
     if not names:
         level_axis(figure, axes, places, options.log_x)
@@ -193,26 +194,28 @@ def _name_lines(
     controls: dict[str, _Extent],
     options: LevelsOptions,
 ) -> None:
-    """Name lines and controls: at their ends in a single panel with few of them, else in the legend."""
+    """Name lines and controls: at their ends in a single panel with few lines, else in the legend."""
     budgets = [
         epsilons(member.of(lines), options.x) if "defense" in member.values else "" for member in series
     ]
     entries = [
-        handle(explained(member.look.label, (), budget), **member.look.line())
+        handle(explained(member.style.label, (), budget), **member.style.line())
         for member, budget in zip(series, budgets, strict=True)
     ]
-    # Control lines may be one for each model: then no name at their end tells which they are.
+    # With one control line for each model, a name at its end would not say which model it belongs to.
     if made.single and not (options.controls and lines["model"].nunique() > 1):
         at_ends = len(ends) > 1 and len(ends) + len(controls) <= MOST_AT_ENDS and not any(budgets)
         legend(made.figure, entries if (len(entries) > 1 and not at_ends) or any(budgets) else [])
-        named = {**ends, **controls} if at_ends else controls
+        labelled = {**ends, **controls} if at_ends else controls
         end_labels(
-            made.figure, made.axes[0, 0], [(line.end, name, line.color) for name, line in named.items()]
+            made.figure, made.axes[0, 0], [(line.end, name, line.color) for name, line in labelled.items()]
         )
         return
     dashes = dict(zip((control.label for control in options.controls), cycle(DASHES), strict=False))
-    grey: dict[str, Any] = {"color": style.CONTROL_COLOR, "lw": 1.0}
-    entries += [handle(label, ls=(0, dashes.get(label, _CHANCE_DASHES)), **grey) for label in controls]
+    entries += [
+        handle(label, ls=(0, dashes.get(label, _CHANCE_DASHES)), color=style.CONTROL_COLOR, lw=1.0)
+        for label in controls
+    ]
     legend(made.figure, entries)
 
 
@@ -224,26 +227,27 @@ def _curves(
     for member in series:
         chosen = member.of(rows)
         if len(chosen):
-            drawn[member.look.label] = _line(axes, chosen, member, options)
+            drawn[member.style.label] = _line(axes, chosen, member, options)
     return drawn
 
 
 def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
     """Draw one line with its band."""
-    line = mean_line(axes, rows, options.x, series.look, center=options.center)
+    line = mean_line(axes, rows, options.x, series.style, center=options.center)
     if options.replicas:
         for _, single in rows.groupby("replica"):
             ordered = single.sort_values(options.x)
-            axes.plot(ordered[options.x], ordered["value"], color=series.look.color, lw=0.4, alpha=0.5)
+            axes.plot(ordered[options.x], ordered["value"], color=series.style.color, lw=0.4, alpha=0.5)
     around = [(place, Middle(*ends)) for place, *ends in line.itertuples(index=False)]
-    return _Extent(rows["value"].tolist(), line["middle"].iloc[-1], around, series.look.color)
+    return _Extent(rows["value"].tolist(), line["middle"].iloc[-1], around, series.style.color)
 
 
 def _controls(
     panel: Panel, rows: pd.DataFrame, lines: pd.DataFrame, series: list[Series], options: LevelsOptions
 ) -> dict[str, _Extent]:
-    """Draw the control lines that have rows: one for all models where these agree, else one in each model's colour."""
-    axes, rows, lines = panel.axes, panel.of(rows), panel.of(lines)
+    """Draw the control lines that have rows: one for all models if they agree, else one in each model's colour."""
+    axes = panel.axes
+    rows, lines = panel.of(rows), panel.of(lines)
     places = sorted(float(value) for value in lines[options.x].unique())
     drawn: dict[str, _Extent] = {}
     for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
@@ -253,7 +257,7 @@ def _controls(
         means = chosen.groupby("model")["value"].agg(options.center).to_numpy()
         drawings = [(style.CONTROL_COLOR, chosen)]
         if not _level(means) and any("model" in member.values for member in series):
-            colors = {member.values["model"]: member.look.color for member in series}
+            colors = {member.values["model"]: member.style.color for member in series}
             drawings = [
                 (colors.get(str(model), style.CONTROL_COLOR), group)
                 for model, group in chosen.groupby("model")
@@ -275,7 +279,7 @@ def _control(
     dashes: tuple[float, ...],
     options: LevelsOptions,
 ) -> np.ndarray:
-    """Draw one control line: place by place where it varies along x, else straight across. Return its heights."""
+    """Draw one control line, place by place if it varies along x, else straight across. Return its heights."""
     means = rows.dropna(subset=options.x).groupby(options.x)["value"].agg(options.center)
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)
@@ -289,12 +293,12 @@ def _control(
 
 
 def _level(heights: np.ndarray) -> bool:
-    """True for heights that are equal up to rounding."""
+    """Return True for heights that are equal up to rounding."""
     return bool(np.ptp(heights) <= 1e-6 * np.abs(heights).max())
 
 
 def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
-    """Limits of y that show all values, and bands as far as they do not dwarf the values."""
+    """Set limits of y that show all values, and bands as far as they do not dwarf the values."""
     values = [height for extent in extents for height in extent.values]
     bands = [
         end for extent in extents for _, middle in extent.around for end in (middle.low, middle.high)

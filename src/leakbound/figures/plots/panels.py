@@ -1,4 +1,4 @@
-"""Small multiples: datasets in columns, models or quantities in rows, one legend outside of the data."""
+"""Small multiples: datasets in columns, models or quantities in rows, and one legend outside of the data."""
 
 from __future__ import annotations
 
@@ -23,12 +23,19 @@ if TYPE_CHECKING:
 
 _MOST_IN_A_ROW = 2
 MOST_AT_ENDS = 6
-"""Most lines that are named at their ends."""
+"""Largest number of lines that are named at their ends."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel: conditions of its rows, maybe a title above, and of explicit rows of panels the quantity's label."""
+    """One panel.
+
+    Attributes:
+        axes: Its axes.
+        where: Conditions of its rows.
+        above: Title, which may be empty.
+        quantity: Label of its quantity, for explicit rows of panels.
+    """
 
     axes: Axes
     where: Conditions
@@ -36,15 +43,20 @@ class Panel:
     quantity: str = ""
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Choose the rows that belong into the panel, maybe none."""
+        """Choose the rows of the panel, which may be none."""
         return select_or_nothing(rows, self.where)
 
 
 @dataclass(frozen=True)
 class Panels:
-    """A figure with all its axes, the panels that have rows, labels of explicit rows, and each row's name at its right.
+    """A figure with its panels.
 
-    There are no ``y_labels`` if all panels show one quantity. Names at the right may be empty.
+    Attributes:
+        figure: The figure.
+        axes: All axes.
+        shown: Panels that have rows.
+        y_labels: Labels of explicit rows of panels. Empty if all panels show one quantity.
+        right: Name at the right of each row of panels, which may be empty.
     """
 
     figure: Figure
@@ -55,7 +67,7 @@ class Panels:
 
     @property
     def single(self) -> bool:
-        """True for one panel alone."""
+        """True if there is only one panel."""
         return self.axes.size == 1
 
     def label(self, x: str, y: str) -> None:
@@ -92,17 +104,16 @@ def panels(
 ) -> Panels:
     """Lay out empty panels for rows.
 
-    Datasets have a column each. Models have a row each unless they are series. Explicit quantities take their
-    place. A single row of panels is broken after two, so that each has room.
+    Datasets have a column each. Models have a row each unless they are series. Explicit quantities replace
+    them. A single row of panels is broken after two, so that there is room for each.
 
     Args:
         drawn: Table with the columns dataset and model.
         series: Columns that distinguish lines of one panel.
         quantities: Label of a row of panels to its conditions. None or empty for a single quantity.
         share_x: True if all panels share their x axis.
-        share_y: True if panels share their y axis: all of them, or those of one row where rows are
-            quantities.
-        height: Inches of a row of a single panel. Several are drawn smaller.
+        share_y: True if panels share their y axis: all of them, or those of one row if rows are quantities.
+        height: Inches of a row with a single panel. Several panels are smaller.
     """
     datasets = style.ordered(drawn["dataset"], style.NAMES)
     rows = _rows_of_panels(drawn, series, quantities)
@@ -136,11 +147,15 @@ def settings_of(rows: pd.DataFrame) -> list[dict[str, str]]:
         (str(dataset), str(model)) for dataset, model in rows[["dataset", "model"]].itertuples(index=False)
     }
     datasets, models = (style.ordered(names, style.NAMES) for names in zip(*pairs, strict=True))
-    return [{"dataset": one, "model": other} for one in datasets for other in models if (one, other) in pairs]
+    return [
+        {"dataset": name, "model": model}
+        for name, model in product(datasets, models)
+        if (name, model) in pairs
+    ]
 
 
 def title_of(where: dict[str, str], settings: Sequence[dict[str, str]]) -> str:
-    """Name a panel: by its dataset, and by its network where the settings of all panels have several."""
+    """Write the title of a panel: its dataset, and its network if the panels have several networks."""
     several = len({setting["model"] for setting in settings}) > 1
     names = [style.written(where[column]) for column in ("dataset", "model")[: 1 + several]]
     return ", ".join(filter(None, names))
@@ -157,7 +172,7 @@ class _Row(NamedTuple):
 def _rows_of_panels(
     drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None
 ) -> list[_Row]:
-    """Rows of panels: one for each explicit quantity, else for each model that is no series."""
+    """List the rows of panels: one for each explicit quantity, else for each model that is no series."""
     models = style.ordered(drawn["model"], style.NAMES)
     if quantities:
         return [_Row(conditions, label=label) for label, conditions in quantities.items()]
@@ -179,13 +194,13 @@ def handles(styles: Iterable[style.SeriesStyle]) -> list[Any]:
 
 
 def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
-    """Add one legend below all panels, in as many columns as fit. The figure grows, so that panels keep their size.
+    """Add one legend below all panels, in as many columns as fit. The figure grows, so panels keep their size.
 
-    Call it last: the common label of the x axes, which would lie on the legend, is moved to its head.
+    Call it last, because it moves the common label of the x axes to its head, where it does not overlap.
 
     Args:
         figure: The figure.
-        handles: Entries. Without any there is no legend.
+        handles: Entries. If there are none, there is no legend.
         note: Sentence at the head of the legend.
     """
     if not handles:
@@ -200,11 +215,11 @@ def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
 
 
 def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Write names of lines at their right ends, outside of the data and apart from each other.
+    """Write names of lines at their right ends, outside of the data and without overlaps.
 
     Args:
         figure: The figure.
-        axes: Its only panel, with its limits.
+        axes: Its only panel, with final limits.
         ends: Height, name and colour of each line.
     """
     if not ends:
@@ -213,7 +228,8 @@ def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]
     transform = axes.transScale + axes.transLimits
     heights = transform.transform([(1.0, height) for height, _, _ in ends])[:, 1]
     apart = 1.25 * style.SMALL / 72 / (axes.get_position().height * figure.get_size_inches()[1])
-    order, places = np.argsort(heights, kind="stable"), np.sort(heights)
+    order = np.argsort(heights, kind="stable")
+    places = np.sort(heights)
     for index in range(1, len(places)):
         places[index] = max(places[index], places[index - 1] + apart)
     places[-1] = min(places[-1], 1.0)
@@ -221,16 +237,22 @@ def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]
         places[index] = min(places[index], places[index + 1] - apart)
     for index, place in zip(order, places, strict=True):
         _, name, color = ends[index]
-        line: dict[str, Any] = {"color": color, "lw": 0.5, "marker": "none", "clip_on": False}
         axes.plot(
-            [1.0, 1.03], [heights[index], place], transform=axes.transAxes, scalex=False, scaley=False, **line
+            [1.0, 1.03],
+            [heights[index], place],
+            transform=axes.transAxes,
+            scalex=False,
+            scaley=False,
+            color=color,
+            lw=0.5,
+            marker="none",
+            clip_on=False,
         )
-        note: dict[str, Any] = {"va": "center", "color": color, "size": style.SMALL}
-        axes.text(1.04, place, name, transform=axes.transAxes, **note)
+        axes.text(1.04, place, name, transform=axes.transAxes, va="center", color=color, size=style.SMALL)
 
 
 def bare(axes: Axes) -> None:
-    """Take grid, tick marks and spines off a panel that is a picture itself."""
+    """Remove grid, tick marks and spines of a panel that is itself a picture."""
     axes.grid(False)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
@@ -239,11 +261,11 @@ def bare(axes: Axes) -> None:
 
 @cache
 def _plain_numbers() -> Any:
-    """Class of formatters that write plain numbers at logarithmic ticks where they are short, else powers of ten."""
+    """Make the class of formatters that write short numbers plainly at logarithmic ticks, else powers of ten."""
     from matplotlib.ticker import LogFormatterMathtext
 
     class PlainNumbers(LogFormatterMathtext):
-        """Empty where the neighbours of a tick leave it no room."""
+        """Formatter, which writes nothing if the neighbours of a tick leave no room."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             label = super().__call__(x, pos)
@@ -262,14 +284,14 @@ def log_y(axes: Axes) -> None:
 def level_axis(
     figure: Figure, axes: Axes, levels: Sequence[float], log: bool | None, names: Sequence[str] | None = None
 ) -> None:
-    """Set ticks at the levels themselves, as many as there is room for.
+    """Set ticks at the levels, as many as there is room for.
 
     Args:
         figure: The figure.
         axes: One of its panels.
         levels: Levels in ascending order.
-        log: True for a logarithmic axis. None for one where levels span a factor of three.
-        names: Names of the levels, in place of their numbers.
+        log: True for a logarithmic axis. None if that depends on whether levels span a factor of three.
+        names: Names of the levels, instead of their numbers.
     """
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
@@ -282,9 +304,8 @@ def level_axis(
     inches = axes.get_position().width * figure.get_size_inches()[0]
     wide = [0.06 * (max(map(len, name.split("\n"))) + 1.5) for name in names]
     shown: list[int] = []
-    for index in dict.fromkeys(
-        (len(levels) - 1, *range(len(levels)))
-    ):  # the last one first, then as many as fit
+    # The last level first, then as many as fit.
+    for index in dict.fromkeys((len(levels) - 1, *range(len(levels)))):
         room = [abs(positions[index] - positions[other]) / span * inches for other in shown]
         if all(free > (wide[index] + wide[other]) / 2 for free, other in zip(room, shown, strict=True)):
             shown.append(index)

@@ -1,4 +1,4 @@
-"""Pictures and maps made of pixels."""
+"""Grids of pictures, and maps of pixels."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _RECORD = SeriesStyle("record", "#222222", "o")
-_ROWS_OF_A_PICTURE = 8  # records with fewer are drawn as lines
+_ROWS_OF_A_PICTURE = 8  # records with fewer rows are drawn as lines
 
 
 class ImageGridOptions(Settings):
     """Options of the plot ``image_grid``."""
 
     similarity: str | None = "ssim"
-    """Metric whose mean over the pictures is printed under each level; None for none."""
+    """Metric whose mean over the pictures is printed under each level, or None."""
     images: int = Field(default=16, ge=1)
-    """Most pictures shown."""
+    """Largest number of pictures."""
 
 
 @plot(NoOptions)
@@ -55,9 +55,10 @@ def weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
 
 @plot(ImageGridOptions)
 def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
-    """Draw pictures: a block for each defense, pictures by rows, clean and levels by columns.
+    """Draw pictures: a block for each defense, a row for each picture, a column for clean ones and each level.
 
-    Records with few rows, of tables and short time series, are lines: a panel for each, and each level.
+    Records with few rows, of tables and short time series, are drawn as lines, in a panel for each record and
+    level.
     """
     require(rows, "defense", "level", "replica", "color", "row", "column", "metric", "value")
     pixels = select(rows, {"metric": "pixel"})
@@ -90,13 +91,14 @@ def _lines(pixels: pd.DataFrame, names: list[str]) -> Figure:
         shown = pixels[(pixels["replica"] == replica) & pixels["level"].isin([level, np.nan])]
         for name in ("none", *names):
             values = shown[shown["defense"] == name].sort_values(["row", "column"])["value"].to_numpy(float)
-            series = _RECORD if name == "none" else style.look(name)
+            series = _RECORD if name == "none" else style.style_of(name)
             grid[row, column].plot(2 * values - 1, color=series.color, lw=1.6 if name == "none" else 0.8)
         grid[row, column].set_title(f"κ = {level:g} nats" if row == 0 else "")
     figure.supxlabel("value of the record, in the order of its columns", fontsize=style.FONT_SIZE)
     figure.supylabel("as networks receive it, −1 to 1", fontsize=style.FONT_SIZE)
     legend(
-        figure, [handle(series.label, color=series.color) for series in (_RECORD, *map(style.look, names))]
+        figure,
+        [handle(series.label, color=series.color) for series in (_RECORD, *map(style.style_of, names))],
     )
     return figure
 
@@ -134,7 +136,7 @@ def _block(
     axes.tick_params(labelsize=style.SMALL)
     bare(axes)
     axes.annotate(
-        style.look(name).label,
+        style.style_of(name).label,
         (0.5, 1),
         (0, 3),
         xycoords="axes fraction",
@@ -144,7 +146,7 @@ def _block(
 
 
 def _pictures(rows: pd.DataFrame) -> np.ndarray:
-    """Pictures (n, height, width, colors) of pixel rows, clipped to [0, 1]."""
+    """Make pictures (n, height, width, colors) of pixel rows, clipped to [0, 1]."""
     keys = ["replica", "row", "column", "color"]
     shape = tuple(int(rows[key].nunique()) for key in keys)
     if len(rows) != np.prod(shape):

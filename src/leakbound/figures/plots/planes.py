@@ -1,4 +1,4 @@
-"""Planes: two quantities against each other, levels of a defense connected and named."""
+"""Planes: two quantities against each other, with the levels of each defense connected and named."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINT = "run:"
-"""Beginning of the name that a run's point has in the drawing; the run's slug follows."""
+"""Prefix of the identifier of a run's point in the drawing, which the run's slug follows."""
 
 _NEAR = tuple(
     (distance * np.cos(angle), distance * np.sin(angle))
@@ -52,7 +52,8 @@ _NEAR = tuple(
 )
 _ROOM = 1.0
 _MOST_NAMED = 3
-_SMALLEST, _LARGEST = 3.4, 6.0
+_SMALLEST = 3.4
+_LARGEST = 6.0
 _SHADES = "along a line: pale is the strongest protection, dark the weakest"
 _PALEST = 0.15
 """Share of a line's color in the point of its strongest protection."""
@@ -63,30 +64,31 @@ class PlaneOptions(Settings):
     """Options of the plot ``plane``."""
 
     x: Conditions
-    """Rows of the quantity along x."""
+    """Conditions of the rows of the quantity along x."""
     y: Conditions
-    """Rows of the quantity along y."""
+    """Conditions of the rows of the quantity along y."""
     along: Literal["level", "rounds", "batch_size"] = "level"
     """Column along which the points of a line are connected, and whose values name them."""
     series: Columns = ("defense",)
-    """Columns that distinguish lines; models that are none of them have a row of panels each."""
+    """Columns that distinguish lines. Models have a row of panels each unless they are one of these
+    columns."""
     where: Conditions = Field(default_factory=dict)
-    """Rows that count at all."""
+    """Conditions of all rows of the plane."""
     x_label: str | None = None
-    """Label of the x axis, with unit; by default the metric's."""
+    """Label of the x axis, with unit. Default: that of the metric."""
     y_label: str | None = None
-    """Label of the y axis, with unit; by default the metric's."""
+    """Label of the y axis, with unit. Default: that of the metric."""
     center: Center = "mean"
-    """Middle of the replicas along both axes; of the median the exact interval between order statistics."""
+    """Middle of replicas along both axes. The median has the exact interval between order statistics."""
     start: Conditions | None = None
-    """Rows whose middle is a grey vertical line, labelled ``start``."""
+    """Conditions of rows whose middle is drawn as a grey vertical line, the start of the attack."""
     diagonal: bool = False
-    """Draw the line of equal x and y."""
+    """Whether the line of equal x and y is drawn."""
 
 
 @dataclass(frozen=True)
 class _Note:
-    """A point and the name of its level. The ends of a line are always named, the others where there is room."""
+    """A point and the name of its level. The ends of a line are always named, other points if there is room."""
 
     x: float
     y: float
@@ -99,42 +101,43 @@ class _Note:
 def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     """Draw a plane.
 
-    Up to three lines in one panel have the names of their levels next to their points. Of more, names would
-    cover each other: there points darken and grow from the strongest to the weakest protection, and the
-    legend has the levels. Each point is named by its run in the SVG.
+    Up to three lines in one panel have the names of their levels next to their points. With more lines, names
+    would overlap. Points then become darker and larger from the strongest to the weakest protection, and the
+    legend lists the levels. In the SVG each point has the name of its run.
     """
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
     rows = select(rows, options.where)
-    points, replicas = _points(rows, options), _replicas(rows, options)
+    points = _points(rows, options)
+    replicas = _replicas(rows, options)
     lines = points[points["defense"] != "none"]
     series = series_of(lines, options.series) if len(lines) else []
     made = panels(points, series=options.series, share_x=False, share_y=False, height=3.0)
-    named = len(series) <= _MOST_NAMED and (len(series) == 1 or made.axes.size <= 2)
+    names = len(series) <= _MOST_NAMED and (len(series) == 1 or made.axes.size <= 2)
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
         shown = panel.of(points)
         undefended = shown[shown["defense"] == "none"]
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
         for defense, group in panel.of(replicas).groupby("defense"):
-            styles = [member.look for member in series if member.values.get("defense") == defense]
+            styles = [member.style for member in series if member.values.get("defense") == defense]
             dots_of(
                 panel.axes,
                 group[["x", "y"]].itertuples(index=False),
-                (styles or [style.look(str(defense))])[0],
+                (styles or [style.style_of(str(defense))])[0],
             )
         notes = [
             note
             for member in series
-            for note in _series(panel.axes, member.of(panel.of(lines)), member, named, options)
+            for note in _series(panel.axes, member.of(panel.of(lines)), member, names, options)
         ]
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
         _limits(panel.axes, shown, start)
         for member in series:
             for point in member.of(panel.of(lines)).to_dict("records"):
-                mark_leaving(panel.axes, *_around(point), member.look.color)
+                mark_leaving(panel.axes, *_around(point), member.style.color)
     made.label(*_labels(rows, options))
-    legend(made.figure, _handles(points, lines, series, named, options), "" if named else _SHADES)
+    legend(made.figure, _handles(points, lines, series, names, options), "" if names else _SHADES)
     made.figure.draw_without_rendering()
     for axes, written in waiting:
         _name_levels(axes, made.figure.get_size_inches()[0], written)
@@ -142,9 +145,9 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
 
 
 def _handles(
-    points: pd.DataFrame, lines: pd.DataFrame, series: list[Series], named: bool, options: PlaneOptions
+    points: pd.DataFrame, lines: pd.DataFrame, series: list[Series], names: bool, options: PlaneOptions
 ) -> list[Any]:
-    """Legend: the lines, with their levels where points have no names, and the marks that help reading."""
+    """Make the legend: the lines, with their levels unless points have names, and the reference marks."""
     handles: list[Any] = []
     for member in series:
         chosen = member.of(lines)
@@ -152,11 +155,11 @@ def _handles(
         values = sorted(chosen[options.along].dropna().unique(), reverse=grows)
         texts = (
             []
-            if named
+            if names
             else [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
         )
-        label = explained(member.look.label, texts, epsilons(chosen, options.along, descending=grows))
-        handles.append(handle(label, **member.look.line()))
+        label = explained(member.style.label, texts, epsilons(chosen, options.along, descending=grows))
+        handles.append(handle(label, **member.style.line()))
     if (points["defense"] == "none").any():
         handles.append(handle("undefended", color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2))))
     if options.start is not None:
@@ -167,17 +170,17 @@ def _handles(
 
 
 def _text(defense: str, value: float, options: PlaneOptions) -> str:
-    """Name of a point: its value along the line."""
+    """Write the name of a point: its value along the line."""
     return style.level_label(defense, value) if options.along == "level" else f"{value:g}"
 
 
 def _grows(points: pd.DataFrame, options: PlaneOptions) -> bool:
-    """True if a larger level protects more, so that its point comes first."""
+    """Return True if a larger level protects more, so that its point comes first."""
     return options.along == "level" and bool(larger_is_stronger(points).any())
 
 
 def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
-    """Labels of both axes, by default those of their metrics."""
+    """Return the labels of both axes, by default those of their metrics."""
 
     def default(conditions: Conditions) -> str:
         return (
@@ -190,15 +193,15 @@ def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
 
 
 def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """List the points of a plane in words, for readers who point at it, listen to it, or read a table.
+    """List the points of a plane in words, for tooltips, screen readers and tables.
 
     Args:
         rows: Rows of the figure.
         options: Options of the plane.
 
     Returns:
-        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals,
-        replicas. No line if no run has both quantities.
+        Head and lines of a table: run, name of the point, both quantities with their 95 % intervals, and
+        number of replicas. Both are empty if no run has both quantities.
     """
     checked = plane.check(options)
     try:
@@ -210,7 +213,9 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
     lines = []
     for point in points.to_dict("records"):
         defense = str(point["defense"])
-        name = f"{style.look(defense).label} {_text(defense, float(point[checked.along]), checked)}".strip()
+        name = (
+            f"{style.style_of(defense).label} {_text(defense, float(point[checked.along]), checked)}".strip()
+        )
         if (epsilon := point.get("epsilon", math.nan)) == epsilon:
             name += f", ε = {style.epsilon_text(epsilon)}"
         written = [_written(middle) for middle in _around(point)]
@@ -219,7 +224,7 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
 
 
 def _written(middle: Middle) -> str:
-    """A middle with its interval, or with the range of few replicas."""
+    """Write a middle with its interval, or with the range of few replicas."""
     value, low, high, is_range = middle
     if low == high:
         return f"{value:.4g}"
@@ -227,13 +232,13 @@ def _written(middle: Middle) -> str:
 
 
 def _around(point: Mapping[Any, Any]) -> tuple[Middle, Middle]:
-    """Both quantities of a point."""
+    """Return both quantities of a point."""
     x, y = (Middle(*(point[f"{axis}{end}"] for end in ("", "_low", "_high", "_few"))) for axis in "xy")
     return x, y
 
 
 def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
-    """Middle and interval of both quantities for each run."""
+    """Compute middle and interval of both quantities for each run."""
     import pandas as pd
 
     keys = [key for key in _KEYS if key in rows.columns]
@@ -244,11 +249,10 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
             raise SelectionError(
                 f"plot plane: options.{name} chooses several rows of one replica: add a condition"
             )
-        records = []
-        for key, group in chosen.groupby(keys, dropna=False, sort=True):
-            records.append(
-                (*key, *center_interval(group["value"], options.center, metric_of(chosen)), len(group))
-            )
+        records = [
+            (*key, *center_interval(group["value"], options.center, metric_of(chosen)), len(group))
+            for key, group in chosen.groupby(keys, dropna=False, sort=True)
+        ]
         ends = [f"{name}{end}" for end in ("", "_low", "_high", "_few", "_replicas")]
         sides.append(pd.DataFrame(records, columns=[*keys, *ends]))
     points = sides[0].merge(sides[1], on=keys)
@@ -258,7 +262,7 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
 
 
 def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
-    """Both quantities of each replica of runs that have few."""
+    """Return both quantities of each replica, for runs with few replicas."""
     keys = [*(key for key in _KEYS if key in rows.columns), "replica"]
     x, y = (
         select(rows, where)[[*keys, "value"]].rename(columns={"value": name})
@@ -270,52 +274,57 @@ def _replicas(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
 
 
 def _series(
-    axes: Axes, points: pd.DataFrame, series: Series, named: bool, options: PlaneOptions
+    axes: Axes, points: pd.DataFrame, series: Series, names: bool, options: PlaneOptions
 ) -> list[_Note]:
     """Draw one line and return its points with their names."""
     if points.empty:
         return []
     points = points.sort_values(options.along, ascending=not _grows(points, options))
-    look = series.look
-    sure = points[~(points["x_few"] | points["y_few"])]
-    bars: dict[str, Any] = {"color": look.color, "lw": 0.6, "alpha": 0.45}
-    axes.hlines(sure["y"], sure["x_low"], sure["x_high"], **bars)
-    axes.vlines(sure["x"], sure["y_low"], sure["y_high"], **bars)
-    drawn = {**look.line(), "lw": 0.9}
+    with_intervals = points[~(points["x_few"] | points["y_few"])]
+    bars: dict[str, Any] = {"color": series.style.color, "lw": 0.6, "alpha": 0.45}
+    axes.hlines(with_intervals["y"], with_intervals["x_low"], with_intervals["x_high"], **bars)
+    axes.vlines(with_intervals["x"], with_intervals["y_low"], with_intervals["y_high"], **bars)
+    drawn = {**series.style.line(), "lw": 0.9}
     axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
-    _marks(axes, points, grow=not named, **drawn)
-    if not named:
+    _marks(axes, points, grow=not names, **drawn)
+    if not names:
         return []
     values = points[options.along].tolist()
     return [
-        _Note(x, y, _text(str(name), float(value), options), look.color, end=value in (values[0], values[-1]))
+        _Note(
+            x,
+            y,
+            _text(str(name), float(value), options),
+            series.style.color,
+            end=value in (values[0], values[-1]),
+        )
         for name, x, y, value in zip(points["defense"], points["x"], points["y"], values, strict=True)
     ]
 
 
 def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> None:
-    """Draw a marker for each point, named by its run so that a page can link the one to the other.
+    """Draw a marker for each point, with the name of its run, so that a page can link to it.
 
-    Those that grow are palest and smallest for the strongest protection, which comes first.
+    If markers grow, the one of the strongest protection, which comes first, is palest and smallest.
     """
     from matplotlib.colors import to_rgb
 
     shares = np.linspace(0.0, 1.0, len(points)) if grow and len(points) > 1 else np.ones(len(points))
     for share, (run, x, y) in zip(shares, points[["run", "x", "y"]].itertuples(index=False), strict=True):
-        look = dict(drawn)
+        shape = dict(drawn)
         if grow:
             strength = _PALEST + (1 - _PALEST) * share
-            look["mfc"] = tuple(1 - strength * (1 - part) for part in to_rgb(drawn["color"]))
-            look |= {"ms": _SMALLEST + (_LARGEST - _SMALLEST) * share, "mew": 0.8}
-        (mark,) = axes.plot(x, y, **{**look, "ls": "none"})
+            shape["mfc"] = tuple(1 - strength * (1 - part) for part in to_rgb(drawn["color"]))
+            shape |= {"ms": _SMALLEST + (_LARGEST - _SMALLEST) * share, "mew": 0.8}
+        (mark,) = axes.plot(x, y, **{**shape, "ls": "none"})
         mark.set_gid(f"{POINT}{run}")
 
 
 def _references(
     axes: Axes, undefended: pd.DataFrame, rows: pd.DataFrame, series: list[Series], options: PlaneOptions
 ) -> float:
-    """Draw the undefended runs, the attack's start and the diagonal. Return where the start is, NaN without one."""
-    colors = {member.values["model"]: member.look.color for member in series if "model" in member.values}
+    """Draw undefended runs, the attack's start and the diagonal. Return the place of the start, NaN without one."""
+    colors = {member.values["model"]: member.style.color for member in series if "model" in member.values}
     for model, points in undefended.groupby("model"):
         color = colors.get(str(model), style.CONTROL_COLOR)
         dashed: dict[str, Any] = {"color": color, "lw": 0.8, "ls": (0, (5, 2))}
@@ -335,7 +344,7 @@ def _references(
 
 
 def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
-    """Limits that show all middles, the start, and error bars as far as these do not dwarf the middles."""
+    """Set limits that show all middles, the start, and error bars as far as they do not dwarf the middles."""
     for name, set_limits, line in (("x", axes.set_xlim, start), ("y", axes.set_ylim, np.nan)):
         low, high = np.fmin(points[name].min(), line), np.fmax(points[name].max(), line)
         reach = 0.6 * (high - low) or 0.1 * abs(high) or 0.1
@@ -348,23 +357,16 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
 
 
 def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
-    """Write levels next to their points, the ends first, where they cover least of the other points and names.
+    """Write levels next to their points, ends of lines first, where they overlap least with points and names.
 
-    A name costs the area that it covers, a little for its distance, and much for leaving the panel. Units are
-    points.
+    The cost of a place is the area of overlap, plus a little for its distance, and much for leaving the
+    panel. Units are points.
     """
     scale = float(axes.bbox.width) / (axes.get_position().width * inches) / 72
     spots = {note: np.asarray(axes.transData.transform((note.x, note.y))) / scale for note in notes}
     left, bottom, right, top = np.asarray(axes.bbox.extents) / scale
     taken = [np.array([spot - 3, spot + 3]) for spot in spots.values()]
     behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.4}
-    look: dict[str, Any] = {
-        "textcoords": "offset points",
-        "ha": "center",
-        "va": "center_baseline",
-        "zorder": 5,
-    }
-    look |= {"size": style.SMALL, "bbox": behind}
     for note in sorted((note for note in notes if note.text), key=lambda note: not note.end):
         half = np.array([0.62 * style.SMALL * len(note.text) / 2 + 0.5, 0.45 * style.SMALL])
         names = {shift: np.array([spots[note] + shift - half, spots[note] + shift + half]) for shift in _NEAR}
@@ -378,5 +380,16 @@ def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
         best = min(costs, key=lambda shift: costs[shift])
         if note.end or costs[best] < _ROOM:
             taken.append(names[best])
-            text = axes.annotate(note.text, (note.x, note.y), xytext=best, color=note.color, **look)
+            text = axes.annotate(
+                note.text,
+                (note.x, note.y),
+                xytext=best,
+                textcoords="offset points",
+                ha="center",
+                va="center_baseline",
+                color=note.color,
+                size=style.SMALL,
+                bbox=behind,
+                zorder=5,
+            )
             text.set_in_layout(False)

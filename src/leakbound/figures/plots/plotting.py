@@ -1,6 +1,7 @@
-"""Plots: functions of rows with declared options, drawn in the house style.
+"""Plots: functions of rows with declared options, drawn in one style.
 
-A plot's module imports what draws inside its functions, so that its options are checked without loading that.
+A plot's module imports Matplotlib and pandas inside its functions, so that its options are checked without
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class NoOptions(Settings):
 
 @dataclass(frozen=True)
 class Plot(Generic[T]):
-    """A plot with its declared options. It is called with rows and plain options."""
+    """A plot with declared options. It is called with rows and plain options."""
 
     name: str
     settings: type[T]
@@ -46,9 +47,9 @@ class Plot(Generic[T]):
         return parse(self.settings, dict(options), f"plot {self.name}: options")
 
     def __call__(self, rows: pd.DataFrame, *, options: Mapping[str, Any]) -> Figure:
-        """Draw rows, leaving out values that are not finite.
+        """Draw rows, without values that are not finite.
 
-        Where nothing is left to draw, e.g. because every replica diverged, the picture says so and why.
+        If nothing is left to draw, e.g. because every replica diverged, the picture states the reason.
 
         Raises:
             ConfigError: If an option is wrong.
@@ -64,7 +65,7 @@ class Plot(Generic[T]):
 
 
 def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], Plot[T]]:
-    """Decorate a function that draws rows by checked options, so that it is a plot of the function's name.
+    """Decorate a function of rows and checked options, so that it becomes a plot of the same name.
 
     Args:
         settings: Class of its options.
@@ -73,21 +74,21 @@ def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], P
 
 
 def drawable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep the rows whose value is finite, and add empty columns dataset and model where the table has none."""
+    """Keep rows with a finite value, and add empty columns dataset and model if they are missing."""
     require(rows, "value")
     missing = {column: "" for column in ("dataset", "model") if column not in rows.columns}
     return rows[np.isfinite(rows["value"].to_numpy(float))].reset_index(drop=True).assign(**missing)
 
 
 def canvas(width: float, height: float, **settings: Any) -> Figure:
-    """Make an empty figure of a size in inches, with constrained layout unless ``settings`` have another."""
+    """Make an empty figure of a size in inches, by default with constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), **{"layout": "constrained", **settings})
 
 
 def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colorbar:
-    """Add a bar that explains colours, without a frame."""
+    """Add a colour bar without a frame."""
     bar = figure.colorbar(mappable, **settings)
     bar.set_label(label)
     bar.outline.set_visible(False)
@@ -95,7 +96,7 @@ def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colo
 
 
 def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
-    """A picture that says why it shows nothing: metrics without any finite value, or else the reason."""
+    """Draw a picture that states why it is empty: metrics without finite values, or else the reason."""
     lost = sorted(set(rows["metric"]) - set(shown["metric"])) if "metric" in rows.columns else []
     if lost:
         reason = f"no value of {', '.join(lost)} is defined; the caption says what it needs"
@@ -103,8 +104,14 @@ def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
 
 
 def placeholder(reason: str) -> Figure:
-    """Draw a picture that says why it shows nothing."""
+    """Draw a picture that states why it is empty."""
     figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
-    text = "\n".join(textwrap.wrap(f"Nothing to show: {reason}", 52))
-    figure.text(0.5, 0.5, text, ha="center", va="center", color=style.CONTROL_COLOR)
+    figure.text(
+        0.5,
+        0.5,
+        textwrap.fill(f"Nothing to show: {reason}", 52),
+        ha="center",
+        va="center",
+        color=style.CONTROL_COLOR,
+    )
     return figure

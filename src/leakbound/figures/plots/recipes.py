@@ -1,8 +1,8 @@
-"""Recipes: every learning rate and stopping time of every arm, against what plain SGD reaches by its own.
+"""Recipes: every learning rate and stopping time of every defense, compared with those of plain SGD.
 
-``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each arm lies
-beyond it. A recipe is a run at one candidate rate. What is paired is paired within a block: a replica of one
-dataset and network.
+``recipes`` shows them all with the front of plain SGD. ``beyond`` shows how far the front of each defense
+lies beyond it. A recipe is a run at one candidate rate. Comparisons are paired within a block, i.e. a replica
+of one dataset and network.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 _FRONT = "#555555"
 _MOST_IN_A_ROW = 2
 _WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "length": "full", "chosen": True}
-"""Columns that a table need not have, and what they hold then."""
+"""Columns that a table may lack, with the values that they have then."""
 
 
 class RecipesOptions(PlainSGD):
     """Options of the plots ``recipes`` and ``beyond``."""
 
     leakages: Annotated[dict[str, LeakageAxis], Field(min_length=1)]
-    """Label of an axis, with unit, to its quantity; each has panels of its own."""
+    """Label of an axis, with unit, to its quantity. Each quantity has panels of its own."""
     utility_label: str = "test accuracy"
-    """Label of what is wanted, with unit."""
+    """Label of the utility, with unit."""
 
 
 @plot(RecipesOptions)
 def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
-    """Draw every recipe, the mean over replicas, with the front of plain SGD. Chosen ones have intervals.
+    """Draw the mean over replicas of every recipe, and the front of plain SGD. Chosen recipes have intervals.
 
-    Each replica has a front of its own: the line is their mean, the band its 95 % interval.
+    Each replica has its own front. The line is their mean, and the band its 95 % interval.
     """
     rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
     tables = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
@@ -72,10 +72,11 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
 
 @plot(RecipesOptions)
 def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
-    """Draw how much more utility the front of each arm has than that of plain SGD at equal leakage.
+    """Draw how much more utility the front of each defense has than that of plain SGD at equal leakage.
 
-    One row for each arm, one panel for each leakage and dataset, the first for all datasets together: points
-    are blocks, the mark their mean with its 95 % interval, which fewer than four blocks have none of.
+    There is a row for each defense and a panel for each leakage and dataset, the first for all datasets
+    together. Points are blocks. The mark is their mean with its 95 % interval, which needs at least four
+    blocks.
     """
     import pandas as pd
 
@@ -101,10 +102,15 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
 
 
 def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -> pd.DataFrame:
-    """Distance of each arm beyond plain SGD in each block: columns dataset, model, replica, defense and value."""
+    """Compute the distance of each defense beyond plain SGD in each block.
+
+    Returns:
+        Columns dataset, model, replica, defense and value.
+    """
     import pandas as pd
 
-    gains, reasons = [], []
+    gains: list[pd.DataFrame] = []
+    reasons: list[EmptySelectionError] = []
     for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
         for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
             try:
@@ -124,8 +130,9 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: Recip
     plain = table[table["defense"].isin(options.plain)]
     metrics = [str(where.get("metric", "")) for where in (leakage.where, options.utility)]
     for defense in style.ordered(table["defense"]):
-        tried, look = table[table["defense"] == defense], style.look(defense)
-        drawn = {**look.line(), "ls": "none"}
+        tried = table[table["defense"] == defense]
+        appearance = style.style_of(defense)
+        drawn = {**appearance.line(), "ls": "none"}
         middles = tried.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
         axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
         for _, chosen in tried[tried["chosen"].astype(bool)].groupby("run"):
@@ -134,7 +141,7 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: Recip
                 for name, metric in zip("xy", metrics, strict=True)
             )
             if x.few:
-                dots_of(axes, chosen[["x", "y"]].itertuples(index=False), look)
+                dots_of(axes, chosen[["x", "y"]].itertuples(index=False), appearance)
             else:
                 bars = [[[middle.value - middle.low], [middle.high - middle.value]] for middle in (x, y)]
                 axes.errorbar(
@@ -143,11 +150,11 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: Recip
                     xerr=bars[0],
                     yerr=bars[1],
                     fmt="none",
-                    ecolor=look.color,
+                    ecolor=appearance.color,
                     lw=0.6,
                     alpha=0.6,
                 )
-            edge = {"mec": "black", "mew": 0.6} if look.marker not in "+x1" else {"mew": 1.5}
+            edge = {"mec": "black", "mew": 0.6} if appearance.marker not in "+x1" else {"mew": 1.5}
             axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
     if len(plain):
         _plain_front(axes, plain, leakage, options)
@@ -180,13 +187,16 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: LeakageAxis, options:
 
 
 def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
-    """Make the entries of the legend: the arms with their levels and ε, and the front."""
+    """Make the entries of the legend: the defenses with their levels and ε, and the front."""
     entries = []
     for defense in style.ordered(table["defense"]):
-        tried, look = table[table["defense"] == defense], style.look(defense)
+        tried = table[table["defense"] == defense]
+        appearance = style.style_of(defense)
         levels = [style.level_label(defense, level) for level in sorted(tried["level"].dropna().unique())]
         entries.append(
-            handle(explained(look.label, levels, epsilons(tried)), **{**look.line(), "ls": "none"})
+            handle(
+                explained(appearance.label, levels, epsilons(tried)), **{**appearance.line(), "ls": "none"}
+            )
         )
     if table["defense"].isin(options.plain).any():
         entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
@@ -194,17 +204,18 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
 
 
 def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
-    """Draw one row for each arm: its blocks as small points, their mean with its interval."""
+    """Draw a row for each defense: its blocks as small points, and their mean with its interval."""
     axes.axvline(0.0, color=style.CONTROL_COLOR, lw=0.8, zorder=1)
     for place, arm in enumerate(arms):
-        values, look = table.loc[table["defense"] == arm, "value"], style.look(arm)
+        values = table.loc[table["defense"] == arm, "value"]
         if values.empty:
             continue
+        appearance = style.style_of(arm)
         middle = center_interval(values, "mean")
         axes.plot(
             values,
             [place + 0.22] * len(values),
-            color=look.color,
+            color=appearance.color,
             marker="|",
             ms=3,
             mew=0.6,
@@ -212,9 +223,9 @@ def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
             alpha=0.6,
         )
         if not middle.few:
-            axes.plot([middle.low, middle.high], [place] * 2, color=look.color, lw=1.3, marker="none")
-        axes.plot(middle.value, place, **{**look.line(), "ls": "none"}, ms=4.5)
-    axes.set_yticks(range(len(arms)), [style.look(arm).label for arm in arms])
+            axes.plot([middle.low, middle.high], [place] * 2, color=appearance.color, lw=1.3, marker="none")
+        axes.plot(middle.value, place, **{**appearance.line(), "ls": "none"}, ms=4.5)
+    axes.set_yticks(range(len(arms)), [style.style_of(arm).label for arm in arms])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_ylim(len(arms) - 0.5, -0.5)

@@ -1,4 +1,4 @@
-"""Lines of a figure: the rows of each, its appearance, and how its mean is drawn."""
+"""Series of a figure: their rows, their styles, and the drawing of their means."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from leakbound.claims.estimates import mean_interval, median_interval
 from leakbound.claims.selection import SelectionError, select_or_nothing
 from leakbound.config.catalogue import Conditions
+from leakbound.config.series_style import SeriesStyle
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 
@@ -19,26 +20,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Center = Literal["mean", "median"]
-"""Middle of the replicas: the median where a metric has no lower bound, so that one replica would drag a mean along."""
+"""Middle of replicas. The median is for metrics without a lower bound, where one replica could dominate the
+mean."""
 
 FEWEST = 4
-"""Replicas from which on an interval is drawn; fewer are drawn one by one, since theirs would fill the picture."""
+"""Smallest number of replicas with an interval. Fewer are drawn one by one, because the interval would be
+huge."""
 
 DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
-"""Dashes of the control lines of a figure, in their order."""
+"""Dashes of the control lines of a figure, in order."""
 
 
 class Control(Settings):
-    """Rows drawn as a grey dashed line that says how the others are to be read."""
+    """Rows that are drawn as a grey dashed line for comparison."""
 
     label: str
     """Name of the line."""
     where: Conditions
-    """Rows of the control."""
+    """Conditions of the rows of the control."""
 
 
 class Middle(NamedTuple):
-    """Middle of replicas with what is drawn around it: a 95 % interval, or, where there are few, their range."""
+    """Middle of replicas, with a 95 % interval or, for few replicas, their range."""
 
     value: float
     low: float
@@ -48,22 +51,22 @@ class Middle(NamedTuple):
 
 @dataclass(frozen=True)
 class Series:
-    """One line: the values of its rows in the columns that distinguish lines, and its appearance."""
+    """One line: its values in the columns that distinguish lines, and its style."""
 
     values: dict[str, str]
-    look: style.SeriesStyle
+    style: SeriesStyle
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Choose its rows, maybe none."""
+        """Choose its rows, which may be none."""
         return select_or_nothing(rows, self.values)
 
 
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
     """Split rows into lines, in the order of legends.
 
-    Only columns that vary distinguish lines. Where none does, the first one gives the appearance. The first
-    that varies gives colour and marker, so that a defense, or else a model, has one appearance in all
-    figures. A second one gives the marker, and markers and dashes of its own to every value but the first.
+    Only columns that vary distinguish lines. If none does, the first column gives the style. The first column
+    that varies gives colour and marker, so that a defense, or else a model, has one style in all figures. A
+    second column that varies replaces the marker, and its lines are dashed except for its first value.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
@@ -75,17 +78,17 @@ def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
         combinations, key=lambda line: [ranks[c].index(v) for c, v in zip(varying, line, strict=True)]
     )
     return [
-        Series(dict(zip(varying, line, strict=True)), _look(line, list(ranks.values()))) for line in ordered
+        Series(dict(zip(varying, line, strict=True)), _style(line, list(ranks.values()))) for line in ordered
     ]
 
 
 def ranked(names: set[str]) -> list[str]:
-    """Put the values of a column in the order of legends."""
+    """Sort the values of a column in the order of legends."""
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
 def center_interval(values: pd.Series[float], center: Center, metric: str = "") -> Middle:
-    """Estimate the mean or median over replicas with its 95 % interval, cut at what the metric can be."""
+    """Estimate the mean or median over replicas with its 95 % interval, clipped to the range of the metric."""
     estimate = {"mean": mean_interval, "median": median_interval}[center](values.to_numpy(float))
     if few := len(values) < FEWEST:
         return Middle(estimate.value, float(values.min()), float(values.max()), few)
@@ -94,7 +97,7 @@ def center_interval(values: pd.Series[float], center: Center, metric: str = "") 
 
 
 def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = False) -> str:
-    """Write the ε of one series in the order of its points, e.g. ``ε = 41, 392``, or nothing where it has none."""
+    """Write the ε of a series in the order of its points, e.g. ``ε = 41, 392``, or nothing if it has none."""
     if "epsilon" not in rows.columns:
         return ""
     stated = rows.dropna(subset=["epsilon"])[[along, "epsilon"]]
@@ -106,7 +109,7 @@ def epsilons(rows: pd.DataFrame, along: str = "level", *, descending: bool = Fal
 
 
 def explained(label: str, points: Sequence[str], budgets: str) -> str:
-    """Write the text of a legend's entry: a series with the names of its points and its ε, as far as it has them."""
+    """Write an entry of the legend: a series with the names of its points and its ε, if it has any."""
     inside = "; ".join(filter(None, (", ".join(filter(None, points)), budgets)))
     return f"{label} ({inside})" if inside else label
 
@@ -115,16 +118,22 @@ def mean_line(
     axes: Axes,
     rows: pd.DataFrame,
     x: str,
-    look: style.SeriesStyle,
+    appearance: SeriesStyle,
     *,
     center: Center = "mean",
     band: float | None = 0.16,
     **changes: Any,
 ) -> pd.DataFrame:
-    """Draw the mean over replicas along a column, with its 95 % interval or, of few replicas, with each of these.
+    """Draw the mean over replicas along a column, with its 95 % interval, or with each replica if they are few.
 
-    The interval has the opacity ``band``. Without one, neither is drawn. ``changes`` go to ``Axes.plot`` in
-    addition to what the appearance says.
+    Args:
+        axes: Panel to draw on.
+        rows: Rows of the line.
+        x: Column along x.
+        appearance: Style of the line.
+        center: Mean or median.
+        band: Opacity of the interval. If None, neither interval nor replicas are drawn.
+        **changes: Arguments of ``Axes.plot`` that replace those of the style.
 
     Returns:
         Columns x, middle, low and high, as drawn.
@@ -147,7 +156,7 @@ def mean_line(
     line = pd.DataFrame(middles, columns=[x, "middle", "low", "high", "few"])
     if band is not None and not line["few"].all():
         ends = line[["low", "high"]].where(~line["few"])
-        axes.fill_between(line[x], ends["low"], ends["high"], color=look.color, alpha=band, lw=0)
+        axes.fill_between(line[x], ends["low"], ends["high"], color=appearance.color, alpha=band, lw=0)
     if band is not None:
         every = changes.get("markevery", 1)
         start, step = every if isinstance(every, tuple) else (0, every)
@@ -155,23 +164,30 @@ def mean_line(
         dots_of(
             axes,
             [(float(place), value) for place in places for value in groups[place] if len(groups[place]) > 1],
-            look,
+            appearance,
         )
-    axes.plot(line[x], line["middle"], **{**look.line(), "zorder": 3, **changes})
+    axes.plot(line[x], line["middle"], **{**appearance.line(), "zorder": 3, **changes})
     return line
 
 
-def dots_of(axes: Axes, points: Iterable[Iterable[float]], look: style.SeriesStyle) -> None:
-    """Draw single replicas."""
-    if places := sorted(map(tuple, points)):  # in one order, whatever that of the rows
+def dots_of(axes: Axes, points: Iterable[Iterable[float]], appearance: SeriesStyle) -> None:
+    """Draw single replicas as dots."""
+    if places := sorted(map(tuple, points)):  # in one order, independent of that of the rows
         axes.plot(
-            *np.transpose(places), ls="none", marker="o", ms=2.4, mew=0, color=look.color, alpha=0.7, zorder=2
+            *np.transpose(places),
+            ls="none",
+            marker="o",
+            ms=2.4,
+            mew=0,
+            color=appearance.color,
+            alpha=0.7,
+            zorder=2,
         )
 
 
 def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
-    """Mark at the frame, with an open triangle, where an interval or a replica lies beyond the limits of a panel."""
-    look: dict[str, Any] = {
+    """Draw an open triangle at the frame where an interval or a replica lies beyond the limits of a panel."""
+    triangle: dict[str, Any] = {
         "ms": 4.0,
         "mfc": "white",
         "mec": color,
@@ -186,20 +202,24 @@ def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
             limits, markers, (middle.low < limits[0], middle.high > limits[1]), strict=True
         ):
             if beyond:
-                axes.plot(*((x.value, edge) if index else (edge, y.value)), marker=marker, **look)
+                axes.plot(*((x.value, edge) if index else (edge, y.value)), marker=marker, **triangle)
 
 
 def metric_of(rows: pd.DataFrame) -> str:
-    """Name the metric of rows, empty if they have several or none."""
+    """Return the metric of rows, empty if they have several or none."""
     names = rows["metric"].unique() if "metric" in rows.columns else []
     return str(names[0]) if len(names) == 1 else ""
 
 
-def _look(values: tuple[str, ...], ranks: list[list[str]]) -> style.SeriesStyle:
-    """Appearance of a line."""
-    first, *rest = (style.look(value) for value in values)
+def _style(values: tuple[str, ...], ranks: list[list[str]]) -> SeriesStyle:
+    """Compose the style of a line from those of its values."""
+    first, *rest = (style.style_of(value) for value in values)
     if not rest:
         return first
     later = any(value != names[0] for value, names in zip(values[1:], ranks[1:], strict=True))
-    label = ", ".join([first.label, *(look.label for look in rest)])
-    return style.SeriesStyle(label, first.color, rest[0].marker, first.dashed or later)
+    return SeriesStyle(
+        ", ".join([first.label, *(other.label for other in rest)]),
+        first.color,
+        rest[0].marker,
+        first.dashed or later,
+    )

@@ -1,7 +1,7 @@
-"""Lines over time: so many points that only some have markers.
+"""Lines over time, with so many points that only some have markers.
 
-``times`` has one panel with horizontal control lines. ``budgets`` has one for each dataset with its own
-network, and a shade for each of a number's values.
+``times`` has one panel with horizontal control lines. ``budgets`` has a panel for each dataset with its
+network, and a shade for each value of a number.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _LinesOptions(Settings):
     y_label: str
     """Label of the y axis, with unit."""
     where: Conditions = Field(default_factory=dict)
-    """Rows drawn as lines; others are for the controls, if the plot has any."""
+    """Conditions of the rows that are drawn as lines. Others are for the controls, if the plot has any."""
 
 
 class TimesOptions(_LinesOptions):
@@ -54,13 +54,13 @@ class TimesOptions(_LinesOptions):
     x_label: str = "time (steps)"
     """Label of the x axis, with unit."""
     series: Columns
-    """Columns that distinguish lines; the first that varies gives the colour."""
+    """Columns that distinguish lines. The first that varies gives the colour."""
     controls: Annotated[tuple[Control, ...], Strict(False), Field(max_length=3)] = ()
-    """Horizontal lines at the mean of their rows; one without rows is left out."""
+    """Horizontal lines at the mean of their rows. One without rows is left out."""
     until: float | None = None
-    """Last time drawn; all of them by default."""
+    """Last time to draw. Default: all."""
     log_y: bool = True
-    """Logarithmic y axis."""
+    """Whether the y axis is logarithmic."""
     width: float = Field(default=5.0, gt=1.0, le=7.0)
     """Width of the figure in inches."""
 
@@ -82,8 +82,8 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         chosen = series.of(shown)
         every = max(1, chosen[options.x].nunique() // _MARKERS)
         start = index * every // len(drawn)  # lines that coincide show their markers side by side
-        line = mean_line(axes, chosen, options.x, series.look, markevery=(start, every))
-        ends.append((float(line["middle"].iloc[-1]), series.look.label, series.look.color))
+        line = mean_line(axes, chosen, options.x, series.style, markevery=(start, every))
+        ends.append((float(line["middle"].iloc[-1]), series.style.label, series.style.color))
     controls: list[tuple[float, str, str]] = []
     for control, dashes in zip(options.controls, DASHES, strict=False):
         chosen = select_or_nothing(rows, control.where)
@@ -97,7 +97,7 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
-    legend(figure, [] if at_ends else handles(series.look for series in drawn))
+    legend(figure, [] if at_ends else handles(series.style for series in drawn))
     end_labels(figure, axes, [*ends, *controls] if at_ends else controls)
     return figure
 
@@ -110,13 +110,14 @@ class BudgetsOptions(_LinesOptions):
     x_label: str = "communication round"
     """Label of the x axis, with unit."""
     series: str
-    """Column that distinguishes lines: names, or numbers as shades. A missing number is the undisturbed line."""
+    """Column that distinguishes lines: names, or numbers as shades. A missing number is the line without
+    noise."""
     label: str = "{:g}"
     """Python format of a number in the legend."""
     log_x: bool = False
-    """Logarithmic x axis."""
+    """Whether the x axis is logarithmic."""
     log_y: bool = False
-    """Logarithmic y axis."""
+    """Whether the y axis is logarithmic."""
 
 
 @plot(BudgetsOptions)
@@ -128,7 +129,7 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     lines = select(rows, options.where).assign(model="")  # each dataset has one network
     if "replica" not in lines.columns:
         lines = lines.assign(replica=0)
-    styles = _looks(lines[options.series], options.label)
+    styles = _styles(lines[options.series], options.label)
     made = panels(lines, share_y=False)
     for panel in made.shown:
         inside = panel.of(lines)
@@ -151,14 +152,14 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     return made.figure
 
 
-def _looks(values: pd.Series, label: str) -> dict[Any, style.SeriesStyle]:
-    """Appearance of each line, in the order of the legend: known names, or shades from small to large numbers."""
+def _styles(values: pd.Series, label: str) -> dict[Any, style.SeriesStyle]:
+    """Return the style of each line, in the order of the legend: by name, or shades from small to large numbers."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
     from pandas.api.types import is_numeric_dtype
 
     if not is_numeric_dtype(values):
-        return {name: style.look(name) for name in style.ordered(values)}
+        return {name: style.style_of(name) for name in style.ordered(values)}
     numbers = sorted(float(value) for value in values.dropna().unique())
     low, high = _SHADES
     styles: dict[Any, style.SeriesStyle] = {}
@@ -168,6 +169,6 @@ def _looks(values: pd.Series, label: str) -> dict[Any, style.SeriesStyle]:
         styles[number] = style.SeriesStyle(label.format(number), to_hex(colormaps["viridis"](place)), marker)
     if values.isna().any():
         styles[math.nan] = style.SeriesStyle(
-            "no noise", style.look("none").color, style.look("none").marker, dashed=True
+            "no noise", style.style_of("none").color, style.style_of("none").marker, dashed=True
         )
     return styles

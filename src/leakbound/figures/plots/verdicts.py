@@ -1,8 +1,8 @@
-"""The scoreboard as bars: how many claims of each paper have which verdict, experiments and closed forms."""
+"""The scoreboard as bars: the number of claims of each paper by verdict, for experiments and closed forms."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# From for to against, so that what is open lies between; the hatch tells them apart without colour.
-_LOOKS = {
+# From reproduced to contradicted, with undecided ones in between. The hatch distinguishes them without colour.
+_BARS = {
     "reproduced": ("#228833", ""),
     "mixed": ("#DDCC77", "...."),
     "undecided": ("#e0e0e0", ""),
@@ -26,7 +26,7 @@ _LOOKS = {
 
 @plot(NoOptions)
 def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
-    """Draw one bar for each paper and kind of claim, its pieces labelled with the number of claims."""
+    """Draw one bar for each paper and kind of claim, with pieces labelled by the number of claims."""
     require(rows, "paper", "kind", "verdict", "value")
     papers = style.ordered(rows["paper"], style.PAPERS)
     kinds = [kind for kind, group in rows.groupby("kind", sort=False) if group["value"].sum()] or [
@@ -51,12 +51,21 @@ def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
 def _bars(axes: Axes, rows: pd.DataFrame, papers: list[str]) -> None:
     """Draw the bars of one kind of claim."""
     counts = rows.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum", fill_value=0)
-    counts = counts.reindex(index=papers, columns=list(_LOOKS), fill_value=0)
+    counts = counts.reindex(index=papers, columns=list(_BARS), fill_value=0)
     ends = counts.cumsum(axis=1) - counts
-    for verdict, (color, hatch) in _LOOKS.items():
+    for verdict, (color, hatch) in _BARS.items():
         widths = counts[verdict].to_list()
-        look: dict[str, Any] = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
-        bars = axes.barh(range(len(papers)), widths, 0.62, ends[verdict], label=verdict, **look)
+        bars = axes.barh(
+            range(len(papers)),
+            widths,
+            0.62,
+            ends[verdict],
+            label=verdict,
+            color=color,
+            hatch=hatch,
+            ec="white",
+            lw=0.5,
+        )
         names = [f"{width:.0f}" if width else "" for width in widths]
         behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.8}
         for text in axes.bar_label(bars, names, label_type="center", size=7):

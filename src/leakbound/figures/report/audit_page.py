@@ -1,4 +1,4 @@
-"""One offline page on what a network of one's own leaks about the membership of its records."""
+"""One offline page on what the user's network leaks about the membership of its records."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,15 +7,15 @@ from typing import Any
 from leakbound.accounting.risk import membership_bound
 from leakbound.figures.report.page_templates import templates
 
-_SIDE = 360.0  # of the picture, within its axes
+_SIDE = 360.0  # side of the picture, within its axes
 _FINE = 60  # points of a line on logarithmic axes
 
 
 def audit_page(facts: Mapping[str, Any]) -> str:
-    """The page as HTML that asks for no other file.
+    """Write the page as self-contained HTML.
 
     Args:
-        facts: Plain values as ``leakbound audit --checkpoint ... --json`` writes them.
+        facts: Plain values, as ``leakbound audit --checkpoint ... --json`` writes them.
     """
     decades = max(1, math.ceil(math.log10(max(facts["evaluated_members"], facts["evaluated_others"]))))
     return (
@@ -32,7 +32,7 @@ def audit_page(facts: Mapping[str, Any]) -> str:
 
 
 def _lines(facts: Mapping[str, Any], decades: int) -> Iterator[tuple[str, str, Sequence[Sequence[float]]]]:
-    """Name, style and rates of each line: the attacker's, guessing, and the most that bound and limit allow."""
+    """Yield name, style and rates of each line: the strongest attacker, guessing, and the bound."""
     yield "strongest attacker", "curve", facts["curve"]
     rates = [10 ** (-decades * (1 - step / _FINE)) for step in range(_FINE + 1)]
     yield "guessing", "chance", (rates, rates)
@@ -43,14 +43,14 @@ def _lines(facts: Mapping[str, Any], decades: int) -> Iterator[tuple[str, str, S
         advantage = membership_bound(bound["value"])[0]
         yield "bound", "bound", (rates, [min(1.0, rate + advantage) for rate in rates])
         return
-    # Members are compared with other records, not with their absence: a removal and an addition.
+    # A member is compared with another record, not with its absence: that is one removal and one addition.
     factor = math.exp(min(bound["value"], 300.0))
     most = [min(1.0, factor**2 * rate + (1 + factor) * bound["delta"]) for rate in rates]
     yield "bound", "bound", (rates, most)
 
 
 def _path(rates: Sequence[Sequence[float]], decades: int) -> str:
-    """Points of a line, SVG, with both axes logarithmic and cut at their lower ends."""
+    """Write the points of an SVG line, with logarithmic axes that are cut at their lower ends."""
 
     def place(rate: float) -> float:
         return _SIDE * max(0.0, 1 + math.log10(max(rate, 1e-300)) / decades)

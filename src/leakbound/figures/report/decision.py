@@ -1,6 +1,5 @@
-"""One offline page for a decision: which protection is worth its cost on the records that were compared."""
+"""One offline page for a decision: which protection is worth its cost on the user's records."""
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from leakbound.claims.estimates import mean_interval
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report import opening
-from leakbound.figures.report.page_templates import templates
+from leakbound.figures.report.page_templates import picture_address, templates
 
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
@@ -40,7 +39,7 @@ class Decision:
     """Content of the page.
 
     Attributes:
-        config: Configuration that has been run; one dataset, one network.
+        config: Configuration that has been run, with one dataset and one network.
         claims: Rows of ``evaluate``, the verdicts.
         tables: Study to its rows.
         drawings: Figure ``paper/id`` to its drawing, SVG.
@@ -57,7 +56,7 @@ class Decision:
 
     @cached_property
     def arms(self) -> pd.DataFrame:
-        """Row of each protection at each level: its label, accuracy and AUC with 95 % intervals, ε or nats a use."""
+        """Table of protections and levels: label, accuracy and AUC with 95 % intervals, ε or nats a use."""
         rows = self.tables["comparison"]
         chosen = (
             rows[rows["chosen"]]
@@ -68,7 +67,7 @@ class Decision:
 
     @cached_property
     def fronts(self) -> pd.DataFrame:
-        """Row of each protection: accuracy above plain SGD's front, its verdict in words, and what deciding takes."""
+        """Table of protections: accuracy above plain SGD's front, and the verdict in words."""
         rows = self.claims
         rows = rows[
             rows["figure"].isin(_FRONTS) & rows["claim"].str.endswith(_AGAINST) & (rows["dataset"] != "all")
@@ -76,7 +75,7 @@ class Decision:
         return pd.DataFrame([self._front(row) for _, row in rows.iterrows()])
 
     def _front(self, row: pd.Series) -> dict[str, object]:
-        """One protection's front against that of plain SGD."""
+        """Compare one protection's front with that of plain SGD."""
         defense = str(row["claim"]).removesuffix(_AGAINST)
         needed = float(row["blocks_needed"])
         times = needed / float(row["blocks"])
@@ -86,7 +85,7 @@ class Decision:
         elif row["verdict"] == "undecided":
             outcome += f": {needed:.0f} replicas would decide, and take about {_time(times * self.seconds)} of CPU time"
         return {
-            "label": style.look(defense).label,
+            "label": style.style_of(defense).label,
             "verdict": row["verdict"],
             "effect": float(row["effect"]),
             "low": float(row["low"]),
@@ -96,14 +95,14 @@ class Decision:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on what leaks undefended, what is worth its cost, what is not, what is open, and on bounds."""
+        """Sentences on leakage without protection, on protections by their verdicts, and on bounds."""
         said = [*self._undefended(), *self._verdicts(), *self._bounds()]
         if not self.config.tables:
             return said
         return [text.replace("images", "copies").replace("image", "record") for text in said]
 
     def _undefended(self) -> Iterator[str]:
-        """Accuracy and leakage without protection."""
+        """Yield sentences on accuracy and leakage without protection."""
         plain = self.arms[self.arms["defense"] == "none"]
         if len(plain):
             first = plain.iloc[0]
@@ -122,7 +121,7 @@ class Decision:
         )
 
     def _verdicts(self) -> Iterator[str]:
-        """Protections by the verdict on their fronts."""
+        """Yield sentences on the protections by the verdict on their fronts."""
         groups = dict(list(self.fronts.groupby("verdict"))) if len(self.fronts) else {}
         if "reproduced" in groups:
             yield f"Worth the cost against membership inference: {_listed(groups['reproduced'])}."
@@ -141,7 +140,7 @@ class Decision:
             yield f"Undecided: {_listed(groups['undecided'])}; the table says what deciding takes."
 
     def _bounds(self) -> Iterator[str]:
-        """Sentences on the smallest capacity, and on the largest part of a promise that an attack has proven."""
+        """Yield sentences on the smallest capacity, and on the largest share of a bound that attacks prove."""
         from leakbound.accounting.risk import identification_risk
 
         capacities = sorted(self.config.studies["comparison"].defenses.get("natural", ()))
@@ -153,15 +152,15 @@ class Decision:
                 f"A capacity of {capacity:g} nats limits the probability that an attacker who has one noisy copy "
                 f"identifies its record among the {members} of a client {limited} (guessing: {_percent(1 / members)})."
             )
-        named = {study: rows for study, rows in self.tables.items() if study == "naming"}
-        yield from (text for text in opening.sentences(named, {}) if text.startswith("Attacks prove"))
+        identified = {study: rows for study, rows in self.tables.items() if study == "naming"}
+        yield from (text for text in opening.sentences(identified, {}) if text.startswith("Attacks prove"))
 
 
 def decision_page(decision: Decision) -> str:
-    """The page as HTML that asks for no other file.
+    """Write the page as self-contained HTML.
 
     Args:
-        decision: Its content.
+        decision: Content of the page.
     """
     captions = dict(_PICTURES)
     if decision.columns:
@@ -170,9 +169,10 @@ def decision_page(decision: Decision) -> str:
         captions[_RECORDS] += f". Values from left to right: {listed}" + (
             f" and {others} others" if others > 0 else ""
         )
-    shown = [(decision.drawings[key], text) for key, text in captions.items() if key in decision.drawings]
     pictures = [
-        ("data:image/svg+xml;base64," + base64.b64encode(drawing).decode(), text) for drawing, text in shown
+        (picture_address("svg+xml", decision.drawings[key]), text)
+        for key, text in captions.items()
+        if key in decision.drawings
     ]
     return (
         templates()
@@ -182,7 +182,7 @@ def decision_page(decision: Decision) -> str:
 
 
 def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Facts of each defense at each level."""
+    """Yield the facts of each defense at each level."""
     sound = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
     for defense in style.ordered(sound["defense"].unique()):
         of_defense = sound[sound["defense"] == defense]
@@ -190,13 +190,13 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
             of_arm = of_defense if level is None else of_defense[of_defense["level"] == level]
             accuracy = of_arm[of_arm["metric"] == "test_accuracy"]["value"]
             areas = of_arm[of_arm["metric"] == "auc"]
-            known = [name for name in _MEMBERSHIP if name in areas["variant"].array]
-            auc = areas[areas["variant"].isin(known[:1])]["value"]
+            attackers = [name for name in _MEMBERSHIP if name in areas["variant"].array]
+            auc = areas[areas["variant"].isin(attackers[:1])]["value"]
             stated = (of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")  # of one network
             epsilon = of_arm[stated]["value"]
             yield {
                 "defense": defense,
-                "label": style.look(defense).label,
+                "label": style.style_of(defense).label,
                 "level": "" if level is None else style.level_label(defense, level),
                 "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
                 **_mean("accuracy", accuracy),
@@ -205,13 +205,13 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 
 def _mean(name: str, values: pd.Series) -> dict[str, float]:
-    """Mean over replicas with both ends of its 95 % interval."""
+    """Return the mean over replicas with both ends of its 95 % interval."""
     estimate = mean_interval(values.to_numpy())
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _listed(rows: pd.DataFrame) -> str:
-    """Protections with how far their fronts lie above that of plain SGD."""
+    """List protections with the distance of their fronts above that of plain SGD."""
     points = 100 * rows[["effect", "low", "high"]]
     listed = zip(rows["label"], points.itertuples(index=False), strict=True)
     return "; ".join(
@@ -221,10 +221,10 @@ def _listed(rows: pd.DataFrame) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in percent, with as many digits as it takes."""
+    """Write a share in percent."""
     return f"{100 * share:.3g} %"
 
 
 def _time(seconds: float) -> str:
-    """Seconds in a readable unit."""
+    """Write seconds in a readable unit."""
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

@@ -1,4 +1,4 @@
-"""Drawings inside the page: the very SVG that the plot wrote, its points leading to their runs."""
+"""Drawings inside the page: the SVG that the plot wrote, with points that link to their runs."""
 
 from collections.abc import Mapping
 from xml.etree import ElementTree
@@ -12,26 +12,29 @@ _HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def has_points(drawing: bytes) -> bool:
-    """Tell whether points of a drawing name their runs."""
+    """Return True if points of a drawing carry the names of their runs."""
     return f'id="{POINT}'.encode() in drawing
 
 
 def embedded(
     drawing: bytes, name: str, title: str, texts: Mapping[str, str], links: Mapping[str, str]
 ) -> Markup:
-    """Embed a drawing, SVG, as an element of the page.
+    """Embed an SVG drawing as an element of the page.
 
-    Its name is put before all names within it, so that each is there once in the page. When a run's point is
-    pointed at or reached by keyboard, the run's text is shown. Its link is the address of its page.
+    Args:
+        drawing: The SVG.
+        name: Name of the drawing. It is put before all identifiers, so that they are unique in the page.
+        title: Title for readers who listen to the page.
+        texts: Run to the text that is shown when its point is hovered or focused.
+        links: Run to the address of its page.
     """
     root = ElementTree.fromstring(drawing)
     for child in list(root):
         if child.tag == f"{_SVG}metadata":
             root.remove(child)
     for parent in root.iter(f"{_SVG}defs"):
-        for style in parent.findall(
-            f"{_SVG}style"
-        ):  # it would hold for the whole page, whose own style says the same
+        # A style would apply to the whole page, which has the same one.
+        for style in parent.findall(f"{_SVG}style"):
             parent.remove(style)
     for element in root.iter():
         run = element.get("id", "").removeprefix(POINT)
@@ -44,14 +47,15 @@ def embedded(
             if key == "id":
                 value = f"{name}-{value}"
             elif key == _HREF:
-                key, value = "href", f"#{name}-{value[1:]}" if value.startswith("#") else value
+                key = "href"
+                value = f"#{name}-{value[1:]}" if value.startswith("#") else value
             element.set(key, value.replace("url(#", f"url(#{name}-"))
     root.attrib |= {"class": "drawing", "role": "group", "aria-label": title}
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _point(element: ElementTree.Element, run: str, text: str, link: str | None) -> None:
-    """Make a run's point a link, or something that the keyboard reaches if there is no page of the run."""
+    """Make a run's point a link to its page, or without a page an element that can be focused."""
     del element.attrib["id"]
     element.attrib |= {"class": "point", "aria-label": text, "data-run": run}
     if link is None:

@@ -1,4 +1,4 @@
-"""The first screen of a report: what came out, in a few sentences and pictures."""
+"""The first screen of a report: the main results, in a few sentences and pictures."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -15,22 +15,23 @@ _PICTURES = (
     "tan2024/fig05",
     "tan2024/fig09",
 )
-"""Figures that show most at once, in the order in which they are taken."""
+"""Figures that open a report, in the order of preference."""
 _ARMS = 5
 _RECIPES = ("early_stopping", "stopped", "clipping")
 _ATTACKERS = ("strongest", "white_box")
 
 
 def pictures(figures: Collection[str], most: int = 3) -> list[str]:
-    """List keys ``paper/id`` of the figures that open a report: well-known ones first, then others in their order."""
+    """List the keys ``paper/id`` of the figures that open a report: preferred ones, then others in their order."""
     first = [key for key in _PICTURES if key in figures]
     return [*first, *(key for key in figures if key not in first)][:most]
 
 
 def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> list[str]:
-    """Write sentences on verdicts, accuracy, membership, gradient inversion and demonstrated leakage.
+    """Write sentences on verdicts, accuracy, membership inference, gradient inversion and demonstrated leakage.
 
-    Numbers are means over replicas at the chosen learning rates, of the first dataset and network of a study.
+    Numbers are means over replicas at the chosen learning rates, for the first dataset and network of a
+    study.
 
     Args:
         tables: Rows of studies by name.
@@ -46,7 +47,7 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> 
 
 
 def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
-    """Counts of the claims' verdicts."""
+    """Yield a sentence with the counts of verdicts."""
     claims = sum(totals.get(name, 0) for name in VERDICTS)
     if claims:
         counts = ", ".join(f"{totals[name]} {name}" for name in VERDICTS if totals.get(name))
@@ -54,24 +55,26 @@ def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
 
 
 def _accuracy(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Price of the defenses."""
+    """Yield a sentence on the accuracy of each defense."""
     rows = _of_one_network(tables, "test_accuracy", "")
     if len(rows):
         yield f"Test accuracy{_place(rows)}: {_arms(rows)}."
 
 
 def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """AUC of the strongest attack that was made."""
+    """Yield a sentence on the AUC of the strongest attack."""
     for variant in _ATTACKERS:
         rows = _of_one_network(tables, "auc", variant)
         if len(rows):
-            name = style.look(variant).label
-            yield f"Membership inference by the {name}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
+            yield (
+                f"Membership inference by the {style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): "
+                f"{_arms(rows)}."
+            )
             return
 
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Error of images recovered from a gradient, and of what the attacker knew before."""
+    """Yield a sentence on the error of images recovered from a gradient, relative to the mean image."""
     errors = _of_one_network(tables, "relative_mse", "attack")
     prior = _of_one_network(tables, "mse", "prior")
     if len(errors) and len(prior):
@@ -82,7 +85,7 @@ def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Largest part of a bound that an attack has proven."""
+    """Yield a sentence on the largest share of a bound that an attack proves."""
     for rows in tables.values():
         if not {"run", "metric", "variant", "unit"} <= set(rows.columns):
             continue
@@ -101,12 +104,15 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """A number with three digits, fewer where it is next to nothing."""
+    """Write a number with three digits, or one if it is below 0.001."""
     return f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
 
 
 def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: str) -> pd.DataFrame:
-    """Sound rows of a metric in the study with most defenses: one dataset and network, longest, at one batch size."""
+    """Choose sound rows of a metric in the study with most defenses.
+
+    They are those of the first dataset and network, the longest training and the smallest batches.
+    """
     needed = {
         "metric",
         "variant",
@@ -136,21 +142,21 @@ def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: st
 
 
 def _place(rows: pd.DataFrame) -> str:
-    """Dataset and network, in brackets."""
+    """Write dataset and network in brackets."""
     first = rows.iloc[0]
     return f" ({style.written(first['dataset'])}, {style.written(first['model'])})"
 
 
 def _arms(rows: pd.DataFrame) -> str:
-    """Mean by defense, at its outer levels, for the first few defenses. Recipes of plain SGD come last."""
+    """Write the means of the first few defenses at their outer levels. Recipes of plain SGD come last."""
     names = sorted(style.ordered(rows["defense"].unique()), key=lambda name: name in _RECIPES)
     return "; ".join(_arm(name, rows[rows["defense"] == name]) for name in names[:_ARMS])
 
 
 def _arm(defense: str, rows: pd.DataFrame) -> str:
-    """A defense with its mean, or with those of its lowest and its highest level."""
-    means = rows.groupby("level")["value"].mean()  # without those of no level
-    label = style.look(defense).label
+    """Write a defense with its mean, or with the means of its lowest and its highest level."""
+    means = rows.groupby("level")["value"].mean()  # leaves out rows without a level
+    label = style.style_of(defense).label
     if means.empty:
         return f"{label} {_number(rows['value'].mean())}"
     ends = sorted({means.index.min(), means.index.max()})

@@ -1,4 +1,4 @@
-"""A configuration in words for people: its data, studies, papers and families of figures."""
+"""Description of a configuration for people: its data, studies, bounds and families of figures."""
 
 import math
 from collections import Counter
@@ -16,14 +16,14 @@ _NO_BOUND = ("–", "no bound", "no bound")
 
 
 def category(figure: FigureConfig) -> str:
-    """Name the source of a figure: its study, another table, or nothing trained."""
+    """Return the category of a figure: its study, another table, or closed forms."""
     if figure.study is not None:
         return f"Study: {figure.study.replace('_', ' ')}"
     return "Closed forms and pictures" if figure.table is None else f"Table: {figure.table.replace('_', ' ')}"
 
 
 def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
-    """Group keys ``paper/id`` of figures, each with its twins of the same paper: ``fig10`` with ``fig10_gain``."""
+    """Group keys ``paper/id`` of figures with variants of the same paper, e.g. ``fig10`` with ``fig10_gain``."""
     listed = [f"{figure.paper}/{figure.id}" for figure in figures]
     grouped: dict[str, list[str]] = {}
     for key in listed:
@@ -35,26 +35,32 @@ def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
 def levels(defenses: Mapping[str, Sequence[float]]) -> str:
     """List defenses with their levels, e.g. *undefended*, then *natural 50, 100*."""
     return "; ".join(
-        f"{style.look(name).label} {', '.join(style.level_label(name, level) for level in swept)}".strip()
+        f"{style.style_of(name).label} {', '.join(style.level_label(name, level) for level in swept)}".strip()
         for name, swept in defenses.items()
     )
 
 
 def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
-    """Describe the data of a configuration: names, what a replica draws, sizes of other splits, hashes of images."""
+    """List the datasets of a configuration: name, draws of a replica, sizes of other splits, hash of images."""
     hashes = provenance.get("data", {})
     lines = []
     for name, settings in config.datasets.items():
         size = size_of(name, settings)
         drawn = f"{size.members:,} members, as many non-members, {size.validation:,} for validation"
         drawn += f", of {size.pool:,}" if size.known or settings.pool else ""
-        others = f"{size.test:,} for accuracy, {size.aux:,} for the attacker"
-        lines.append([style.written(name), drawn, others, str(hashes.get(name, ""))[:16] or "–"])
+        lines.append(
+            [
+                style.written(name),
+                drawn,
+                f"{size.test:,} for accuracy, {size.aux:,} for the attacker",
+                str(hashes.get(name, ""))[:16] or "–",
+            ]
+        )
     return lines
 
 
 def bounds_table(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """List by dataset how much all trainings leak about one member: counts of bounds, nats, ε."""
+    """List how much all trainings on each dataset leak about one member: counts of bounds, nats, ε."""
     return [
         [
             style.written(name),
@@ -70,7 +76,7 @@ def bounds_table(provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _of_all(leakage: Mapping[str, Any]) -> str:
-    """Nats that all jobs together leak about a member, also those of other datasets with the same records."""
+    """Write the nats that all jobs together leak about a member, also through other datasets of the same records."""
     if leakage["unbounded"]:
         return f"no bound: {len(leakage['unbounded'])} have none"
     if "same_records" not in leakage:
@@ -81,7 +87,7 @@ def _of_all(leakage: Mapping[str, Any]) -> str:
 
 
 def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """List by run how much its weights leak about one member: those of one replica, and those of all."""
+    """List how much the weights of each run leak about one member: those of one replica, and those of all."""
     return [
         [run, *([str(bound["count"]), *(bound[name]["stated"] for name in _STATED)] if bound else _NO_BOUND)]
         for leakage in provenance.get("leakage", {}).values()
@@ -90,7 +96,7 @@ def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
-    """List what jobs release, whether a bound covers it and why, and how many jobs do so."""
+    """List the releases of jobs, whether a bound covers them and why, and the number of jobs."""
     counts: Counter[tuple[str, bool, str]] = Counter()
     for leakage in provenance.get("leakage", {}).values():
         counts.update(
@@ -106,7 +112,7 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
 
 
 def studies(config: Config) -> list[list[str]]:
-    """List the studies of a configuration with all they sweep over: data, networks, defenses, ..., replicas, runs."""
+    """List the studies of a configuration: datasets, networks, defenses, ..., number of replicas and runs."""
     lines = []
     for name, study in config.studies.items():
         defended = sum(max(1, len(swept)) for swept in study.defenses.values())

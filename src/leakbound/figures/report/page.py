@@ -1,6 +1,5 @@
-"""One offline page that holds everything a configuration has shown: no request leaves it, whatever shows it."""
+"""One offline page with all results of a configuration. It makes no requests, whatever program shows it."""
 
-import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from leakbound.figures.report.overview import (
     releases,
     studies,
 )
-from leakbound.figures.report.page_templates import templates
+from leakbound.figures.report.page_templates import picture_address, templates
 from leakbound.registry import PLOTS
 
 _LARGEST_DRAWING = 300_000
@@ -42,9 +41,14 @@ _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligib
 class ReportFigure:
     """A figure with its caption, the rows that it shows, and its pictures.
 
-    The drawing is SVG, the picture PNG, shown where the drawing is too large for the page. Notes are
-    sentences under the caption (:func:`leakbound.figures.notes.notes`), warnings go from a claim to a
-    sentence about it.
+    Attributes:
+        config: Entry of the catalogue.
+        caption: Text under the figure.
+        drawing: The figure as SVG.
+        picture: The figure as PNG, which is shown if the drawing is too large for the page.
+        rows: Rows that the figure shows.
+        notes: Sentences under the caption (:func:`leakbound.figures.notes.notes`).
+        warnings: Claim to a sentence about it.
     """
 
     config: FigureConfig
@@ -62,33 +66,39 @@ class ReportFigure:
 
     @property
     def anchor(self) -> str:
-        """Its name within the page."""
+        """Identifier of the figure within the page."""
         return f"figure-{self.config.paper}-{self.config.id}"
 
     @property
     def source(self) -> str:
-        """Its picture as an address that holds the picture itself."""
+        """Address that contains the figure itself."""
         small = len(self.drawing) <= _LARGEST_DRAWING
-        return _address("svg+xml", self.drawing) if small else _address("png", self.picture)
+        return picture_address("svg+xml", self.drawing) if small else picture_address("png", self.picture)
 
     @property
     def thumbnail(self) -> str:
-        """Address of a small picture."""
-        return _address("svg+xml", thumbnail(self.config, self.rows))
+        """Address that contains a small picture."""
+        return picture_address("svg+xml", thumbnail(self.config, self.rows))
 
     @property
     def wide(self) -> bool:
-        """True for a drawing that needs the width of two."""
+        """True for a drawing that takes the width of two."""
         points = re.search(rb'<svg[^>]* width="([\d.]+)pt"', self.drawing[:2000])
         return points is not None and float(points[1]) > _WIDE * 72
 
 
 @dataclass(frozen=True)
 class Report:
-    """Content of the page: figures in the catalogue's order, with the rows of ``evaluate`` of all of them.
+    """Content of the page.
 
-    The provenance is as ``leakbound reference`` keeps it. Counts go from a noun to how many there are, e.g.
-    runs, links from a run's slug to the address of its page, and tables from a study to its rows.
+    Attributes:
+        config: Configuration of the results.
+        figures: Figures in the catalogue's order.
+        claims: Rows of ``evaluate`` for all figures.
+        provenance: Origin of the results, as ``leakbound reference`` keeps it.
+        counts: Noun to a number, e.g. that of runs.
+        links: Slug of a run to the address of its page.
+        tables: Study to its rows.
     """
 
     config: Config
@@ -101,7 +111,7 @@ class Report:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Verdict to number of claims, of experiments and of closed forms."""
+        """Verdict to number of claims, about experiments and about closed forms."""
         counts = scoreboard(self.claims) if len(self.claims) else pd.DataFrame()
         last = counts.iloc[-1].to_dict() if len(counts) else {}
         return {name: int(last.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
@@ -113,7 +123,7 @@ class Report:
 
 
 def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
-    """Draw a figure for a small space: its first panel alone, with a legend only where that is short.
+    """Draw a figure for a small space: only its first panel, and a legend only if it is short.
 
     Args:
         figure: Entry of the catalogue.
@@ -142,21 +152,19 @@ def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
     return drawn.getvalue()
 
 
-def _address(kind: str, content: bytes) -> str:
-    """Address that holds a picture itself."""
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
 def page(report: Report) -> str:
     """Write the page as HTML.
 
-    It is whole by itself: pictures, styles and the script are inside, and a policy forbids it any request.
-    Whatever the report holds is text in it, never markup. Equal reports give equal pages.
+    The page contains pictures, styles and the script, and its policy forbids requests. Contents of the report
+    are inserted as text, never as markup. Equal reports give equal pages.
     """
     surroundings = templates(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     surroundings.filters["written"] = style.written
-    surroundings.globals |= {"symbols": _SYMBOLS, "closed_forms": list(CLOSED_FORMS.values())}
-    surroundings.globals |= {"numbers": NUMBERS}
+    surroundings.globals |= {
+        "symbols": _SYMBOLS,
+        "closed_forms": list(CLOSED_FORMS.values()),
+        "numbers": NUMBERS,
+    }
     claims = list(_claims(report))
     counts = scoreboard(report.claims) if len(report.claims) else pd.DataFrame()
     by_key = {figure.key: figure for figure in report.figures}
@@ -180,12 +188,13 @@ def page(report: Report) -> str:
 
 
 def _claims(report: Report) -> Iterator[dict[str, Any]]:
-    """Claims in their order: each with its line of a table, and lines for its datasets if it was tested on several."""
+    """Yield the claims in their order, each with a line of a table, and lines for its datasets if several."""
     warnings = {
         (figure.key, claim): text for figure in report.figures for claim, text in figure.warnings.items()
     }
     for (paper, name, claim), rows in report.claims.groupby(["paper", "figure", "claim"], sort=False):
-        figure, whole = f"{paper}/{name}", overall(rows)
+        figure = f"{paper}/{name}"
+        whole = overall(rows)
         parts = rows.drop(whole.index)
         stated = scoreboard_rows(whole).iloc[0]
         datasets = [
@@ -207,14 +216,15 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
 
 
 def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
-    """State in one line on what a verdict rests.
+    """State in one line what a verdict is based on.
 
-    Where blocks are so few that none could be reached, it says that in place of an interval, which would
-    suggest that one had been. It also says why a verdict is open though the interval has one sign.
+    If there are too few blocks for any verdict, the line says so instead of showing an interval, which would
+    suggest that a verdict had been possible. If a claim is undecided although its interval has one sign, the
+    line says why.
 
     Args:
         claim: Row of ``evaluate``.
-        stated: The same as text (:func:`leakbound.claims.scoreboard.scoreboard_rows`).
+        stated: The same row as text (:func:`leakbound.claims.scoreboard.scoreboard_rows`).
         alpha: Level of the tests.
     """
     blocks = int(claim["blocks"])
@@ -224,8 +234,10 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
         return "nothing to compare"
     counted = f"{blocks} block{'s' * (blocks > 1)}"
     if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
-        reason = f"too few for a verdict, since no two-sided p below {least:.3g} is possible"
-        return f"effect {claim['effect']:.3g} over {counted}: {reason}"
+        return (
+            f"effect {claim['effect']:.3g} over {counted}: too few for a verdict, since no two-sided p below "
+            f"{least:.3g} is possible"
+        )
     numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
     if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
         numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"
@@ -233,7 +245,7 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
 
 
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """All claims over all blocks: lines of a table, and the facts by which the page narrows it down."""
+    """List all claims over all blocks: lines of a table, and the facts by which the page filters it."""
     anchors = {figure.key: f"#{figure.anchor}" for figure in report.figures}
     facts = [
         {"data-paper": claim["figure"].partition("/")[0], "data-verdict": claim["verdict"]}
@@ -247,7 +259,7 @@ def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Figures by paper and category, each with its twins, and with its claims."""
+    """Yield the figures of each paper by category, with their variants and claims."""
     for paper in style.ordered((figure.config.paper for figure in report.figures), style.PAPERS):
         by_key = {figure.key: figure for figure in report.figures if figure.config.paper == paper}
         groups: dict[str, list[list[dict[str, Any]]]] = {}
@@ -266,13 +278,13 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
 
 
 def _folded(caption: str) -> tuple[str, str]:
-    """First sentence of a caption, and the others."""
+    """Split a caption into its first sentence and the rest."""
     head, _, rest = re.sub(r"(?<=[^.]{12}[.:]) (?=[A-Z])", "\n", caption, count=1).partition("\n")
     return head, rest
 
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
-    """The drawing of a figure whose points lead to runs, with the table of its points. Empty for any other figure."""
+    """Return the drawing of a plane whose points link to runs, with a table of its points. Empty for others."""
     if figure.config.plot != "plane" or not has_points(figure.drawing):
         return {"drawing": None, "points": None}
     head, lines = planes.numbers(figure.rows, figure.config.options)
@@ -282,5 +294,7 @@ def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
         for run, name, x, y, n in lines
     }
     table = [[{"text": run, "href": links.get(run)}, *rest] for run, *rest in lines]
-    drawing = embedded(figure.drawing, figure.anchor, figure.config.title, texts, links)
-    return {"drawing": drawing, "points": {"head": head, "lines": table}}
+    return {
+        "drawing": embedded(figure.drawing, figure.anchor, figure.config.title, texts, links),
+        "points": {"head": head, "lines": table},
+    }

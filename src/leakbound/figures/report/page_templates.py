@@ -1,5 +1,6 @@
-"""Templates of all pages, in the folder of the same name: what they are given is text in them, never markup."""
+"""Templates of all pages, in the folder ``templates``. Values are inserted as text, never as markup."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,24 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def templates(**settings: Any) -> Environment:
-    """Make an environment of Jinja that knows the templates, and in which an unknown name is an error.
+    """Make a Jinja environment with the templates, in which an unknown name is an error.
 
     Args:
         settings: Further settings of the environment.
     """
-    loader = FileSystemLoader(Path(__file__).with_name("templates"))
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **settings)
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        **settings,
+    )
+
+
+def picture_address(kind: str, content: bytes) -> str:
+    """Write an address that contains a picture itself.
+
+    Args:
+        kind: ``png`` or ``svg+xml``.
+        content: Bytes of the picture.
+    """
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,4 +1,4 @@
-"""Pages kept in the repository: what the figures of all papers show, and the scoreboard of the README, as Markdown."""
+"""Markdown pages that are kept in the repository: the figures of all papers, and the scoreboard of the README."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +31,15 @@ _MARKER = "scoreboard of {preset}"
 
 @dataclass(frozen=True)
 class KeptFigure:
-    """Results of one figure in a committed run: the rows that it shows, and those of ``evaluate``.
+    """Results of one figure in a committed run.
 
-    ``preset`` names the configuration. The folder of its results is relative to the page. Notes are sentences
-    under the caption, warnings go from a claim to a sentence about it.
+    Attributes:
+        preset: Name of the configuration.
+        folder: Folder of its results, relative to the page.
+        rows: Rows that the figure shows.
+        claims: Rows of ``evaluate``.
+        notes: Sentences under the caption.
+        warnings: Claim to a sentence about it.
     """
 
     preset: str
@@ -46,9 +51,11 @@ class KeptFigure:
 
 
 def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, KeptFigure]) -> str:
-    """Write the page of all figures, with what is kept of each by ``paper/id``.
+    """Write the page of all figures. Figures without results are listed as not drawn yet.
 
-    A figure without results is listed as not drawn yet.
+    Args:
+        figures: All figures of the catalogue.
+        kept: ``paper/id`` of a figure to its results.
     """
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
@@ -65,7 +72,7 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, KeptFigure]
 def _sections(
     paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, KeptFigure]
 ) -> Iterator[str]:
-    """Write the sections of one paper: its figures, then a list of those without results."""
+    """Yield the sections of one paper: its figures, then a list of those without results."""
     yield f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n'
     for key, figure in figures.items():
         if key in kept:
@@ -79,15 +86,18 @@ def _sections(
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
-    """Bring the counts of verdicts in the README up to date.
+    """Update the counts of verdicts in the README.
 
-    Its text has the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``. Claims are
-    rows of ``evaluate`` of that preset.
+    Args:
+        readme: Text with the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``.
+        preset: Name of the configuration.
+        claims: Rows of ``evaluate`` of this configuration.
 
     Raises:
         ValueError: If the markers are missing.
     """
-    start, end = f"<!-- {_MARKER.format(preset=preset)} -->", "<!-- end of scoreboard -->"
+    start = f"<!-- {_MARKER.format(preset=preset)} -->"
+    end = "<!-- end of scoreboard -->"
     before, opened, rest = readme.partition(start)
     _, closed, after = rest.partition(end)
     if not (opened and closed):
@@ -100,13 +110,13 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
 
 def reference_of_readme(readme: str) -> str | None:
-    """Find the name of the configuration whose scoreboard the README shows, or None if it shows none."""
+    """Return the name of the configuration whose scoreboard the README shows, or None if it shows none."""
     marker = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
     return None if marker is None else marker[1]
 
 
 def _line(key: str, figure: FigureConfig, kept: KeptFigure | None) -> str:
-    """Line of the table of contents."""
+    """Write a line of the table of contents."""
     if kept is None:
         return f"- {figure.id}: {figure.title} (not drawn yet)"
     counts = counts_text(overall(kept.claims)["verdict"])
@@ -114,7 +124,7 @@ def _line(key: str, figure: FigureConfig, kept: KeptFigure | None) -> str:
 
 
 def _entry(key: str, figure: FigureConfig, kept: KeptFigure) -> str:
-    """One figure with picture, caption, settings and claims."""
+    """Write one figure with picture, caption, settings and claims."""
     picture = f"{kept.folder}/figures/{key}"
     links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({kept.folder}/provenance.json)"
     paragraphs = [
@@ -130,7 +140,7 @@ def _entry(key: str, figure: FigureConfig, kept: KeptFigure) -> str:
 
 
 def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
-    """Sources of the picture, in phrases."""
+    """Yield the sources of the picture, in phrases."""
     yield f"Preset {kept.preset}; {category(figure).lower()}"
     rows = kept.rows
     for column, word in (("dataset", "Data"), ("model", "Networks")):
@@ -153,7 +163,7 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
 
 
 def _claims(kept: KeptFigure) -> Iterator[list[str]]:
-    """Lines of the table of claims."""
+    """Yield the lines of the table of claims."""
     whole = overall(kept.claims)
     for name, datasets, claim in zip(
         whole["claim"], of_datasets(kept.claims), scoreboard_rows(whole).to_dict("records"), strict=True

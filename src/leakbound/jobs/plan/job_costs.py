@@ -76,10 +76,10 @@ class Machine:
         Returns:
             Seconds. None if the time of one job is not known.
         """
-        known = [estimate.gpu_seconds for estimate in estimates if estimate.gpu_seconds is not None]
-        if len(known) < len(estimates):
+        on_gpu = [estimate.gpu_seconds for estimate in estimates if estimate.gpu_seconds is not None]
+        if len(on_gpu) < len(estimates):
             return None
-        seconds = [estimate.cpu_seconds + gpu for estimate, gpu in zip(estimates, known, strict=True)]
+        seconds = [estimate.cpu_seconds + gpu for estimate, gpu in zip(estimates, on_gpu, strict=True)]
         maker = {
             path: number
             for number, estimate in enumerate(estimates)

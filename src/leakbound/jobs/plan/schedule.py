@@ -30,10 +30,7 @@ def makespan(
     for number, others in enumerate(waiting):
         for other in others:
             readers[other].append(number)
-    ready: dict[bool, list[int]] = {
-        False: [],
-        True: [],
-    }  # by whether they need a scarce place, each list a heap
+    ready: dict[bool, list[int]] = {False: [], True: []}  # heaps of jobs, by whether they need a scarce place
     for number, others in enumerate(waiting):
         if not others:
             ready[shared[number]].append(number)

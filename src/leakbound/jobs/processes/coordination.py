@@ -60,8 +60,10 @@ def lead(root: Path) -> None:
                 holder = "another process"
                 facts = _read(root)
                 if {"pid", "host", "since"} <= facts.keys():
-                    since = datetime.fromtimestamp(facts["since"])
-                    holder = f"process {facts['pid']} on {facts['host']} (since {since:%Y-%m-%d %H:%M:%S})"
+                    holder = (
+                        f"process {facts['pid']} on {facts['host']} "
+                        f"(since {datetime.fromtimestamp(facts['since']):%Y-%m-%d %H:%M:%S})"
+                    )
                 raise BusyError(
                     f"{root}: {holder} runs this configuration already; wait for it, or stop it first"
                 )

@@ -25,7 +25,8 @@ class Screen(logging.Filter):
         super().__init__()
         self._stream = stream or cast(TextIOBase, sys.stderr)
         self._began = time.monotonic()
-        self._shown, self._open = 0, False
+        self._shown = 0
+        self._open = False
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True for messages that are shown unchanged.

@@ -48,9 +48,8 @@ def write(path: Path, began: float) -> None:
         max(measured.ru_maxrss for measured in each) * unit / _MEBIBYTE,
         sum(measured.ru_utime + measured.ru_stime for measured in each),
     )
-    with storage.atomic(path, sealed=False) as temporary:
-        numbers = "\t".join(f"{value:.3f}" for value in usage)
-        temporary.write_text("\t".join(_COLUMNS) + f"\n{numbers}\n", encoding="utf-8")
+    numbers = "\t".join(f"{value:.3f}" for value in usage)
+    storage.write_text(path, "\t".join(_COLUMNS) + f"\n{numbers}\n", sealed=False)
 
 
 def read(path: Path) -> Usage:

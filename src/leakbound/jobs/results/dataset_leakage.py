@@ -23,11 +23,11 @@ _TRAINED = {"train": ("trainings", ""), "references": ("trainings of reference n
 
 
 @dataclass
-class _Told:
+class _Uses:
     """Uses of one dataset's members by all jobs.
 
     Attributes:
-        looks: Channel's name to the number of its uses.
+        channels: Spectrum and name of a channel to the number of its uses.
         private: DP events, each with δ and accountant.
         federated: Leakage of federated runs in nats, to an attacker who sees the averages.
         runs: Run to the bounds that it states itself.
@@ -36,7 +36,7 @@ class _Told:
         released: Item with its reason to the number of jobs.
     """
 
-    looks: Counter[tuple[str, str]] = field(default_factory=Counter)
+    channels: Counter[tuple[str, str]] = field(default_factory=Counter)
     private: list[tuple[PrivacyEvent, float, str]] = field(default_factory=list)
     federated: float = 0.0
     runs: dict[str, Any] = field(default_factory=dict)
@@ -67,15 +67,15 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
         these datasets) and ``record_of_all`` (nats in all of them, None if a job there has no bound).
     """
     names = made.table.config.datasets
-    statements = {name: _statement(root, made, _told(root, made, name)) for name in names}
+    statements = {name: _statement(root, made, _uses(root, made, name)) for name in names}
     sources = {name: _sources(root, made, name) for name in names}
-    for name, told in statements.items():
+    for name, statement in statements.items():
         same = [other for other in names if other != name and sources[other] & sources[name]]
         if same:
-            every = [told, *(statements[other] for other in same)]
-            bounded = not any(statement["unbounded"] for statement in every)
-            told["same_records"] = same
-            told["record_of_all"] = sum(statement["record"] for statement in every) if bounded else None
+            every = [statement, *(statements[other] for other in same)]
+            bounded = not any(each["unbounded"] for each in every)
+            statement["same_records"] = same
+            statement["record_of_all"] = sum(each["record"] for each in every) if bounded else None
     return statements
 
 
@@ -86,86 +86,88 @@ def _sources(root: Path, made: JobList, dataset: str) -> set[str]:
     return {file["sha256"] for file in originals.values()} or {made.table.readers()[dataset]}
 
 
-def _told(root: Path, made: JobList, dataset: str) -> _Told:
+def _uses(root: Path, made: JobList, dataset: str) -> _Uses:
     """Collect the uses of a dataset's members from the finished jobs."""
-    table, told = made.table, _Told()
-    secure = table.config.privacy_noise == "secure"
-    told.released.update((release.item, release.covered, release.why) for release in dataset_releases(secure))
+    table = made.table
+    uses = _Uses()
+    releases = dataset_releases(table.config.privacy_noise == "secure")
+    uses.released.update((release.item, release.covered, release.why) for release in releases)
     for job in made.of("train", "references"):
         run = table.runs[job.name]
         if run.dataset != dataset:
             continue
-        record = _record(root, job, told)
+        record = _record(root, job, uses)
         if job.step == "train":
-            told.runs[job.name] = record["leakage"]
+            uses.runs[job.name] = record["leakage"]
         events = record["events"] if record["leakage"] else []
-        _account(told, made, run, job, [PrivacyEvent(**event) for event in events])
+        _account(uses, made, run, job, [PrivacyEvent(**event) for event in events])
     for job in made.of("attack"):
         if table.runs[job.name.rpartition("/")[0]].dataset == dataset:
-            _record(root, job, told)
+            _record(root, job, uses)
     for job in made.of("federate"):
         if table.all_federated()[job.name].dataset == dataset:
-            record = _record(root, job, told)
+            record = _record(root, job, uses)
             totals = [threat.get("leak_total") for threat in record["leakage"]]
             if len(totals) < len(record["diverged"]) or any(total is None for total in totals):
-                told.unbounded.append(f"federated/{job.name}")
+                uses.unbounded.append(f"federated/{job.name}")
             else:
-                told.federated += sum(totals)
-                told.jobs["federated runs"] += 1
-    return told
+                uses.federated += sum(totals)
+                uses.jobs["federated runs"] += 1
+    return uses
 
 
-def _record(root: Path, job: Job, told: _Told) -> dict[str, Any]:
+def _record(root: Path, job: Job, uses: _Uses) -> dict[str, Any]:
     """Read the provenance of a job, and count its releases."""
     record = read_record(output(root, job.step, job.name, "provenance"), job.step)
-    told.released.update(
+    uses.released.update(
         (release["item"], release["covered"], release["why"]) for release in record.get("released", ())
     )
     return record
 
 
-def _account(told: _Told, made: JobList, run: Run, job: Job, events: list[PrivacyEvent]) -> None:
+def _account(uses: _Uses, made: JobList, run: Run, job: Job, events: list[PrivacyEvent]) -> None:
     """Count trainings as uses. Without events they have no bound."""
     kind, folder = _TRAINED[job.step]
     if not events:
-        told.unbounded.append(f"{folder}{job.name}")
+        uses.unbounded.append(f"{folder}{job.name}")
         return
-    told.jobs[kind] += 1
+    uses.jobs[kind] += 1
     names = made.table.channel_names(run)
     budget = made.table.defense_of(run).budget
     for event in events:
         if event.bound == "nats" and names is not None:
-            told.looks[names] += looks(event)
+            uses.channels[names] += looks(event)
         else:
-            told.private.append((event, budget["delta"], budget["accountant"]))
+            uses.private.append((event, budget["delta"], budget["accountant"]))
 
 
-def _statement(root: Path, made: JobList, told: _Told) -> dict[str, Any]:
+def _statement(root: Path, made: JobList, uses: _Uses) -> dict[str, Any]:
     """Return the composed bounds as plain values."""
-    channels, dp = 0.0, None
-    if told.looks:
-        spectrum = next(spectrum for spectrum, _ in told.looks)
+    channels = 0.0
+    dp = None
+    if uses.channels:
+        spectrum = next(spectrum for spectrum, _ in uses.channels)
         source = Path(str(made.job("spectrum", spectrum).inputs["moments"])).relative_to(
             made.table.config.root
         )
         moments = Moments.from_arrays(storage.read_arrays(root / source))
-        channels = composed_capacity(list(_channels(root, told.looks)), moments)
-    if told.private:
-        delta = min(delta for _, delta, _ in told.private)
-        precise = all(accountant == "prv" for *_, accountant in told.private)
-        dp = dp_bounds([event for event, *_ in told.private], delta, "prv" if precise else "rdp")
+        channels = composed_capacity(list(_channels(root, uses.channels)), moments)
+    if uses.private:
+        delta = min(delta for _, delta, _ in uses.private)
+        precise = all(accountant == "prv" for *_, accountant in uses.private)
+        dp = dp_bounds([event for event, *_ in uses.private], delta, "prv" if precise else "rdp")
     return {
-        "record": channels + (dp["record"] if dp else 0.0) + told.federated,
+        "record": channels + (dp["record"] if dp else 0.0) + uses.federated,
         "channels": channels,
         "dp": dp,
-        "federated": told.federated,
-        "runs": told.runs,
-        "jobs": dict(told.jobs),
-        "unbounded": told.unbounded,
+        "federated": uses.federated,
+        "runs": uses.runs,
+        "jobs": dict(uses.jobs),
+        "unbounded": uses.unbounded,
         "privacy_noise": made.table.config.privacy_noise,
         "released": [
             {"item": item, "covered": covered, "why": why, "jobs": jobs}
-            for (item, covered, why), jobs in sorted(told.released.items())
+            for (item, covered, why), jobs in sorted(uses.released.items())
         ],
     }
 
@@ -179,5 +181,5 @@ def _channels(root: Path, counts: Mapping[tuple[str, str], int]) -> Iterator[tup
 
     for (spectrum, name), count in counts.items():
         arrays, metadata = storage.read_arrays_and_metadata(output(root, "calibrate", name, "out"))
-        turned = metadata["axes"] != "pixels"
-        yield GaussianChannel.from_arrays(arrays, metadata, basis(spectrum) if turned else None), count
+        axes = basis(spectrum) if metadata["axes"] != "pixels" else None
+        yield GaussianChannel.from_arrays(arrays, metadata, axes), count

@@ -63,15 +63,15 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     ]
     if not refused:
         noisy = made.table.channel_names(made.table.runs[slug]) is not None
-        refused = refusals([Release(**one) for one in record["released"]], channel=noisy)
+        refused = refusals([Release(**release) for release in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             refused.append(f"replica {replica}: it diverged, so its weights are no result")
     if refused:
         raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *refused]))
     channel, ratios = _channel(root, made, slug, record)
     statement, event = _statement(record, made.table.defense_of(made.table.runs[slug]), ratios, replica)
-    networks = [one for one in record["rates"] if one["kept"]]
-    place = next(row for row, one in enumerate(networks) if one["replica"] == replica and one["chosen"])
+    networks = [rate for rate in record["rates"] if rate["kept"]]
+    place = next(row for row, rate in enumerate(networks) if rate["replica"] == replica and rate["chosen"])
     kept = {name: np.ascontiguousarray(array[place]) for name, array in sorted(weights.items())}
     texts = {"event.json": _json(event.to_dict()), "statement.json": _json({"run": slug, **statement})}
     return {
@@ -114,8 +114,8 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
     path = output(root, "calibrate", names[1], "out")
     if record["inputs"].get("channel") != storage.check(path):
         raise NotCoveredError(f"{path}: the weights were trained with another channel; train again")
-    spectrum = output(root, "spectrum", names[0], "out")
-    source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
+    stored = storage.read_arrays_and_metadata(output(root, "spectrum", names[0], "out"))
+    source = Spectrum.from_arrays(*stored)
     channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
     ratios = signal_to_noise(channel, source)
     gain = {} if channel.gain is None else {"gain": channel.gain}
@@ -139,7 +139,7 @@ def _statement(
     growing = [
         stated_bounds([events[replica]] * count, ratios, **options) for count in range(1, len(events) + 1)
     ]
-    responded = any(one["item"] == "labels" and one["covered"] for one in record["released"])
+    responded = any(release["item"] == "labels" and release["covered"] for release in record["released"])
     return {
         "leakbound": __version__,
         "labels": record["leakage"]["labels"],

@@ -29,9 +29,8 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
     ]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
     written = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
-    prepared = {
-        name: path for name, path in written if path.is_file()
-    }  # large files may have been left elsewhere
+    # Large files may have been left elsewhere.
+    prepared = {name: path for name, path in written if path.is_file()}
     return {
         "preset": config.preset,
         "config_hash": settings_hash(config.model_dump(mode="json")),

@@ -1,4 +1,4 @@
-"""Command: from nats to risks, in plain words, and how few nats to ask for."""
+"""Command: translate nats into risks, and suggest targets."""
 
 import json
 import math
@@ -17,8 +17,8 @@ from leakbound.cli.people import own_records
 from leakbound.cli.text_table import text_table
 
 _LIMITS = (0.5, 0.1, 0.01)
-_ADVANTAGE = 0.1  # of recognising members, which the advised nats keep
-_NOTHING = 0.99  # advantage above which the bound is of no use
+_ADVANTAGE = 0.1  # advantage of membership inference that the suggested nats allow
+_NOTHING = 0.99  # advantage above which the bound is useless
 _MOST = 10**12
 _MEANING = """
 identified: probability, at most, with which an attacker who knows all these records finds the one that was used
@@ -61,7 +61,8 @@ def risk(
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
     """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets."""
-    few, limits = min(records), probability or _LIMITS
+    few = min(records)
+    limits = probability or _LIMITS
     if not 0 < nats < math.inf:
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
     if not 2 <= few <= max(records) <= _MOST:
@@ -90,9 +91,9 @@ def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 
-    own, _ = own_records.read_both(path, None, label)
-    progress = Progress(len(own), own.values[0].size)
-    moments = population_moments(own.values, progress)
+    private, _ = own_records.read_both(path, None, label)
+    progress = Progress(len(private), private.values[0].size)
+    moments = population_moments(private.values, progress)
     progress("covariance done", 1.0)
     shape = SHAPES.get("natural")
     try:
@@ -101,23 +102,23 @@ def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
         raise typer.BadParameter(f"--nats {nats:g}: {error}") from error
     return {
         "records": str(path),
-        "mse": own.unit**2 * solved.linear_error(1),
-        "mse_mean": own.unit**2 * moments.total_variance / moments.dimension,
-        "units": own_records.units(own),
+        "mse": private.unit**2 * solved.linear_error(1),
+        "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
+        "units": own_records.units(private),
     }
 
 
 def _words(
     facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk], limits: Sequence[float]
 ) -> str:
-    """The facts for people, rounded to the safe side: risks up; nats to ask for, and remaining errors, down."""
+    """Write the facts for people. Risks are rounded up, and suggested nats and remaining errors down."""
     nats = f"{facts['nats']:g} nats"
     cells = [
-        ["among", "guessing", "identified", "as by epsilon", *(f"nats for {limit:g}" for limit in limits)]
+        ["among", "guessing", "identified", "as by epsilon", *(f"nats for {limit:g}" for limit in limits)],
+        *(_cells(row, limits) for row in rows),
     ]
-    cells += [_cells(row, limits) for row in rows]
     lines = [_vacuous(nats, row) for row in rows if row.epsilon is None]
-    members, errors = facts["membership"], facts["reconstruction"]
+    members, errors = (facts[name] for name in ("membership", "reconstruction"))
     said = f"membership is recognised with TPR - FPR <= {_up(members['advantage'])} and AUC <= {_up(members['auc'])}"
     if members["advantage"] > _NOTHING:
         said = f"{nats} say next to nothing about membership"
@@ -134,14 +135,14 @@ def _words(
 
 
 def _cells(row: accounting.IdentificationRisk, limits: Sequence[float]) -> list[str]:
-    """Row of the table."""
+    """Write a row of the table."""
     bounds = ["no limit", "none"] if row.epsilon is None else [_up(row.probability), _down(row.epsilon)]
     allowed = [_down(row.allowed[limit]) if limit in row.allowed else "-" for limit in limits]
     return [str(row.candidates), _up(1 / row.candidates), *bounds, *allowed]
 
 
 def _vacuous(nats: str, row: accounting.IdentificationRisk) -> str:
-    """Say that nats do not limit identification, and how few would."""
+    """Say that nats do not limit identification, and how many would."""
     advice = [
         f"; ask for at most {_down(most)} to keep it at or below {limit:g}"
         for limit, most in row.allowed.items()
@@ -153,7 +154,7 @@ def _vacuous(nats: str, row: accounting.IdentificationRisk) -> str:
 
 
 def _up(value: float, rounding: str = ROUND_CEILING) -> str:
-    """Three digits, not below the value, but for errors of float64."""
+    """Round to three digits, away from the unsafe side, except for errors of float64."""
     safe = value * (1 + (1e-11 if rounding == ROUND_FLOOR else -1e-11))
     return format(Context(3, rounding).create_decimal_from_float(safe).normalize(), "f")
 

@@ -33,12 +33,12 @@ _DEFECT = (
 )
 
 
-def _show_version(asked: bool) -> bool:
+def _show_version(wanted: bool) -> bool:
     """Show the version and stop, if the user wants it. Typer passes on the returned value."""
-    if asked:
+    if wanted:
         sys.stdout.write(f"leakbound {__version__}\n")
         raise typer.Exit
-    return asked
+    return wanted
 
 
 @app.callback()
