@@ -321,8 +321,8 @@ BUGS = (
     Bug(
         "one replica's bound stated for all of them",
         "accounting/statement.py",
-        "found = [dp_bounds(group, delta, accountant) for group in ([worst], events)]",
-        "found = [dp_bounds(group, delta, accountant) for group in ([worst], [worst])]",
+        "bounds = [dp_bounds(group, delta, accountant) for group in ([worst], events)]",
+        "bounds = [dp_bounds(group, delta, accountant) for group in ([worst], [worst])]",
         "tests/security/test_composition.py::test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps",
     ),
     Bug(
@@ -350,7 +350,7 @@ BUGS = (
     Bug(
         "attacker tuned on the members",
         "attacks/model_inversion/attack.py",
-        "known = class_means(dataset.aux, present)",
+        "means = class_means(dataset.aux, present)",
         "known = class_means(dataset.members(0), present)",
         "tests/attacks/test_model_inversion.py::test_attacks_depend_on_no_member_beyond_the_network",
     ),
@@ -407,8 +407,8 @@ BUGS = (
     Bug(
         "strongest attacker chosen on the records that it is judged on",
         "attacks/membership/attack.py",
-        "known = {name: scores[0] for name, scores in found.items()}",
-        "known = {name: scores[1] for name, scores in found.items()}",
+        "on_known = {name: groups[0] for name, groups in scores.items()}",
+        "on_known = {name: groups[1] for name, groups in scores.items()}",
         "tests/attacks/test_strongest.py::test_rows_of_the_strongest_are_those_of_the_choice_on_known_records",
     ),
     Bug(
@@ -429,8 +429,8 @@ BUGS = (
     Bug(
         "records of a staged search compared in terms of the norms of all of them",
         "attacks/gradient_inversion/staged.py",
-        "shares[name] / one.square().sum(1)",
-        "shares[name] / one.square().sum()",
+        "shares[name] / value.square().sum(1)",
+        "shares[name] / value.square().sum()",
         "tests/attacks/test_staged.py::test_networks_in_a_stack_are_searched_as_each_alone",
     ),
     Bug(
@@ -545,7 +545,7 @@ BUGS = (
     Bug(
         "augmentation before the channel",
         "engine/ledger.py",
-        "(self.rows[records] != rows) | ((known >= 0) & (known != rows))",
+        "(self.rows[records] != rows) | ((before >= 0) & (before != rows))",
         "self.rows[records] != rows",
         "tests/engine/test_refusals.py::test_augmentation_that_hides_at_first_is_caught_at_the_second_use",
     ),

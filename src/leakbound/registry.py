@@ -223,7 +223,7 @@ ILLUSTRATIONS = Registry(
         "weights": "leakbound.theory.illustrations.closed_forms:weights",
         "shapes": "leakbound.theory.illustrations.shape_costs:shapes",
         "personalized_cost": "leakbound.theory.illustrations.shape_costs:personalized_cost",
-        "leakage": "leakbound.theory.illustrations.shape_costs:leakage",
+        "leakage": "leakbound.theory.illustrations.shape_costs:shape_leakage",
         "covariance_leak": "leakbound.theory.illustrations.covariance_leaks:covariance_leak",
         "reconstructions": "leakbound.attacks.gradient_inversion.reconstructions:reconstructions",
     },

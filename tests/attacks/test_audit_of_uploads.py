@@ -5,7 +5,7 @@ from leakbound import datasets
 from leakbound.accounting import gaussian_epsilon, poisson_epsilon
 from leakbound.accounting.one_run import guess
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.lower_bounds.dp_audit import audit
+from leakbound.attacks.lower_bounds.dp_audit import audit_uploads
 from leakbound.channels import Moments
 from leakbound.config.attacks import AuditConfig
 from leakbound.config.data import DatasetConfig
@@ -35,7 +35,7 @@ def audited(dataset, defense=None, level=1.0, config=CONFIG, replicas=1, **optio
         replicas=range(replicas),
         **options,
     )
-    rows, arrays = audit(request)
+    rows, arrays = audit_uploads(request)
     return {key: group["value"].to_numpy() for key, group in rows.groupby(["variant", "metric"])}, arrays
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import closed_form as recursive
-from leakbound.attacks.gradient_inversion.attack import attack
+from leakbound.attacks.gradient_inversion.attack import invert_gradients
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
 from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.search_images import total_variation
@@ -65,7 +65,7 @@ def attacked(dataset, moments, *, channel=None, defense=None, level=None, config
         replicas=range(replicas),
         batch_size=batch_size,
     )
-    return attack(request)
+    return invert_gradients(request)
 
 
 def mean_of(rows, variant, metric="mse") -> float:

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 from images import repooled
 from leakbound import models
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.membership.attack import ALONE, STRONGEST, View, attack, scores_of
+from leakbound.attacks.membership.attack import ALONE, STRONGEST, View, infer_membership, scores_of
 from leakbound.attacks.membership.known_records import divide
 from leakbound.attacks.membership.network import FOLDS, AttackData, white_box_scores
 from leakbound.attacks.membership.signals import Signals, read_signals
@@ -67,7 +67,7 @@ def areas(known, target, config=CONFIG, seed=0):
 
 def attacked(weights, dataset, replicas=(0,), config=SHORT, seed=0, slug="run"):
     named = {"model": "lenet", "dataset": dataset, "config": config, "seed": seed, "slug": slug}
-    return attack(AttackRequest(weights=weights, replicas=replicas, **named))
+    return infer_membership(AttackRequest(weights=weights, replicas=replicas, **named))
 
 
 @pytest.fixture(scope="module")

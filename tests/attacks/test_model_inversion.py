@@ -9,9 +9,9 @@ from torch.func import functional_call
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.attack import attack, stopping_times
+from leakbound.attacks.model_inversion.attack import invert_models, stopping_times
 from leakbound.attacks.model_inversion.gains import Prior, class_means
-from leakbound.attacks.model_inversion.queries import Asked, invert
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks, invert
 from leakbound.attacks.rows import image_values
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
@@ -55,7 +55,7 @@ def weights(digits):
 
 def attacked(weights, dataset, config=CONFIG, replicas=(0, 1, 2)):
     named = {"model": "lenet", "dataset": dataset, "config": config, "seed": 0, "slug": "digits/lenet/none/n120-b64"}
-    return attack(AttackRequest(weights=weights, replicas=replicas, **named))
+    return invert_models(AttackRequest(weights=weights, replicas=replicas, **named))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_
     told = torch.from_numpy(known), known, ModelInversionConfig(step=0.1)
     attacker = model_inversion._Attacker(0, torch.arange(10), *told)
     prior = Prior(digits.aux, known, list(range(10)), 400)
-    ((images, statuses),) = side_by_side([attacker.informed(prior)], Asked(network, parameters, 1).answers)
+    ((images, statuses),) = side_by_side([attacker.informed(prior)], AnsweringNetworks(network, parameters, 1).answers)
     gains = (
         1
         - image_values(truth.numpy().reshape(known.shape).astype(np.float32), images)["mse"]
@@ -162,7 +162,7 @@ def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_
     assert (gains > 0).all()
     assert set(statuses) == {""}
     dead = {name: torch.zeros_like(value) for name, value in parameters.items()}
-    ((images, statuses),) = side_by_side([attacker.informed(prior)], Asked(network, dead, 1).answers)
+    ((images, statuses),) = side_by_side([attacker.informed(prior)], AnsweringNetworks(network, dead, 1).answers)
     np.testing.assert_array_equal(images, known)
     assert set(statuses) == {"stuck"}
 

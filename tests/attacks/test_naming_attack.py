@@ -5,7 +5,7 @@ import pytest
 
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.lower_bounds.identification import attack
+from leakbound.attacks.lower_bounds.identification import identify_records
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.config.data import DatasetConfig
@@ -52,7 +52,7 @@ def named(
         replicas=range(replicas),
         **options,
     )
-    rows, arrays = attack(request)
+    rows, arrays = identify_records(request)
     values = {(row.variant, row.metric, row.unit): row.value for row in rows.itertuples() if row.replica == 0}
     return values, arrays
 

@@ -7,7 +7,7 @@ from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
 from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, methods
-from leakbound.attacks.gradient_inversion.several_uses import attack as attack_uses
+from leakbound.attacks.gradient_inversion.several_uses import invert_several_uses as attack_uses
 from leakbound.attacks.rows import COLUMNS
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler

@@ -12,7 +12,7 @@ from scipy import stats
 from images import repooled
 from leakbound import models
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, attack
+from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, infer_membership
 from leakbound.attacks.membership.known_records import attacked_records
 from leakbound.attacks.membership.reference_scores import (
     Confidences,
@@ -176,7 +176,7 @@ def found(digits, trained):
     weights, references = trained
     settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
     settings |= {"references": references, "learning_rates": [RATE, RATE]}
-    return attack(AttackRequest(weights=weights, replicas=[0, 1], **settings))
+    return infer_membership(AttackRequest(weights=weights, replicas=[0, 1], **settings))
 
 
 def _values(rows, metric, replica):
@@ -300,7 +300,7 @@ def test_references_that_diverged_are_left_out_and_too_few_give_no_result(digits
     left = dataclasses.replace(references, networks=Networks(broken, references.networks.rates), _answers={})
     one = {name: values[:1] for name, values in weights.items()}
     settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
-    rows, _ = attack(AttackRequest(weights=one, references=left, learning_rates=[RATE], **settings))
+    rows, _ = infer_membership(AttackRequest(weights=one, references=left, learning_rates=[RATE], **settings))
     areas = _values(rows, "auc", 0)
     assert areas.loc[list(COMPARING), "value"].isna().all()
     assert set(areas.loc[list(COMPARING), "status"]) == {"diverged"}

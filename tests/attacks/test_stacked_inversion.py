@@ -20,7 +20,7 @@ from leakbound.attacks.gradient_inversion.closed_form import Solving
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching
 from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, StackedProblem
 from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, reconstruct
-from leakbound.attacks.gradient_inversion.searches import Part, beside, parts
+from leakbound.attacks.gradient_inversion.searches import Part, interleaved, parts
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
 from leakbound.config.data import DatasetConfig
@@ -77,11 +77,11 @@ def test_distances_slopes_and_gradients_of_a_stack_are_those_of_each_network(nam
     labels = torch.tensor([[1, 2], [3, 4]])[:, :count]
     observed = [record_gradients(*one) for one in zip(models, others, labels, strict=True)]
     factors = stack_of(models, SHAPE).factors(range(2))
-    matching = Matching(factors, {name: beside(one[name] for one in observed) for name in observed[0]})
-    rows = beside(images).requires_grad_()
-    distances = matching.distances(rows, beside(labels))
+    matching = Matching(factors, {name: interleaved(one[name] for one in observed) for name in observed[0]})
+    rows = interleaved(images).requires_grad_()
+    distances = matching.distances(rows, interleaved(labels))
     (slopes,) = torch.autograd.grad(distances.sum(), rows)
-    formed = factors.gradients(rows, beside(labels))
+    formed = factors.gradients(rows, interleaved(labels))
     for slot, model in enumerate(models):
         own = images[slot].clone().requires_grad_()
         alone = GradientMatching(model, observed[slot], SHAPE).distances(own, labels[slot])
@@ -218,8 +218,8 @@ def matched(models, records):
     """Published search in networks side by side."""
     observed = [record_gradients(model, pictures(records), torch.arange(records)) for model in models]
     factors = stack_of(models, SHAPE).factors(range(len(models)))
-    matching = Matching(factors, {name: beside(one[name] for one in observed) for name in observed[0]})
-    rows, labels = pictures(records * len(models)), beside([torch.arange(records)] * len(models))
+    matching = Matching(factors, {name: interleaved(one[name] for one in observed) for name in observed[0]})
+    rows, labels = pictures(records * len(models)), interleaved([torch.arange(records)] * len(models))
     weights = torch.full(labels.shape, 1e-2, dtype=torch.float64)
     return lambda steps: reconstruct(matching, labels, rows, weights, iterations=steps, learning_rate=0.1)
 
@@ -237,8 +237,8 @@ def in_stages(models, records):
     """Staged search in networks side by side."""
     asked = [record_gradients(model, pictures(records), torch.arange(records)) for model in models]
     pairs = [staged.features_of(model, one, SHAPE) for model, one in zip(models, asked, strict=True)]
-    known = staged.Features(*(beside(one[field] for one in pairs) for field in (0, 1)))
-    observed = {name: beside(one[name] for one in asked) for name in asked[0]}
+    known = staged.Features(*(interleaved(one[field] for one in pairs) for field in (0, 1)))
+    observed = {name: interleaved(one[name] for one in asked) for name in asked[0]}
     encoder = staged.Encoder(staged.stages_of(models[0], SHAPE), stacked(models, "cpu"))
     law = torch.zeros(1024), 0.5 * torch.eye(1024)
     return lambda steps: staged.search(encoder, known, observed, law, SHAPE, steps)
@@ -285,7 +285,7 @@ def test_parts_hold_each_problem_once_and_equally_many_of_each_search():
             assert length * len(part.searches) <= at_once
             for place, rows in zip(part.searches, part.rows, strict=True):
                 assert set(rows.tolist()) <= set(range(counts[place]))
-            marks = beside(10 * place + rows + 1.0 for place, rows in zip(part.searches, part.rows, strict=True))
+            marks = interleaved(10 * place + rows + 1.0 for place, rows in zip(part.searches, part.rows, strict=True))
             part.put(marks, found)
         expected = [10 * place + torch.arange(count) + 1.0 for place, count in enumerate(counts)]
         assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
@@ -379,12 +379,12 @@ def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digi
     named = {"dataset": digits, "moments": moments, "config": config, "seed": 0, "slug": "run"}
     named |= {"defense": defense, "level": level, "channel": channel(moments) if case == "natural" else None}
     asked = AttackRequest(model="mlp", replicas=range(3), batch_size=size, **named)
-    alone, shown = gradient_inversion.attack(asked)
+    alone, shown = gradient_inversion.invert_gradients(asked)
     waiting, answered = [], searches.answered
     monkeypatch.setattr(searches, "answered", lambda some: (waiting.append(len(some)), answered(some))[1])
     # the third replica is alone
     monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=2, cuda=1000))
-    stacked, seen = gradient_inversion.attack(asked)
+    stacked, seen = gradient_inversion.invert_gradients(asked)
     assert set(waiting) == {1, 2}
     pd.testing.assert_frame_equal(stacked.drop(columns="value"), alone.drop(columns="value"))
     np.testing.assert_allclose(stacked.value.astype(float), alone.value.astype(float), rtol=1e-2, atol=1e-6)
@@ -406,9 +406,9 @@ def test_uses_of_all_replicas_in_a_stack_tell_what_they_tell_one_by_one(noise, d
     }
     named |= {"defense": ChannelDefense(noise=noise), "config": UsesConfig(uses=(1, 2), images=1)}
     monkeypatch.setattr(recursive, "_ITERATIONS", 30)
-    alone = uses.attack(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
+    alone = uses.invert_several_uses(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
     monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=100, cuda=1000))
     monkeypatch.setattr(Solving, "alone", refused)
-    stacked = uses.attack(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
+    stacked = uses.invert_several_uses(AttackRequest(model="lenet_sigmoid", replicas=range(2), **named))
     pd.testing.assert_frame_equal(stacked[0], alone[0], rtol=1e-4)
     np.testing.assert_allclose(stacked[1]["errors"], alone[1]["errors"], rtol=1e-3)

@@ -126,7 +126,7 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     found = []
     for size in (1, 3):
         monkeypatch.setattr(membership, "_replicas_at_once", lambda *_, size=size: size)
-        found.append(membership.attack(AttackRequest(weights=weights, replicas=[0, 1, 2, 3], **told)))
+        found.append(membership.infer_membership(AttackRequest(weights=weights, replicas=[0, 1, 2, 3], **told)))
     (alone, arrays), (together, others) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])

@@ -10,7 +10,7 @@ from torch import nn
 from leakbound import datasets, models
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.queries import Asked, Inversion, Slopes, invert
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import torch_generator
@@ -52,7 +52,7 @@ def test_answers_of_a_stack_are_those_of_each_network(name, counts, moments):
     assert written_out(model, params, torch.zeros(len(counts), 1, 1, 32, 32, dtype=torch.float64)) is not None
     queries = [search(slot, count, moments) for slot, count in enumerate(counts)]
     slopes = [Slopes(slot, *drawn(slot, count)) for slot, count in enumerate(counts)]
-    together, alone = (Asked(model, params, most).answers([queries, slopes]) for most in (len(counts), 1))
+    together, alone = (AnsweringNetworks(model, params, most).answers([queries, slopes]) for most in (len(counts), 1))
     assert_alike(together[0], alone[0])
     assert [trace.shape for trace in together[0]] == [(len(moments), count, 1, 32, 32) for count in counts]
     for own, (losses, gradients) in zip(slopes, together[1], strict=True):
@@ -67,7 +67,7 @@ def test_answers_of_a_stack_are_those_of_each_network(name, counts, moments):
 def test_questions_of_one_network_and_of_other_moments_are_answered_apart():
     model, params = networks("mlp", 3)
     asked = [[search(2, 1, [2]), search(0, 3, [1, 2])], [], [Slopes(1, *drawn(1, 2)), search(2, 2, [2])]]
-    together, alone = (Asked(model, params, most).answers(asked) for most in (9, 1))
+    together, alone = (AnsweringNetworks(model, params, most).answers(asked) for most in (9, 1))
     assert [len(own) for own in together] == [2, 0, 2]
     for own, expected in zip(together, alone, strict=True):
         assert_alike(own, expected)
@@ -95,7 +95,7 @@ def test_other_networks_are_left_to_vmap_or_asked_one_by_one(looks, caplog):
         made.append(model)
     params = {key: value.detach() for key, value in stacked(made).items()}
     queries = [search(slot, 2, [2]) for slot in range(3)]
-    (together,), (alone,) = (Asked(made[0], params, most).answers([queries]) for most in (3, 1))
+    (together,), (alone,) = (AnsweringNetworks(made[0], params, most).answers([queries]) for most in (3, 1))
     assert_alike(together, alone)
     assert ("divided into two" in caplog.text) == looks
 
@@ -118,10 +118,10 @@ def test_a_stack_that_memory_does_not_hold_is_halved():
     model = Narrow().double()
     params = {"head.weight": torch.ones(5, 10, 1024).double(), "head.bias": torch.arange(50).view(5, 10).double()}
     queries = [search(slot, 3, [2]) for slot in range(5)]
-    (together,), (alone,) = (Asked(model, params, most).answers([queries]) for most in (5, 1))
+    (together,), (alone,) = (AnsweringNetworks(model, params, most).answers([queries]) for most in (5, 1))
     assert_alike(together, alone)
     with pytest.raises(torch.OutOfMemoryError):
-        Asked(model, params, 5).answers([[Slopes(0, *drawn(0, 9))]])
+        AnsweringNetworks(model, params, 5).answers([[Slopes(0, *drawn(0, 9))]])
 
 
 def test_operations_of_a_step_do_not_grow_with_the_replicas():
@@ -165,7 +165,7 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkey
         known = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": "run"}
         asked = AttackRequest(weights=weights, replicas=[0, 1, 2], **known)
         with Operations() as counted:
-            found.append((*model_inversion.attack(asked), counted.counts))
+            found.append((*model_inversion.invert_models(asked), counted.counts))
     (alone, images, single), (together, others, stack) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])

@@ -249,7 +249,7 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
         defense=ChannelDefense() if behind else Undefended(),
         config=GradientInversionConfig(images=3, iterations=1, tv_weights=(1e-2,)),
     )
-    rows, kept = gradient_inversion.attack(request)
+    rows, kept = gradient_inversion.invert_gradients(request)
 
     mse = rows[rows.metric == "mse"].groupby("variant")["value"].mean()
     assert mse["attack"] < mse["unstaged"] if better else mse["attack"] == mse["unstaged"]

@@ -16,7 +16,7 @@ from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.queries import Asked
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, jittered, largest_binds
 from leakbound.channels import estimate_moments
@@ -42,7 +42,7 @@ def digits() -> ImageDataset:
 def inverted(digits, networks, replicas):
     weights = {name: value.detach() for name, value in stacked(networks).items()}
     named = {"model": "lenet", "dataset": digits, "config": INVERSION, "seed": 0, "slug": "run"}
-    return model_inversion.attack(AttackRequest(weights=weights, replicas=replicas, **named))[0]
+    return model_inversion.invert_models(AttackRequest(weights=weights, replicas=replicas, **named))[0]
 
 
 def reconstructed(digits, defense, level, config=UNTUNED, capacity=None, replicas=1):
@@ -50,7 +50,7 @@ def reconstructed(digits, defense, level, config=UNTUNED, capacity=None, replica
     channel = None if capacity is None else shape.calibrate(shape.decompose(moments), capacity)
     named = {"model": "lenet_sigmoid", "dataset": digits, "moments": moments, "seed": 0, "slug": "run"}
     named |= {"channel": channel, "defense": defense, "level": level, "config": config}
-    found, _ = gradient_inversion.attack(AttackRequest(**named, replicas=range(replicas)))
+    found, _ = gradient_inversion.invert_gradients(AttackRequest(**named, replicas=range(replicas)))
     return found
 
 
@@ -79,7 +79,7 @@ def attacker() -> model_inversion._Attacker:
 
 def told(network, asking):
     """Result of an attacker that asks one network."""
-    (result,) = side_by_side([asking], Asked(network, stacked([network]), 1).answers)
+    (result,) = side_by_side([asking], AnsweringNetworks(network, stacked([network]), 1).answers)
     return result
 
 
@@ -204,7 +204,7 @@ def test_fewer_than_eight_tuning_images_are_refused():
 
 def test_tuned_inversion_is_never_farther_from_what_the_attacker_owns_than_the_printed_one():
     for seed in range(3):
-        one = dataclasses.replace(attacker(), known=np.random.default_rng(seed).normal(size=(2, 1, 32, 32)))
+        one = dataclasses.replace(attacker(), means=np.random.default_rng(seed).normal(size=(2, 1, 32, 32)))
         found, _ = told(awake(-1.0), one.restore(torch.Generator().manual_seed(seed)))
-        printed, tuned = (((found[name] - one.known) ** 2).mean(axis=(1, 2, 3)) for name in ("printed", "tuned"))
+        printed, tuned = (((found[name] - one.means) ** 2).mean(axis=(1, 2, 3)) for name in ("printed", "tuned"))
         assert (tuned <= printed).all()

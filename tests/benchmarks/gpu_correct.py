@@ -371,13 +371,13 @@ def _membership(config: settings.MembershipConfig, device: str) -> Attacked:
     weights, others = _trained()
     network = models.build("lenet", 1, 10, torch_generator(0, "references")).to(device).eval()
     known = {"references": References(others, network, digits()), "learning_rates": [0.05, 0.05]}
-    return membership.attack(
+    return membership.infer_membership(
         AttackRequest(weights=weights, replicas=[0, 1], config=config, **known, **_shared(device, "lenet"))
     )
 
 
 def _model_inversion(config: settings.ModelInversionConfig, device: str) -> Attacked:
-    return model_inversion.attack(
+    return model_inversion.invert_models(
         AttackRequest(weights=_trained()[0], replicas=[0, 1], config=config, **_shared(device, "lenet"))
     )
 
@@ -394,17 +394,17 @@ def _gradients(
 ) -> Attacked:
     """Several replicas are one stack on a GPU."""
     known = {**_defended(name), "replicas": range(replicas)}
-    return gradient_inversion.attack(AttackRequest(config=config, **known, **_shared(device, model)))
+    return gradient_inversion.invert_gradients(AttackRequest(config=config, **known, **_shared(device, model)))
 
 
 def _uses(config: settings.UsesConfig, device: str) -> Attacked:
     known = {**_defended("natural"), "replicas": range(2)}
-    return uses.attack(AttackRequest(config=config, **known, **_shared(device, "lenet_sigmoid")))
+    return uses.invert_several_uses(AttackRequest(config=config, **known, **_shared(device, "lenet_sigmoid")))
 
 
 def _naming(name: str, config: settings.NamingConfig, device: str) -> Attacked:
-    return naming.attack(AttackRequest(config=config, **_defended(name), **_shared(device, "lenet")))
+    return naming.identify_records(AttackRequest(config=config, **_defended(name), **_shared(device, "lenet")))
 
 
 def _audit(config: settings.AuditConfig, device: str) -> Attacked:
-    return uploads.audit(AttackRequest(config=config, **_defended("dpsgd"), **_shared(device, "lenet")))
+    return uploads.audit_uploads(AttackRequest(config=config, **_defended("dpsgd"), **_shared(device, "lenet")))

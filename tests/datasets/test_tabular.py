@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.gradient_inversion.attack import attack
+from leakbound.attacks.gradient_inversion.attack import invert_gradients
 from leakbound.attacks.search_images import total_variation
 from leakbound.channels import Natural, channel_capacity, population_moments
 from leakbound.config.attacks import GradientInversionConfig
@@ -130,7 +130,7 @@ def inverted(dataset: ImageDataset, channel=None) -> pd.DataFrame:
         model="mlp", dataset=dataset, config=config, seed=0, slug="x", defense=defense, level=level, channel=channel,
         moments=population_moments(flat),
     )  # fmt: skip
-    rows, pictures = attack(request)
+    rows, pictures = invert_gradients(request)
     assert pictures["truth"].shape[2:] == dataset.pool.images.shape[1:]
     assert "ssim" not in set(rows.metric)
     return rows[(rows.variant == "attack") & (rows.metric == "mse")].value

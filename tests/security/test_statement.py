@@ -92,7 +92,7 @@ def test_what_a_provenance_does_not_speak_of_is_refused():
 
 
 def test_a_release_as_plain_values_has_its_item_its_cover_and_its_reason():
-    assert statement.Release("times", False, "why").to_dict() == {"item": "times", "covered": False, "why": "why"}
+    assert statement.ReleasedItem("times", False, "why").to_dict() == {"item": "times", "covered": False, "why": "why"}
 
 
 def test_only_what_is_covered_is_published():

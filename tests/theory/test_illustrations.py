@@ -270,7 +270,7 @@ def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(
 
 
 def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(digits, moments):
-    rows = illustrations.leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
+    rows = illustrations.shape_leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
     told = rows[rows["metric"] == "leakage"].pivot(index="rounds", columns="account", values="value")
     once = told[told.index * 64 <= 400]  # of 400 members
     np.testing.assert_allclose(once[["added_uses", "joint"]], 16.0, rtol=1e-6)
@@ -283,7 +283,7 @@ def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(
 
 
 def test_errors_left_by_leakage_lie_between_the_rounding_of_a_pixel_and_the_prior(digits, moments):
-    rows = illustrations.leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
+    rows = illustrations.shape_leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
     left = rows[rows["metric"] == "error"].pivot(index="rounds", columns="account", values="value")
     assert left["prior"].iloc[0] == pytest.approx(moments.total_variance / moments.dimension / 4, rel=1e-6)
     assert (left.to_numpy() >= 1 / (12 * 255**2)).all()

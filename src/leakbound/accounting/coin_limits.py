@@ -22,12 +22,8 @@ Source = Literal["pairs", "canaries"]
 DELTA = 1e-5
 """δ of the limit of ε where no bound states one."""
 _PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 1.0)  # of the pairs, the clearest ones, whose coin is guessed
-_RANKS = (
-    (0.5, 1.0),
-    (0.5, 0.5),
-    (0.5, 0.1),
-    (0.0, 0.1),
-)  # rank above which canaries count as included, part guessed
+# Rank above which canaries count as included, and part of them that is guessed.
+_RANKS = ((0.5, 1.0), (0.5, 0.5), (0.5, 0.1), (0.0, 0.1))
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class CoinGuesses:
         evaluated: Mapping[str, Sequence[np.ndarray]],
         canaries: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> Iterator[CoinLimit]:
-        """Limits of ε and of nats from pairs, and of ε from canaries, with which the former shares its doubt.
+        """Yield limits of ε and nats from pairs, and of ε from canaries, which then share the doubt about ε.
 
         Records are in random order, so that those of equal places are random pairs, whose coins decided which
         of them is a member. The attacker, and how many coins it guesses, are those that show most on known
@@ -132,7 +128,7 @@ class CoinGuesses:
     def _canary_limit(
         self, scores: Float[np.ndarray, " k"], included: Bool[np.ndarray, " k"], doubt: float
     ) -> CoinLimit:
-        """Largest of four ways to guess, corrected for their choice, where equal scores are ranked by their places."""
+        """Take the largest limit of four ways to guess, corrected for the choice. Equal scores keep order."""
         ranks = (np.argsort(np.argsort(scores, kind="stable")) + 0.5) / len(scores)
         limits = [
             self._limit("canaries", "epsilon", doubt / len(_RANKS), ranks - low, part, included)
@@ -149,7 +145,7 @@ class CoinGuesses:
         part: float,
         included: Bool[np.ndarray, " coins"] | None = None,
     ) -> CoinLimit:
-        """Limit from guesses of the clearest coins, which for pairs all lie on the side of positive scores."""
+        """Compute the limit from guesses of the clearest coins. For pairs they all have positive scores."""
         total = len(scores)
         guesses, correct = guess(scores, np.ones(total, bool) if included is None else included, part)
         delta = DELTA if self.bound is None else self.bound.delta
@@ -177,7 +173,7 @@ def _demonstrated(
     guesses: int,
     correct: int,
 ) -> float:
-    """Lower limit of a quantity."""
+    """Compute the lower limit of a quantity."""
     if quantity == "nats":
         return one_run_information(coins, guesses, correct, confidence)
     return one_run_epsilon(
@@ -186,23 +182,23 @@ def _demonstrated(
 
 
 def verdict_on(bound: StatedBound | None, limits: Sequence[CoinLimit], confidence: float) -> str:
-    """Verdict of limits on a bound, in words, with what one network can show."""
+    """Say what limits show about a bound, and what one network can show at most."""
     held = [limit for limit in limits if limit.bound is not None]
     if bound is None or not held:
         return "no bound was given, so none is contradicted"
     most = max(limit.demonstrated for limit in held)
     reach = max(limit.reachable for limit in held)
     outcome = "contradicted" if any(limit.contradicts for limit in held) else "not contradicted"
-    said = f"{bound} is {outcome} at confidence {confidence:g}: the lower limit is {most:.3g}"
+    sentence = f"{bound} is {outcome} at confidence {confidence:g}: the lower limit is {most:.3g}"
     if reach < bound.value:
-        said += f", and one network with so many records shows at most {reach:.3g} whatever it leaks"
-    return said
+        sentence += f", and one network with so many records shows at most {reach:.3g} whatever it leaks"
+    return sentence
 
 
 def _differences(
     members: Float[np.ndarray, " m"], others: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " pairs"]:
-    """Score of a member less that of another record, pair by pair, without pairs that have no score."""
+    """Subtract the score of another record from that of a member, pair by pair, without pairs lacking one."""
     pairs = min(len(members), len(others))
     differences = members[:pairs] - others[:pairs]
     return differences[np.isfinite(differences)]

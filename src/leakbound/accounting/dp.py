@@ -1,4 +1,4 @@
-"""Differentially private training in both currencies: ε by Opacus' accountants, nats by the capacity of its noise."""
+"""Differentially private training in ε, by Opacus' accountants, and in nats, by the capacity of its noise."""
 
 import math
 import warnings
@@ -12,21 +12,22 @@ from leakbound.accounting.event import DP_MECHANISMS, PrivacyEvent
 
 Accountant = Literal["rdp", "prv"]
 
-_POINTS = 20_001  # of an integral over 26 standard deviations and a shift; sums over equal steps converge at once there
+# Points of an integral over 26 standard deviations and a shift, where sums over equal steps converge at once.
+_POINTS = 20_001
 
 
 def dp_capacity(
     noise_multiplier: float, batch_size: int, parameters: int | None = None, *, as_printed: bool = False
 ) -> float:
-    """Most that one DP step tells of its batch: ½ d ln(1 + B/(d m²)), at most B/(2m²).
+    """Compute the most that one DP step reveals about its batch: ½ d ln(1 + B/(d m²)), at most B/(2m²).
 
-    A step adds noise of variance m²S² per parameter to a sum of B gradients clipped to norm S; S cancels.
+    A step adds noise of variance m²S² per parameter to a sum of B gradients clipped to norm S, which cancels.
 
     Args:
         noise_multiplier: m, noise standard deviation over the clipping bound, > 0.
         batch_size: B, records in the step.
         parameters: d, number of model parameters. None: the limit d → ∞, B/(2m²).
-        as_printed: The published B/m², a bound too, twice as large as its proof gives.
+        as_printed: Return the published B/m², which is a bound too, twice as large as its proof gives.
 
     Returns:
         Nats per step.
@@ -47,10 +48,10 @@ def dp_capacity(
 
 
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
-    """ε of a whole DP training at δ, or ∞ for one that clipped without noise.
+    """Compute ε at δ of a whole DP training, ∞ for one that clipped without noise.
 
-    Of two sets of members of which one has one record more. Where a record is replaced by another, ε is up to
-    twice that, at (1 + e^ε) δ.
+    It is that of adding or removing one record. Where a record is replaced by another, ε is up to twice that,
+    at (1 + e^ε) δ.
 
     Args:
         event: Use of the records.
@@ -65,7 +66,7 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
 
 
 def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant = "rdp") -> float:
-    """ε at δ of several DP trainings on the same records together, e.g. of all replicas of a run.
+    """Compute ε at δ of several DP trainings on the same records, e.g. of all replicas of a run.
 
     The accountant composes their steps: R equal trainings have the ε of one with R times the steps. Arguments
     and errors are those of :func:`epsilon`.
@@ -76,12 +77,13 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
 
 
 def record_information(event: PrivacyEvent) -> float:
-    """Most that a DP training tells of one record, in nats: n KL((1−q) N(0, m²) + q N(1, m²) ‖ N(0, m²)).
+    """Bound the nats that a DP training reveals about one record.
 
-    For every law of a record X_i that is independent of the noise, I(X_i; M | X_−i) is at most the mean of
-    KL(M(X) ‖ M(X without i)), because the law of M given X_−i is the one that is nearest to all M(X) on
-    average. That divergence is the Rényi one at order → 1, which the analysis of the Poisson-sampled Gaussian
-    bounds by the law of one coordinate, and it adds over steps. It covers labels too, and adds to the nats of
+    They are n KL((1−q) N(0, m²) + q N(1, m²) ‖ N(0, m²)). For every distribution of a record X_i that is
+    independent of the noise, I(X_i; M | X_−i) is at most the mean of KL(M(X) ‖ M(X without i)), because the
+    distribution of M given X_−i is the one that is nearest to all M(X) on average. That divergence is the
+    Rényi divergence at order → 1, which the analysis of the Poisson-sampled Gaussian bounds by the
+    distribution of one coordinate. It adds over steps. It covers labels too, and adds to the nats of
     channels.
 
     Returns:
@@ -91,8 +93,8 @@ def record_information(event: PrivacyEvent) -> float:
         ValueError: As :func:`epsilon`.
 
     Source:
-        Cuff and Yu 2016, "Differential privacy as a mutual information constraint"; Mironov, Talwar and Zhang 2019,
-        "Rényi differential privacy of the sampled Gaussian mechanism", Theorem 4.
+        Cuff and Yu 2016, "Differential privacy as a mutual information constraint"; Mironov, Talwar and Zhang
+        2019, "Rényi differential privacy of the sampled Gaussian mechanism", Theorem 4.
     """
     _check_event(event)
     multiplier, rate, steps = _steps(event)
@@ -102,7 +104,7 @@ def record_information(event: PrivacyEvent) -> float:
 
 
 def _sampled_divergence(multiplier: float, rate: float) -> float:
-    """KL divergence of (1−q) N(0, m²) + q N(1, m²) from N(0, m²), in nats, not below the true value."""
+    """Compute the KL divergence of (1−q) N(0, m²) + q N(1, m²) from N(0, m²), in nats, rounded up."""
     x = np.linspace(-13.0 * multiplier, 1.0 + 13.0 * multiplier, _POINTS)
     with np.errstate(divide="ignore"):
         ratio = np.logaddexp(np.log1p(-rate), math.log(rate) + (2.0 * x - 1.0) / (2.0 * multiplier**2))
@@ -114,7 +116,7 @@ def _sampled_divergence(multiplier: float, rate: float) -> float:
 
 
 def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
-    """Noise multiplier, sample rate and number of steps of a DP event."""
+    """Return noise multiplier, sample rate and number of steps of a DP event."""
     return event.noise_multiplier or 0.0, event.sample_rate, event.steps
 
 
@@ -144,7 +146,7 @@ def poisson_epsilon(
     accountant: Accountant = "rdp",
     orders: Sequence[float] | None = None,
 ) -> float:
-    """ε of ``steps`` Poisson-subsampled Gaussian mechanisms at δ, by Opacus.
+    """Compute ε at δ of ``steps`` Poisson-subsampled Gaussian mechanisms, by Opacus.
 
     Args:
         noise_multiplier: Noise standard deviation over the clipping bound, >= 0.
@@ -171,7 +173,7 @@ def _history_epsilon(
     accountant: Accountant,
     orders: Sequence[float] | None = None,
 ) -> float:
-    """ε of Poisson-subsampled Gaussian mechanisms, each (noise multiplier, sample rate, steps), one after another."""
+    """Compute ε of Gaussian mechanisms in turn, each (noise multiplier, sample rate, steps)."""
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
     for noise_multiplier, sample_rate, _ in history:
@@ -183,28 +185,27 @@ def _history_epsilon(
         raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
     if orders is not None and accountant != "rdp":
         raise ValueError("orders belong to the 'rdp' accountant; leave them out")
-    done: Counter[tuple[float, float]] = Counter()
+    # Equal steps of several trainings cost as much as those of one.
+    totals: Counter[tuple[float, float]] = Counter()
     for noise_multiplier, sample_rate, steps in history:
-        done[noise_multiplier, sample_rate] += (
-            steps  # equal steps of several trainings cost what those of one do
-        )
-    done = +done
-    if not done:
+        totals[noise_multiplier, sample_rate] += steps
+    totals = +totals
+    if not totals:
         return 0.0
-    if not all(noise_multiplier for noise_multiplier, _ in done):
+    if not all(noise_multiplier for noise_multiplier, _ in totals):
         return math.inf
     try:
         from opacus.accountants import create_accountant
     except ModuleNotFoundError as error:
         message = "ε is computed by opacus, which is not installed: pip install 'leakbound[workflow]'"
         raise ModuleNotFoundError(message, name=error.name) from error
-    keeper = create_accountant(mechanism=accountant)
-    keeper.history = [(*kind, steps) for kind, steps in done.items()]
+    opacus_accountant = create_accountant(mechanism=accountant)
+    opacus_accountant.history = [(*kind, steps) for kind, steps in totals.items()]
     options = {} if orders is None else {"alphas": list(orders)}
     with warnings.catch_warnings():
-        # At an end of the range of orders ε is a valid bound still, only not the tightest.
+        # At an end of the range of orders ε is still a valid bound, only not the tightest.
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        return float(keeper.get_epsilon(delta=delta, **options))
+        return float(opacus_accountant.get_epsilon(delta=delta, **options))
 
 
 def _check(**values: float | int | None) -> None:

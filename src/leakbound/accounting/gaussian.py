@@ -1,8 +1,8 @@
 """Information in Gaussian vectors, in nats and float64: capacity, mutual information, conditional covariance.
 
-``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape). Noise is given
-by its variances along the same axes, or by one number for all axes. A signal of variance 0 is never revealed.
-Infinite noise reveals nothing. Zero noise reveals a positive signal completely.
+``eigenvalues`` are those of a signal's covariance, or of a pair of covariances (signal, noise shape). Noise
+is given by its variances along the same axes, or by one number for all axes. A signal of variance 0 is never
+revealed. Infinite noise reveals nothing. Zero noise reveals a positive signal completely.
 """
 
 import math
@@ -84,8 +84,9 @@ def gaussian_capacity(
 ) -> float:
     """Compute the most that k uses with independent noise reveal about one signal, ½ Σ_i ln(1 + k λ_i / σ_i).
 
-    This is an upper bound on the mutual information for every distribution of the signal with these eigenvalues. The
-    Gaussian distribution attains it. Independent uses add precisions, hence the k inside the logarithm.
+    This is an upper bound on the mutual information for every distribution of the signal with these
+    eigenvalues. The Gaussian distribution attains it. Independent uses add precisions, hence the k inside the
+    logarithm.
 
     Args:
         eigenvalues: λ, signal variance along each axis, float64, each >= 0.
@@ -109,7 +110,7 @@ def gaussian_capacity(
         ratio = uses * (signal / noise)
     finite = np.isfinite(ratio)
     terms = np.log1p(ratio[finite]).sum()
-    # Where the quotient overflows, 1 is nothing beside it and the logarithms still subtract.
+    # Where the quotient overflows, adding 1 changes nothing, and the logarithms still subtract.
     terms += (math.log(uses) + np.log(signal[~finite]) - np.log(noise[~finite])).sum()
     return 0.5 * float(terms)
 
@@ -122,8 +123,8 @@ def linear_mmse(
     Arguments and errors are those of :func:`gaussian_capacity`.
 
     Returns:
-        Total over the axes, in squared signal units. A linear estimator reaches it for every distribution of the
-        signal. For a Gaussian signal no estimator has a smaller error.
+        Total over the axes, in squared signal units. A linear estimator reaches it for every distribution of
+        the signal. For a Gaussian signal no estimator has a smaller error.
     """
     check_uses(uses)
     signal, noise = _spread(eigenvalues, noise_variances)

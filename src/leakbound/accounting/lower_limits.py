@@ -1,4 +1,4 @@
-"""Evidence of a run: what its attackers demonstrably learned, as lower limits, beside what its accountant allows."""
+"""Lower limits on what the attackers of a run demonstrably learned, next to what its accountant allows."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,15 +18,15 @@ from leakbound.accounting.naming import (
 from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
 
 CANDIDATES = (2, 10, 100)
-"""Numbers of records among which the member is named by scores of trained networks, as far as there are so many."""
+"""Numbers of records among which a member is identified by scores of trained networks, if there are so many."""
 _GUESSED = 0.5  # part of the pairs of canaries whose coin is guessed
 _STRONGEST = "strongest"  # attacker that was chosen on records that it knows
-_RELEASES = ("images", "gradients")  # variants of the attack `naming`: what it looks at
+_RELEASES = ("images", "gradients")  # variants of the attack `naming`: what the attacker receives
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """One lower limit with the bound that it is held against.
+    """Lower limit with the bound that it is held against.
 
     Attributes:
         release: What the attacker saw: ``images`` (noisy ones), ``gradients``, ``uploads``, ``weights``, or
@@ -36,7 +36,7 @@ class Evidence:
             one.
         demonstrated: Lower confidence limit.
         allowed: What the accountant states, or NaN where no bound was derived.
-        trials: Independent trials behind the limit: namings, canaries, pairs, or networks.
+        trials: Independent trials behind the limit: identifications, canaries, pairs, or networks.
         attacker: Who demonstrated it.
     """
 
@@ -54,7 +54,7 @@ class Evidence:
         return self.demonstrated > self.allowed
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, or None where no bound was derived."""
+        """Return plain values for JSON, None where no bound was derived."""
         facts = asdict(self) | {"alarming": self.alarming}
         return facts | {"allowed": None if math.isnan(self.allowed) else self.allowed}
 
@@ -65,19 +65,19 @@ def evidence(
     leakage: Mapping[str, Any] | None = None,
     confidence: float = 0.95,
 ) -> list[Evidence]:
-    """All that the attacks of one run demonstrate.
+    """Collect all that the attacks of one run demonstrate.
 
     Each limit holds with the confidence on its own. Limits are corrected for what they were chosen among.
-    Replicas are pooled: trials of naming and canaries are independent given the networks, so that limits hold
-    for their mean; for trained networks see :func:`weights_information`.
+    Replicas are pooled: trials of identification and canaries are independent given the networks, so that
+    limits hold for their mean. For trained networks see :func:`weights_information`.
 
     Args:
-        rows: Rows of attacks by name: of ``naming`` and of ``audit``, others are left alone.
+        rows: Rows of attacks by name, of which ``naming`` and ``audit`` are read.
         scores: Arrays of the attack ``membership`` on networks of the chosen rates.
         leakage: Bounds that the run's provenance states, or None without any.
         confidence: Of each lower limit, in (0, 1).
     """
-    limits = list(_named(rows["naming"], confidence)) if "naming" in rows else []
+    limits = list(_identified(rows["naming"], confidence)) if "naming" in rows else []
     if "audit" in rows:
         limits += _audited(rows["audit"], confidence)
     if scores is not None:
@@ -85,16 +85,21 @@ def evidence(
     return limits
 
 
-def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
-    """Evidence as rows of an attack, for tables: replica -1 stands for all, the unit is the number of uses.
+def evidence_rows(limits: Sequence[Evidence]) -> pd.DataFrame:
+    """Write evidence as rows of an attack. Replica -1 stands for all, the unit is the number of uses.
 
     Metrics are ``<release>_<quantity>``. Variants are ``demonstrated`` and, where there is a bound,
     ``allowed``.
     """
     table = [
-        {"variant": variant, "metric": f"{one.release}_{one.quantity}", "unit": one.uses, "value": value}
-        for one in found
-        for variant, value in (("demonstrated", one.demonstrated), ("allowed", one.allowed))
+        {
+            "variant": variant,
+            "metric": f"{limit.release}_{limit.quantity}",
+            "unit": limit.uses,
+            "value": value,
+        }
+        for limit in limits
+        for variant, value in (("demonstrated", limit.demonstrated), ("allowed", limit.allowed))
         if not math.isnan(value)
     ]
     frame = pd.DataFrame(table, columns=["variant", "metric", "unit", "value"])
@@ -104,7 +109,7 @@ def evidence_rows(found: Sequence[Evidence]) -> pd.DataFrame:
 def naming_rate(
     members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, " n"], candidates: int
 ) -> float:
-    """Probability that a member has a higher score than M − 1 distinct non-members, over all such groups of records.
+    """Compute how often a member scores higher than M − 1 distinct non-members, over all such groups.
 
     Ties count as failures. For a member above L of N non-members it is C(L, M−1) / C(N, M−1).
 
@@ -119,7 +124,7 @@ def naming_rate(
 
 
 def _falling(below: Int[np.ndarray, " m"], others: int, count: int) -> Float[np.ndarray, " m"]:
-    """C(below, others) / C(count, others)."""
+    """Compute C(below, others) / C(count, others)."""
     chances = np.zeros(len(below))
     enough = below >= others
     kept = below[enough].astype(float)
@@ -134,12 +139,12 @@ def weights_information(
     candidates: Sequence[int] = CANDIDATES,
     confidence: float = 0.95,
 ) -> float:
-    """Lower confidence limit of the nats that trained weights tell of one member, by naming it among non-members.
+    """Bound from below the nats that trained weights reveal about a member, by identifying it.
 
-    Records of one network share it, so networks are the trials: for each M the mean of their naming rates has
-    Student's one-sided limit, corrected for the choice of M. The divergence is convex in the rate, so that of
-    the mean rate is at most the mean of what networks tell. The limit is approximate, as Student's is, for
-    rates that are not normal.
+    The member is identified among non-members. Records of one network share it, so networks are the trials.
+    For each M the mean of their identification rates has Student's one-sided limit, corrected for the choice
+    of M. The divergence is convex in the rate, so that of the mean rate is at most the mean of what networks
+    reveal. The limit is approximate, as Student's is, for rates that are not normal.
 
     Args:
         members: Scores of members, higher means member. Networks whose scores are not finite are left out.
@@ -158,7 +163,7 @@ def weights_information(
     for count in fitting:
         pairs = zip(members[sound], nonmembers[sound], strict=True)
         rates = np.array([naming_rate(guesses, others, count) for guesses, others in pairs])
-        limits.append(_of_networks(rates, count, 1.0 - (1.0 - confidence) / len(fitting)))
+        limits.append(_networks_information(rates, count, 1.0 - (1.0 - confidence) / len(fitting)))
     return max(limits)
 
 
@@ -167,20 +172,20 @@ def pairs_information(
     inserted: Int[np.ndarray, "networks pairs"],
     confidence: float = 0.95,
 ) -> float:
-    """Lower confidence limit of the nats that trained weights tell of a mislabelled member, at most ln 2.
+    """Bound from below the nats that trained weights reveal about a mislabelled member, at most ln 2.
 
-    As :func:`weights_information`, of records that stand out: the member of each pair of canaries is named.
-    Arguments are those of :func:`weights_epsilon`.
+    It is :func:`weights_information` for records that stand out: the member of each pair of canaries is
+    identified. Arguments are those of :func:`weights_epsilon`.
     """
     sound = np.isfinite(scores).all(axis=(1, 2))
     if sound.sum() < 2:
         return 0.0
     right = (scores[sound, :, 1] > scores[sound, :, 0]) == (inserted[sound] == 1)
-    return _of_networks(right.mean(axis=1), 2, confidence)
+    return _networks_information(right.mean(axis=1), 2, confidence)
 
 
-def _of_networks(rates: Float[np.ndarray, " networks"], candidates: int, confidence: float) -> float:
-    """Nats that the lower limit of networks' mean naming rate demonstrates, by Student's t."""
+def _networks_information(rates: Float[np.ndarray, " networks"], candidates: int, confidence: float) -> float:
+    """Compute the nats that the mean identification rate of networks demonstrates, by Student's t."""
     quantile = float(stats.t.ppf(confidence, len(rates) - 1))
     low = float(rates.mean() - quantile * stats.sem(rates))
     return identification_information(min(max(low, 0.0), 1.0), candidates)
@@ -192,37 +197,36 @@ def weights_epsilon(
     delta: float,
     confidence: float = 0.95,
 ) -> tuple[float, int]:
-    """Lower confidence limit of ε from pairs of canaries, one of each pair a member by a fair coin; and the pairs.
+    """Bound ε from below by pairs of canaries, of which a fair coin chose the member, and count the pairs.
 
     The coins of the half with the clearest differences are guessed. Networks are independent mechanisms on
     coins of their own, so that their pairs count together. The limit is one for adding or removing a record
     (:func:`leakbound.accounting.one_run_p_value`, ``pairs``).
 
     Args:
-        scores: Of both records of each pair. Networks whose scores are not finite are left out.
+        scores: Scores of both records of each pair. Networks whose scores are not finite are left out.
         inserted: Index of the member of each pair.
         delta: δ.
         confidence: In (0, 1).
     """
     sound = np.isfinite(scores).all(axis=(1, 2))
-    differences, coins = (scores[sound, :, 1] - scores[sound, :, 0]).ravel(), inserted[sound].ravel()
+    coins = inserted[sound].ravel()
     if not len(coins):
         return 0.0, 0
-    guesses, correct = guess(differences, coins == 1, _GUESSED)
+    guesses, correct = guess((scores[sound, :, 1] - scores[sound, :, 0]).ravel(), coins == 1, _GUESSED)
     return one_run_epsilon(len(coins), guesses, correct, delta, confidence, "pairs"), len(coins)
 
 
-def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
-    """Evidence of the attack ``naming``: of the best number of candidates, by names or by stated probabilities."""
+def _identified(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
+    """Yield evidence of the attack ``naming`` for the best number of candidates and way to answer."""
     for release in _RELEASES:
         of_release = rows[rows["variant"] == release]
         trials = of_release[of_release["metric"] == "trials"]["value"]
         total = int(trials.sum())
-        for uses in sorted(
-            int(metric.removeprefix("rate_"))
-            for metric in {*of_release["metric"]}
-            if metric.startswith("rate_")
-        ):
+        numbers = {
+            metric.removeprefix("rate_") for metric in of_release["metric"] if metric.startswith("rate_")
+        }
+        for uses in sorted(map(int, numbers)):
             rates, means, variances = (
                 of_release[of_release["metric"] == f"{name}_{uses}"].groupby("unit")["value"]
                 for name in ("rate", "gain", "gain_variance")
@@ -230,20 +234,21 @@ def _named(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
             each = 1.0 - (1.0 - confidence) / (len(rates) + len(means))
             # Replicas have equally many trials.
             limits = [
-                demonstrated_information(round(one.mean() * total), total, int(m), each) for m, one in rates
+                demonstrated_information(round(rate.mean() * total), total, int(count), each)
+                for count, rate in rates
             ]
-            for count, one in means:
+            for count, gains in means:
                 within = (trials.iloc[0] - 1) * variances.get_group(count).sum()
-                between = trials.iloc[0] * ((one - one.mean()) ** 2).sum()
+                between = trials.iloc[0] * ((gains - gains.mean()) ** 2).sum()
                 variance = float(within + between) / (total - 1)
-                limits.append(gained_information(float(one.mean()), variance, total, int(count), each))
+                limits.append(gained_information(float(gains.mean()), variance, total, int(count), each))
             allowed = rows[(rows["variant"] == "bound") & (rows["metric"] == f"nats_{uses}")]["value"]
             bound = float(allowed.mean()) if len(allowed) else math.nan
             yield Evidence(release, uses, "nats", max(limits), bound, total, "naming")
 
 
 def _audited(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
-    """Evidence of the attack ``audit``, the coins of all replicas together."""
+    """Yield evidence of the attack ``audit``, from the coins of all replicas together."""
     counts = {
         name: int(rows[rows["metric"] == name]["value"].sum()) for name in ("canaries", "guesses", "correct")
     }
@@ -260,9 +265,8 @@ def _audited(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
 def _weights(
     scores: Mapping[str, np.ndarray], leakage: Mapping[str, Any] | None, confidence: float
 ) -> Iterator[Evidence]:
-    """Evidence of trained networks; of several attackers the one chosen beforehand, else all, corrected for that."""
-    suffix = "_members"
-    names = [name.removesuffix(suffix) for name in sorted(scores) if name.endswith(suffix)]
+    """Yield evidence from trained networks, by the attacker chosen beforehand or corrected for the choice."""
+    names = [name.removesuffix("_members") for name in sorted(scores) if name.endswith("_members")]
     names = [_STRONGEST] if _STRONGEST in names else names
     each = 1.0 - (1.0 - confidence) / max(1, len(names))
     bounds = (leakage or {}).get("replica", {})
@@ -282,8 +286,9 @@ def _weights(
     best = max(pairs, key=lambda name: pairs[name])
     yield Evidence("canaries", -1, "nats", pairs[best], allowed, networks[best], best)
     if "epsilon" in bounds:
-        found = {
+        limits = {
             name: weights_epsilon(scores[f"{name}_canaries"], coins, bounds["delta"], each) for name in names
         }
-        best = max(found, key=lambda name: found[name])
-        yield Evidence("canaries", -1, "epsilon", found[best][0], bounds["epsilon"], found[best][1], best)
+        best = max(limits, key=lambda name: limits[name])
+        epsilon, trials = limits[best]
+        yield Evidence("canaries", -1, "epsilon", epsilon, bounds["epsilon"], trials, best)

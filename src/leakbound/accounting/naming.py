@@ -1,8 +1,9 @@
 """Identification of the true one of M equally likely candidates: its bound, and what its success demonstrates.
 
-Both follow from one inequality. If a release reveals I nats about the true index, an attacker identifies it with a
-probability p whose divergence d(p ‖ 1/M) is at most I. So a measured p demonstrates nats, and bounded nats limit p.
-An attacker who states a probability for each candidate demonstrates more than one who chooses a candidate.
+Both follow from one inequality. If a release reveals I nats about the true index, an attacker identifies it
+with a probability p whose divergence d(p ‖ 1/M) is at most I. So a measured p demonstrates nats, and bounded
+nats limit p. An attacker who states a probability for each candidate demonstrates more than one who chooses a
+candidate.
 """
 
 import math
@@ -45,8 +46,8 @@ def identification_information(rate: float, candidates: int) -> float:
 def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
     """Compute the one-sided lower confidence limit of a probability from independent trials (Clopper and Pearson).
 
-    If the probabilities of the trials differ, it is a limit of their mean, because the number of hits then varies less
-    than a binomial number (Hoeffding 1956).
+    If the probabilities of the trials differ, it is a limit of their mean, because the number of hits then
+    varies less than a binomial number (Hoeffding 1956).
 
     Args:
         hits: Number of successes.
@@ -67,7 +68,8 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
 def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
     """Compute a lower confidence limit of the nats of a release from independent trials of identification among M.
 
-    It is :func:`identification_information` of :func:`lower_rate`, in [0, ln M]. A rate of at most 1/M gives 0.
+    It is :func:`identification_information` of :func:`lower_rate`, in [0, ln M]. A rate of at most 1/M gives
+    0.
 
     Args:
         hits: Number of trials in which the true candidate was identified.
@@ -84,9 +86,9 @@ def demonstrated_information(hits: int, trials: int, candidates: int, confidence
 def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Float[np.ndarray, "*shape"]:
     """Compute the nats that stated probabilities gain over the uniform guess, ln(M q).
 
-    q is mixed with 1 % of the uniform guess, so that no gain is −∞. As relative entropies are not negative, the
-    expectation of the gains is at most what the release reveals about the index, for every way to state probabilities.
-    For the true posterior probabilities without mixing it is equal to that.
+    q is mixed with 1 % of the uniform guess, so that no gain is −∞. As relative entropies are not negative,
+    the expectation of the gains is at most what the release reveals about the index, for every way to state
+    probabilities. For the true posterior probabilities without mixing it is equal to that.
 
     Args:
         posteriors: Probability that was stated for the true candidate, in each trial.
@@ -106,8 +108,9 @@ def gained_information(
 ) -> float:
     """Compute a lower confidence limit of the nats of a release from :func:`stated_gains` of independent trials.
 
-    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)), where V is the sample variance, R the range of gains and 1 − δ
-    the confidence. It is never below 0. Trials must be independent but need not be identically distributed.
+    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)), where V is the sample variance, R the range of gains and
+    1 − δ the confidence. It is never below 0. Trials must be independent but need not be identically
+    distributed.
 
     Args:
         mean: Mean of the gains, nats.
@@ -135,8 +138,8 @@ def gained_information(
 def naming_bound(information: float, candidates: int) -> float:
     """Compute the largest probability of identifying the true one of M equally likely candidates from I nats.
 
-    It solves d(p ‖ 1/M) = I. This is Fano's inequality (:func:`leakbound.accounting.fano_error`) without its slack of
-    ln 2.
+    It solves d(p ‖ 1/M) = I. This is Fano's inequality (:func:`leakbound.accounting.fano_error`) without its
+    slack of ln 2.
 
     Args:
         information: I, nats about the index, in [0, ∞].
@@ -164,14 +167,14 @@ def naming_bound(information: float, candidates: int) -> float:
 def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, candidates: int) -> float:
     """Compute the largest probability of identifying the true one of M equally likely records of a DP training.
 
-    The attacker sees all noisy sums, and knows all other records and the candidates. Consider an event that has the
-    probability 1/M without the record. The attacker succeeds at most with the largest probability of such an event with
-    the record. Both distributions have n independent coordinates: (1−q) N(0, m²) + q N(1, m²) with the record, N(0, m²)
-    without it. The best event is where their likelihood ratio is large (Neyman and Pearson). For q = 1 the bound is
-    Φ(Φ⁻¹(1/M) + √n/m).
+    The attacker sees all noisy sums, and knows all other records and the candidates. Consider an event that
+    has the probability 1/M without the record. The attacker succeeds at most with the largest probability of
+    such an event with the record. Both distributions have n independent coordinates: (1−q) N(0, m²) + q N(1,
+    m²) with the record, N(0, m²) without it. The best event is where their likelihood ratio is large (Neyman
+    and Pearson). For q = 1 the bound is Φ(Φ⁻¹(1/M) + √n/m).
 
-    For q < 1 the logarithm of the ratio is rounded up to a grid at each step, and summed by Fourier transform. Rounding
-    up can only help the attacker.
+    For q < 1 the logarithm of the ratio is rounded up to a grid at each step, and summed by Fourier
+    transform. Rounding up can only help the attacker.
 
     Args:
         noise_multiplier: m, noise standard deviation over the clipping bound, >= 0.
@@ -207,7 +210,7 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
 def _composed_losses(
     noise_multiplier: float, sample_rate: float, steps: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Log-likelihood ratios of a sum of steps on a grid, rounded up, their masses with the record, and what is left."""
+    """Compute log-likelihood ratios of a sum of steps on a grid, their masses, and the mass off the grid."""
     x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
     x = np.unique(np.concatenate([x, x + 1.0]))
     with_record = (1.0 - sample_rate) * stats.norm.cdf(x, 0, noise_multiplier)
@@ -227,16 +230,16 @@ def _composed_losses(
     single = np.bincount(places % _POINTS, masses, _POINTS)
     total = np.maximum(fft.irfft(fft.rfft(single) ** steps, _POINTS), 0.0)
     order = np.concatenate([np.arange(_POINTS // 2), np.arange(-_POINTS // 2, 0)])
-    # What leaves the grid comes back at its other end; it is less than what is added here.
+    # What leaves the grid comes back at its other end. It is less than what is added here.
     return order * spacing + steps * mean, total, certain + 2.0 * math.exp(-_RARE)
 
 
 def _most_likely(losses: np.ndarray, masses: np.ndarray, chance: float) -> float:
-    """Largest mass of an event whose mass without the record, mass · e^{−loss}, is ``chance``."""
+    """Find the largest mass of an event whose mass without the record, mass · e^{−loss}, is ``chance``."""
     descending = np.argsort(-losses)
     gained = masses[descending]
     paid = np.cumsum(gained * np.exp(-np.maximum(losses[descending], -700.0)))
-    # Rounding up takes mass from the law without the record; what it lacks lies where the ratio is 0.
+    # Rounding up takes mass from the distribution without the record. What it lacks lies where the ratio is 0.
     whole = int(np.searchsorted(paid, chance))
     reached = float(gained[:whole].sum())
     if whole < len(paid):

@@ -17,12 +17,12 @@ _LARGEST = 700.0  # e^ε is finite up to here
 def guess(
     scores: Float[np.ndarray, "*shape"], included: Bool[np.ndarray, "*shape"], part: float
 ) -> tuple[int, int]:
-    """Number of coins that are guessed, those with the largest scores either way, and of those guessed right.
+    """Guess the coins with the largest scores either way, and count the guesses and those that are right.
 
     Args:
         scores: Positive for canaries that look included, negative for others.
         included: The coins.
-        part: Of the canaries that is guessed, in (0, 1].
+        part: Part of the canaries that is guessed, in (0, 1].
     """
     flat = scores.ravel()
     guesses = max(1, round(part * flat.size))
@@ -38,24 +38,25 @@ def one_run_p_value(
     delta: float,
     adjacency: Adjacency = "add_remove",
 ) -> float:
-    """Probability, at most, that so many guesses are correct if the mechanism is (ε, δ)-DP.
+    """Bound the probability that so many guesses are correct if the mechanism is (ε, δ)-DP.
 
     The number of correct guesses is at most binomial with success e^ε/(1 + e^ε), but for what δ allows.
 
     Args:
         canaries: m, each included, or one of each pair chosen, by a fair coin of its own.
-        guesses: r <= m, canaries whose coin is guessed. How many is decided without a look at the coins.
+        guesses: r <= m, canaries whose coin is guessed. How many is decided without looking at the coins.
         correct: v <= r, guesses that are right.
         epsilon: ε >= 0 of one record that is added or removed.
         delta: δ in [0, 1].
-        adjacency: ``pairs`` where one of each pair of records is always there: a coin then replaces a record,
+        adjacency: ``pairs`` where one of each pair of records is always there. A coin then replaces a record,
             which is a removal and an addition, so that (2ε, (1 + e^ε) δ) holds.
 
     Raises:
         ValueError: If the counts are not 0 <= v <= r <= m, or ε or δ is out of range.
 
     Source:
-        Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", Theorem 5.2 and Appendix D.
+        Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run", Theorem 5.2 and
+        Appendix D.
     """
     _check(canaries, guesses, correct, delta)
     if not epsilon >= 0:
@@ -80,41 +81,44 @@ def one_run_epsilon(
     confidence: float = 0.95,
     adjacency: Adjacency = "add_remove",
 ) -> float:
-    """Lower confidence limit of ε at δ: the largest one that :func:`one_run_p_value` rejects, 0 if it rejects none.
+    """Compute the lower confidence limit of ε at δ, the largest one that :func:`one_run_p_value` rejects.
 
     Args:
-        canaries: m; of several independent runs all together.
-        guesses: r.
-        correct: v.
-        delta: δ.
+        canaries: m, of several independent runs all together.
+        guesses: r <= m, as there.
+        correct: v <= r, as there.
+        delta: δ in [0, 1].
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
         adjacency: Neighbours that a coin decides between. The limit is always one for adding or removing a
             record.
 
     Raises:
         ValueError: As there, and if ``confidence`` is not in (0, 1).
+
+    Returns:
+        ε >= 0, which is 0 if none is rejected.
     """
     _check(canaries, guesses, correct, delta)
     check_confidence(confidence)
 
     def rejected(epsilon: float) -> bool:
-        """True if an ε is too small for what was seen."""
+        """Return whether an ε is too small for the observed guesses."""
         return one_run_p_value(canaries, guesses, correct, epsilon, delta, adjacency) < 1.0 - confidence
 
     return _largest(rejected)
 
 
 def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: float = 0.95) -> float:
-    """Lower confidence limit of μ of a mechanism that is a Gaussian one, as sums of clipped gradients with noise are.
+    """Compute the lower confidence limit of μ for a mechanism that is known to be a Gaussian one.
 
-    Such a mechanism has the trade-off of N(0, 1) against N(μ, 1): n full sums with noise of multiplier m have
-    μ = √n/m. Knowing the law, the same guesses show far more than :func:`one_run_epsilon`, which has to allow
-    the worst (ε, δ). It contradicts an accountant of that law. It is no limit for other mechanisms, such as
-    subsampled ones.
+    A sum of clipped gradients with noise is one. It has the trade-off of N(0, 1) against N(μ, 1): n full sums
+    with noise of multiplier m have μ = √n/m. As the distribution is known, the same guesses show far more
+    than :func:`one_run_epsilon`, which has to allow the worst (ε, δ). The limit contradicts an accountant of
+    that distribution. It is no limit for other mechanisms, such as subsampled ones.
 
     Args:
         canaries: m, each included by a fair coin of its own.
-        guesses: r <= m. How many is decided without a look at the coins.
+        guesses: r <= m. How many is decided without looking at the coins.
         correct: v <= r.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
 
@@ -132,26 +136,27 @@ def one_run_gaussian(canaries: int, guesses: int, correct: int, confidence: floa
     check_confidence(confidence)
 
     def rejected(mu: float) -> bool:
-        """True if a μ is too small for what was seen."""
+        """Return whether a μ is too small for the observed guesses."""
         right = (1.0 - confidence) * correct / canaries
         wrong = (1.0 - confidence) * (guesses - correct) / canaries
         for count in range(correct - 1, -1, -1):
             least = max(wrong, float(special.ndtr(special.ndtri(min(right, 1.0)) - mu)))
             if least == wrong:
                 break
-            right, wrong = right + count / (guesses - count) * (least - wrong), least
+            right += count / (guesses - count) * (least - wrong)
+            wrong = least
         return right + wrong > guesses / canaries
 
     return _largest(rejected)
 
 
 def one_run_information(pairs: int, guesses: int, correct: int, confidence: float = 0.95) -> float:
-    """Lower confidence limit, in nats about one record, from guesses on pairs in a single run of any mechanism.
+    """Compute a lower confidence limit of nats about a record from guesses on pairs in a single run.
 
-    One of each pair of records of one distribution was used, by a fair coin. With I nats about one record, the
-    run reveals at most k I about k coins, so that an event of probability q without any leakage has at most
-    the probability p with d(p ‖ q) = k I. The limit is d(α ‖ q)/k, where q is the probability that guesses at
-    random are right at least so often and α = 1 − confidence.
+    The mechanism is any. One of each pair of records of one distribution was used, by a fair coin. With I
+    nats about one record, the run reveals at most k I about k coins, so that an event of probability q
+    without any leakage has at most the probability p with d(p ‖ q) = k I. The limit is d(α ‖ q)/k, where q is
+    the probability that guesses at random are right at least so often and α = 1 − confidence.
 
     Nats are a mean over runs: a mechanism that reveals everything in one of twenty runs, and nothing in the
     others, leaks ln 2/20 nats about a coin. So one run demonstrates at most α ln 2, .035 nats at a confidence
@@ -160,7 +165,7 @@ def one_run_information(pairs: int, guesses: int, correct: int, confidence: floa
 
     Args:
         pairs: k, with a coin of its own each.
-        guesses: r <= k, how many is decided without a look at the coins.
+        guesses: r <= k. How many is decided without looking at the coins.
         correct: v <= r.
         confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
 
@@ -185,7 +190,7 @@ def one_run_information(pairs: int, guesses: int, correct: int, confidence: floa
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """ε at δ of the Gaussian mechanism with μ, exactly: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) = δ.
+    """Compute ε at δ of the Gaussian mechanism with μ, from Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ) = δ.
 
     Args:
         mu: Shift over the noise's standard deviation, >= 0.
@@ -201,7 +206,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         raise ValueError(f"mu = {mu} must be >= 0 and finite, delta = {delta} in (0, 1)")
 
     def excess(epsilon: float) -> float:
-        """δ that an ε needs, less the one allowed."""
+        """Return the δ that an ε needs, less the allowed one."""
         needed = special.log_ndtr(-mu / 2 - epsilon / mu) + epsilon
         return float(special.ndtr(mu / 2 - epsilon / mu) - math.exp(needed)) - delta
 
@@ -212,7 +217,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def _largest(rejected: Callable[[float], bool]) -> float:
-    """Largest argument that is rejected, where smaller ones are too, or 0 if none is, and not above the exact end."""
+    """Find the largest rejected argument, not rounded up, if smaller ones are rejected too. Else 0."""
     if not rejected(0.0):
         return 0.0
     low, high = 0.0, 1.0

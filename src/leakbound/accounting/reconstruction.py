@@ -1,4 +1,4 @@
-"""From leakage to reconstruction: errors no attacker can beat, errors one attacker reaches, and surrogates.
+"""Reconstruction from leakage: errors no attacker can beat, errors one attacker reaches, and surrogates.
 
 Errors are squared, summed over the coordinates unless a name says ``per dimension``.
 """
@@ -15,11 +15,11 @@ from leakbound.accounting.naming import check_information
 
 
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
-    """Squared error per dimension that I nats leave of a *Gaussian* with these eigenvalues, GM(λ) e^{−2I/d}.
+    """Compute the squared error per dimension that I nats leave of a *Gaussian*, GM(λ) e^{−2I/d}.
 
-    A surrogate and not a bound: the published Theorem 1 has the entropy of the data, which is −∞ for pixels
-    of 256 levels. The Gaussian entropy in its place is an upper bound where a lower one is needed, and images
-    have been reconstructed better than this.
+    This is a surrogate and not a bound. The published Theorem 1 has the entropy of the data, which is −∞ for
+    pixels of 256 levels. The Gaussian entropy in its place is an upper bound where a lower one is needed, and
+    images have been reconstructed better than this.
 
     Args:
         eigenvalues: λ of the data covariance, float64, each >= 0.
@@ -39,11 +39,11 @@ def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: 
 
 
 def fano_error(information: float, candidates: int) -> float:
-    """Least probability of naming the wrong one of M equally likely records, max(0, 1 − (I + ln 2)/ln M).
+    """Bound from below the probability of choosing the wrong one of M records, max(0, 1 − (I + ln 2)/ln M).
 
     Raises:
         ValueError: If ``information`` I, in nats, is negative or NaN, or there are fewer than 2
-            ``candidates`` M.
+            ``candidates`` M, which are equally likely.
     """
     check_information(information)
     if candidates < 2:
@@ -53,7 +53,7 @@ def fano_error(information: float, candidates: int) -> float:
 
 @dataclass(frozen=True)
 class EmpiricalBayes:
-    """The best any attacker can do who knows that the record is one of a list, estimated by Monte Carlo.
+    """Best attack of anyone who knows that the record is one of a list, estimated by Monte Carlo.
 
     Attributes:
         error: E‖D − E[D|D̃]‖², least squared error, in squared pixel units summed over the coordinates.
@@ -81,20 +81,20 @@ def empirical_bayes(
     uses: float = 1.0,
     chunk: int = 256,
 ) -> EmpiricalBayes:
-    """Exact Bayes error, identification rate and information under the empirical prior, by simulating the channel.
+    """Compute Bayes error, identification rate and information under the empirical prior, by simulation.
 
     It bounds from below the error of every attack on anything computed from D̃, for an attacker whose prior
     is the list of candidates. No entropy is needed.
 
     Args:
         candidates: (M, d) distinct records, each equally likely.
-        noise_variances: (d,) noise variance along each axis; positive wherever something passes; ∞ passes
+        noise_variances: (d,) noise variance along each axis, positive wherever something passes. ∞ passes
             nothing.
         generator: Source of the records drawn and of their noise.
         draws: Number of simulated uses, >= 2. Errors fall as 1/√draws.
         basis: Axes as orthonormal columns, or None for the pixels.
         gain: (d,) factor along each axis, or None for 1.
-        uses: k, looks with fresh noise, real, >= 1.
+        uses: k, number of uses with fresh noise, real, >= 1.
         chunk: Draws handled at once. Memory is O(chunk·M + M·d).
 
     Raises:
@@ -106,16 +106,17 @@ def empirical_bayes(
     centred = candidates - candidates.mean(axis=0)
     whitened = whiten(centred, noise_variances / uses, basis, gain)
     half_norms = 0.5 * (whitened**2).sum(axis=1)
-    errors, entropies, hits = np.empty(draws), np.empty(draws), 0
+    errors, entropies = np.empty(draws), np.empty(draws)
+    hits = 0
     for start in range(0, draws, chunk):
-        some = slice(start, min(start + chunk, draws))
-        chosen = generator.integers(len(centred), size=some.stop - some.start)
+        drawn = slice(start, min(start + chunk, draws))
+        chosen = generator.integers(len(centred), size=drawn.stop - drawn.start)
         seen = whitened[chosen] + generator.standard_normal((len(chosen), whitened.shape[1]))
         scores = seen @ whitened.T - half_norms
         logs = scores - logsumexp(scores, axis=1, keepdims=True)
         weights = np.exp(logs)
-        errors[some] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
-        entropies[some] = -(weights * logs).sum(axis=1)
+        errors[drawn] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
+        entropies[drawn] = -(weights * logs).sum(axis=1)
         hits += int((scores.argmax(axis=1) == chosen).sum())
     return EmpiricalBayes(
         error=float(errors.mean()),
@@ -132,11 +133,11 @@ def whiten(
     basis: Float[np.ndarray, "d d"] | None,
     gain: Float[np.ndarray, " d"] | None,
 ) -> Float[np.ndarray, "m r"]:
-    """Records in coordinates in which the noise has unit variance along every axis that passes something.
+    """Transform records so that the noise has unit variance along every axis that passes something.
 
     Args:
         records: (m, d), any.
-        variances: (d,) noise variance along each axis, squared pixel units; ∞ passes nothing.
+        variances: (d,) noise variance along each axis, squared pixel units. ∞ passes nothing.
         basis: Axes as orthonormal columns, or None for the pixels.
         gain: Factor along each axis, or None for 1.
 

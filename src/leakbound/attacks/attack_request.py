@@ -45,15 +45,16 @@ class AttackRequest(Generic[Config]):
         weights: Parameter name to values (networks, ...) of trained networks, or empty for untrained ones.
         learning_rates: Learning rate of each trained network, or empty where nothing depends on it.
         lengths: Length of the training of each network, or empty where all are ``full``.
-        references: Reference networks, :class:`~leakbound.attacks.membership.reference_scores.References`; or
+        references: Reference networks, :class:`~leakbound.attacks.membership.reference_scores.References`, or
             None.
         defense: What a client does to its records or uploads.
         level: Level as the defense means it.
         channel: The calibrated channel, or None for a defense without one.
-        moments: Mean and covariance that the channel was made from; without a channel those of the members.
-        batch_size: Records whose gradients a client averages; a large batch multiplies it.
+        moments: Mean and covariance that the channel was made from, or without a channel those of the
+            members.
+        batch_size: Records whose gradients a client averages. A large batch multiplies it.
         privacy_noise: Origin of the client's noise.
-        estimator: Learned estimate, :class:`~leakbound.attacks.learned_estimate.estimator.Estimator`; or
+        estimator: Learned estimate, :class:`~leakbound.attacks.learned_estimate.estimator.Estimator`, or
             None.
     """
 
@@ -83,41 +84,41 @@ class AttackRequest(Generic[Config]):
         return colors, height, width
 
     def network(self, generator: torch.Generator) -> nn.Module:
-        """Network with random weights from a generator, in evaluation mode, on the device."""
-        classes, side = len(self.dataset.classes), self.dataset.side
-        return build(self.model, self.dataset.colors, classes, generator, side).to(self.device).eval()
+        """Build a network with random weights from a generator, in evaluation mode, on the device."""
+        classes = len(self.dataset.classes)
+        network = build(self.model, self.dataset.colors, classes, generator, self.dataset.side)
+        return network.to(self.device).eval()
 
     def untrained(self, purpose: str, replica: int) -> nn.Module:
-        """Untrained network of a replica. It depends on seed, dataset, purpose, replica and model alone."""
-        return self.network(
-            torch_generator(self.seed, self.dataset.name, purpose, replica, self.model, "network")
-        )
+        """Build the untrained network of a replica from seed, dataset, purpose, replica and model alone."""
+        generator = torch_generator(self.seed, self.dataset.name, purpose, replica, self.model, "network")
+        return self.network(generator)
 
     def generators(self, purpose: str, replica: int) -> Callable[[str], np.random.Generator]:
-        """Generators of the attacker's own draws by name."""
+        """Return the generators of the attacker's own draws, by name."""
         return partial(numpy_generator, self.seed, self.dataset.name, purpose, replica)
 
     def noise(self, purpose: str, replica: int) -> Callable[[str], NoiseSource]:
-        """Sources of the client's noise by name."""
+        """Return the sources of the client's noise, by name."""
         words = (self.dataset.name, purpose, replica)
         return partial(noise_source, self.privacy_noise, self.seed, *words, device=self.device)
 
     def client(self, problems: Iterable[str] = ()) -> ClientStep:
-        """Step of a client under the defense.
+        """Make the step of a client under the defense.
 
         Args:
-            problems: Those that the attack itself has with the request.
+            problems: Problems that the attack itself has with the request.
 
         Raises:
-            ValueError: If there are some, or the step cannot have the level and the channel.
+            ValueError: If there are problems, or the step cannot have the level and the channel.
         """
         client = client_step(self.defense, self.level, self.channel, self.known_moments)
-        if found := [*client.problems(self.image_shape), *problems]:
-            raise ValueError("\n".join(f"{self.slug}: {problem}" for problem in found))
+        if problems := [*client.problems(self.image_shape), *problems]:
+            raise ValueError("\n".join(f"{self.slug}: {problem}" for problem in problems))
         return client
 
     def known_moments(self) -> Moments:
-        """Mean and covariance of the records.
+        """Return the mean and covariance of the records.
 
         Raises:
             ValueError: If none were given.
@@ -128,7 +129,7 @@ class AttackRequest(Generic[Config]):
 
 
 def joined(replicas: Iterable[Attacked]) -> Attacked:
-    """Rows of all replicas as one table, and their arrays stacked."""
+    """Join the rows of all replicas to one table, and stack their arrays."""
     tables, arrays = zip(*replicas, strict=True)
     return pd.concat(tables, ignore_index=True), {
         name: np.stack([each[name] for each in arrays]) for name in arrays[0]
@@ -138,7 +139,7 @@ def joined(replicas: Iterable[Attacked]) -> Attacked:
 def in_full_precision(
     attack: Callable[[AttackRequest[Config]], Attacked],
 ) -> Callable[[AttackRequest[Config]], Attacked]:
-    """Attack that computes as within :func:`~leakbound.training.precision.full_precision` on its request's device."""
+    """Let an attack compute in :func:`~leakbound.training.precision.full_precision` on its device."""
 
     @wraps(attack)
     def computed(request: AttackRequest[Config]) -> Attacked:

@@ -32,14 +32,14 @@ def image_values(
     candidates: Float[np.ndarray, "n colors height width"],
     names: Sequence[str] = tuple(_METRICS),
 ) -> dict[str, Float[np.ndarray, " n"]]:
-    """MSE, PSNR, SSIM and cosine of each candidate, by name.
+    """Compute MSE, PSNR, SSIM and cosine of each candidate, by name.
 
     Args:
         truth: Images on [-1, 1].
         candidates: What an attacker made of them, same scale. Values of an image are NaN if one of its
             pixels is not finite.
-        names: Those that are asked for: mse, psnr, ssim, cosine. Records too small for SSIM's window, such as
-            those of a table, have none.
+        names: Metrics to compute: mse, psnr, ssim, cosine. Records too small for SSIM's window, such as those
+            of a table, have no ssim.
     """
     if min(truth.shape[-2:]) < metrics.LEAST_SIDE:
         names = [name for name in names if name != "ssim"]
@@ -54,7 +54,7 @@ def image_values(
 def row(
     variant: str, metric: str, value: float, *, unit: int = -1, low: float = math.nan, high: float = math.nan
 ) -> dict[str, object]:
-    """One row of a replica.
+    """Make one row of a replica.
 
     Args:
         variant: Attacker or control.
@@ -67,15 +67,15 @@ def row(
     return {"variant": variant, "unit": unit, "metric": metric, "value": value, "low": low, "high": high}
 
 
-def table_of(replica: int, found: Iterable[Mapping[str, object]]) -> pd.DataFrame:
-    """Rows of a replica, as :func:`row` makes them, as a table with the columns ``COLUMNS``.
+def table_of(replica: int, records: Iterable[Mapping[str, object]]) -> pd.DataFrame:
+    """Make a table of a replica's rows, as :func:`row` makes them, with the columns ``COLUMNS``.
 
     Args:
         replica: Number of the attacked replica.
-        found: The rows. They may have a ``status``, else all are valid.
+        records: The rows. They may have a ``status``, else all are valid.
     """
-    made = pd.DataFrame(list(found)).assign(replica=replica)
-    return (made if "status" in made else made.assign(status=""))[list(COLUMNS)]
+    table = pd.DataFrame(list(records)).assign(replica=replica)
+    return (table if "status" in table else table.assign(status=""))[list(COLUMNS)]
 
 
 def rows(
@@ -85,7 +85,7 @@ def rows(
     values: dict[str, Float[np.ndarray, " n"]],
     status: str | Sequence[str] = "",
 ) -> pd.DataFrame:
-    """One row per unit and metric, without intervals.
+    """Make one row per unit and metric, without intervals.
 
     Args:
         replica: Number of the attacked replica.

@@ -1,4 +1,4 @@
-"""Attackers of several replicas side by side: a GPU gets the searches of all of them at once, as memory allows."""
+"""Attackers of several replicas together: a GPU gets all their searches at once, as memory allows."""
 
 import logging
 from collections.abc import Callable, Generator, Hashable, Sequence
@@ -18,7 +18,7 @@ def side_by_side(
     attackers: Sequence[Generator[Search, Found, Result]],
     search: Callable[[Sequence[Search]], Sequence[Found]],
 ) -> list[Result]:
-    """Advance attackers from search to search, so that those which wait at a time are answered together.
+    """Advance attackers from search to search, so that searches which wait at a time are done together.
 
     Args:
         attackers: Each yields the searches that it needs, takes what they found, and returns its result.
@@ -39,8 +39,8 @@ def side_by_side(
                 waiting[place] = attackers[place].send(answer)  # None begins
             except StopIteration as end:
                 results[place] = end.value
-        found = search(list(waiting.values())) if waiting else ()
-        answers = dict(zip(waiting, found, strict=True))
+        findings = search(list(waiting.values())) if waiting else ()
+        answers = dict(zip(waiting, findings, strict=True))
     return [results[place] for place in range(len(attackers))]
 
 
@@ -51,7 +51,7 @@ def by_kind(
     at_once: int | None = None,
     errors: type[Exception] = torch.OutOfMemoryError,
 ) -> list[Found]:
-    """Findings of searches, in their order, when those of one kind are done together.
+    """Do searches of one kind together, and return their findings in the order of the searches.
 
     Args:
         searches: Of any kinds. They can be done again.
@@ -64,18 +64,18 @@ def by_kind(
         Exception: One of ``errors``, of a single search.
     """
     alike: dict[Hashable, list[int]] = {}
-    for place, one in enumerate(searches):
-        alike.setdefault(kind(one), []).append(place)
-    found: dict[int, Found] = {}
+    for place, waiting in enumerate(searches):
+        alike.setdefault(kind(waiting), []).append(place)
+    findings: dict[int, Found] = {}
 
     def solve(places: list[int]) -> None:
         """Do some searches together."""
-        found.update(zip(places, search([searches[place] for place in places]), strict=True))
+        findings.update(zip(places, search([searches[place] for place in places]), strict=True))
 
     for places in alike.values():
         for first in range(0, len(places), at_once or len(places)):
-            in_halves(places[first : first + at_once] if at_once else places, solve, _two, errors)
-    return [found[place] for place in range(len(searches))]
+            in_halves(places[first : first + at_once] if at_once else places, solve, _halves, errors)
+    return [findings[place] for place in range(len(searches))]
 
 
 def in_halves(
@@ -107,7 +107,7 @@ def in_halves(
         in_halves(part, solve, halves, errors)
 
 
-def _two(places: list[int]) -> Sequence[list[int]]:
-    """Halves of a list."""
+def _halves(places: list[int]) -> Sequence[list[int]]:
+    """Divide a list into halves."""
     middle = len(places) // 2
     return (places[:middle], places[middle:]) if middle else ()

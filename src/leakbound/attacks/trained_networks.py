@@ -18,7 +18,7 @@ class Networks:
     Attributes:
         weights: Parameter name to its values (networks, ...).
         rates: A row for each network: columns ``replica``, ``learning_rate`` and ``chosen``, and ``length``
-            where several lengths of a training are kept; else all are ``full``.
+            where several lengths of a training are kept. Without it all are ``full``.
     """
 
     weights: Mapping[str, Tensor]
@@ -40,7 +40,7 @@ def attack_networks(
     Args:
         networks: The networks.
         function: Attack.
-        request: Its arguments but those that say which networks are attacked.
+        request: Its arguments, except those that say which networks are attacked.
 
     Returns:
         Rows of all, with the columns of ``networks.rates`` that say which, and the arrays of the chosen ones.
@@ -50,14 +50,14 @@ def attack_networks(
     others = rates[~rates["chosen"]].groupby(recipe, sort=True)
     tables, kept = [], []
     for group in (rates[rates["chosen"]], *(group for _, group in others)):
-        asked = replace(
+        group_request = replace(
             request,
             weights={name: values[group.index.tolist()] for name, values in networks.weights.items()},
             replicas=group["replica"].tolist(),
             learning_rates=group["learning_rate"].tolist(),
             lengths=group["length"].tolist() if "length" in group else (),
         )
-        rows, arrays = function(asked)
+        rows, arrays = function(group_request)
         tables.append(rows.merge(group[["replica", *recipe, "chosen"]], on="replica", how="left"))
         kept.append(arrays)
     return pd.concat(tables, ignore_index=True), kept[0]

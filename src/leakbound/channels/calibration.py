@@ -1,8 +1,8 @@
 """Calibration of noise to a capacity κ, by one safeguarded root finder per family of noise.
 
-Every function here returns noise whose capacity, computed with the given eigenvalues, lies in [κ(1 − 1e-9), κ].
-The root finders aim 1e-10 below κ. A sum in another order, or eigenvalues computed in another way, then still do
-not exceed κ.
+Every function here returns noise whose capacity, computed with the given eigenvalues, lies in [κ(1 − 1e-9),
+κ]. The root finders aim 1e-10 below κ. A sum in another order, or eigenvalues computed in another way, then
+still do not exceed κ.
 """
 
 import math
@@ -52,9 +52,9 @@ def representable(log_variance: float, capacity: float) -> float:
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
     """Compute the logarithm of :func:`noise_scale` for one use, also where σ itself exceeds the range of float64.
 
-    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls. Newton's method, started at or below the root, therefore
-    climbs to the root and never exceeds it. For every m, the m largest eigenvalues alone give a lower bound of the
-    root. The largest of these bounds is the start.
+    g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls. Newton's method, started at or below the root,
+    therefore climbs to the root and never exceeds it. For every m, the m largest eigenvalues alone give a
+    lower bound of the root. The largest of these bounds is the start.
 
     Args:
         eigenvalues: μ, as in :func:`noise_scale`.
@@ -94,8 +94,8 @@ def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: flo
     Args:
         eigenvalues: μ, generalised eigenvalues of (data covariance, M), float64, each >= 0, in any order.
         capacity: κ, nats for all uses together, in [0, ∞].
-        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ is proportional to k. Frozen
-            noise has k = 1.
+        uses: k, number of uses with fresh noise, real, >= 1. Precisions add, so σ is proportional to k.
+            Frozen noise has k = 1.
 
     Returns:
         σ, the scale of M: a variance in squared pixel units for M = I, a pure number for M = data covariance.
@@ -140,8 +140,8 @@ def least_power_level(
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0.
         capacity: κ, nats per use, in [0, ∞].
-        guarded: Eigenvalues, each >= λ, from which the noise is computed instead of λ. A direction whose variance
-            is lost in rounding then still gets noise. The capacity is computed with λ.
+        guarded: Eigenvalues, each >= λ, from which the noise is computed instead of λ. A direction whose
+            variance is lost in rounding then still gets noise. The capacity is computed with λ.
 
     Returns:
         ν, a variance. It is 0 if no noise is needed, and ∞ if κ = 0. The capacity of
@@ -209,8 +209,8 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
         capacity: κ, nats per use, in [0, ∞].
 
     Returns:
-        Gains and noise variances in the order of ``eigenvalues``. κ = 0 reveals nothing, κ = ∞ everything. The
-        capacity ½ Σ ln(1 + a²λ/n) is never above κ and within 1e-9 of it.
+        Gains and noise variances in the order of ``eigenvalues``. κ = 0 reveals nothing, κ = ∞ everything.
+        The capacity ½ Σ ln(1 + a²λ/n) is never above κ and within 1e-9 of it.
 
     Raises:
         ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or a noise
@@ -232,8 +232,7 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
     lowest = (budget - spent[active - 1]) / active
     above = np.concatenate([np.cumsum(steps[: active - 1][::-1])[::-1], [0.0]])
     excess = lowest + above
-    log_level = math.log(positive[active - 1]) - lowest
-    level = representable(log_level, capacity)
+    level = representable(math.log(positive[active - 1]) - lowest, capacity)
     chosen = order[:active]
     gain[chosen] = -np.expm1(-excess)
     variances[chosen] = gain[chosen] * level

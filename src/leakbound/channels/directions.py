@@ -1,10 +1,9 @@
 """Principal directions of a few large records, stored as linear combinations of the records.
 
 With n records of d values, n far below d, every direction in which they vary is a combination of n centred
-records. So n × r weights replace r × d numbers, and the records can stay in memory as they are, e.g. as bytes.
+records. So n × r weights replace r × d numbers, and the records can stay in memory as they are, e.g. as
+bytes.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ _BLOCK = 2**22  # values that are in float64 at a time
 class Directions:
     """Orthonormal columns V = Σ_k (x_k − m) w_k, and all directions orthogonal to them, which are treated alike.
 
-    An array of values along the axes has d entries: the first r for the columns, and one common value for the rest.
+    An array of values along the axes has d entries: the first r for the columns, and one common value for the
+    rest.
 
     Attributes:
         records: (n, d), x, in any units.

@@ -17,8 +17,6 @@ w = d/(d + n). It has these properties:
 * For another distribution and few records it is too large.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

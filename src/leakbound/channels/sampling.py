@@ -3,23 +3,25 @@
 Released images are float32.
 
 Rounding in float32, for seeded noise. Standard deviations along the pixels are rounded up. Along principal
-directions the factor is rounded to nearest. This changes a noise variance along one of them by at most about 1e-7 of
-itself, and along any direction of CIFAR-10 by 4e-5, with a triangular factor or without. A channel with a gain
-computes the shrunk image before it adds noise. The rounding of the shrunk image differs from record to record in all
-directions, also in those that have no noise. It is the same at each use and would be a fingerprint. The noise
-therefore gets a dither: independent noise on every pixel, with 1e-3 of the largest standard deviation along the
-axes. The dither adds d millionths of the largest variance and hides this rounding. It is added after the release, so
-it does not raise the capacity.
+directions the factor is rounded to nearest. This changes a noise variance along one of them by at most about
+1e-7 of itself, and along any direction of CIFAR-10 by 4e-5, with a triangular factor or without. A channel
+with a gain computes the shrunk image before it adds noise. The rounding of the shrunk image differs from
+record to record in all directions, also in those that have no noise. It is the same at each use and would be
+a fingerprint. The noise therefore gets a dither: independent noise on every pixel, with 1e-3 of the largest
+standard deviation along the axes. The dither adds d millionths of the largest variance and hides this
+rounding. It is added after the release, so it does not raise the capacity.
 
-Grid, for secure noise. Image and noise are added in float64. Each pixel is then rounded to a grid whose spacing is
-at most a sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`). The rounding is
-post-processing of the ideal release, whatever the axes of the noise, and hides the floating-point sum. The dither
+Grid, for secure noise. Image and noise are added in float64. Each pixel is then rounded to a grid whose
+spacing is at most a sixteenth of the standard deviation of its own noise (:mod:`leakbound.randomness.grid`).
+The rounding is post-processing of the ideal release, whatever the axes of the noise, and hides the
+floating-point sum. The dither
 stays: with it, every pixel of a channel with a gain has noise that crosses the boundaries of the grid.
 
-Limits. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random float32 from a generator.
-Its seed must stay secret, and on a CPU it is one of only 2³². The image determines which floating-point values a
-noisy sum can take, so the low-order bits reveal more than the theory counts (Mironov 2012). Use secure noise, on a
-grid, against an attacker who knows seeds or reads low-order bits. docs/noise.md lists what remains.
+Limits. The capacity is that of real-valued Gaussian noise. Seeded noise is pseudo-random float32 from a
+generator. Its seed must stay secret, and on a CPU it is one of only 2³². The image determines which
+floating-point values a noisy sum can take, so the low-order bits reveal more than the theory counts (Mironov
+2012). Use secure noise, on a grid, against an attacker who knows seeds or reads low-order bits. docs/noise.md
+lists what remains.
 """
 
 import math
@@ -43,25 +45,28 @@ _DITHER = 1e-3  # standard deviation of the dither of a channel with a gain, ove
 class ChannelSampler:
     """Adds the noise of one channel to images.
 
-    Along the pixels a draw costs one multiplication per value. Along principal directions it costs one product with a
-    (r, d) factor for the r directions with noise, or two products with the records of
-    :class:`~leakbound.channels.directions.Directions`. If all d directions have noise, every R with RᵀR = Σ_ξ gives the
-    same distribution. ``many_draws`` then takes the upper triangular R, whose products need half of the operations.
+    Along the pixels a draw costs one multiplication per value. Along principal directions it costs one
+    product with a (r, d) factor for the r directions with noise, or two products with the records of
+    :class:`~leakbound.channels.directions.Directions`. If all d directions have noise, every R with RᵀR = Σ_ξ
+    gives the same distribution. ``many_draws`` then takes the upper triangular R, whose products need half of
+    the operations.
 
-    Methods take float32 images (..., colors, height, width) with any leading axes, such as (batch,) or (slots, batch),
-    and a source of randomness or a generator, all on the sampler's device. They raise a ``ValueError`` for images of
-    another shape than the channel's. They release float32 images of the same shape, which are not clipped.
+    Methods take float32 images (..., colors, height, width) with any leading axes, such as (batch,) or
+    (slots, batch), and a source of randomness or a generator, all on the sampler's device. They raise a
+    ``ValueError`` for images of another shape than the channel's. They release float32 images of the same
+    shape, which are not clipped.
 
     Args:
         channel: A calibrated channel.
         image_shape: (colors, height, width). Images are flattened in this order, like the moments.
         device: Device of images and noise.
         on_grid: Release images on a grid, as secure noise requires.
-        many_draws: Spend up to seconds (d = 3,072) on a triangular factor, which makes products on a CPU faster. The
-            distribution of the noise is the same. Equal generators draw other noise.
+        many_draws: Spend up to seconds (d = 3,072) on a triangular factor, which makes products on a CPU
+            faster. The distribution of the noise is the same. Equal generators draw other noise.
 
     Attributes:
-        spacing: (d,), spacing of the grid of each pixel, float64, 0 where nothing is rounded. None without a grid.
+        spacing: (d,), spacing of the grid of each pixel, float64, 0 where nothing is rounded. None without a
+            grid.
 
     Raises:
         ValueError: If ``image_shape`` does not fit the channel, or if the noise is infinite (κ = 0).
@@ -125,7 +130,8 @@ class ChannelSampler:
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Draw independent ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).
 
-        With a gain the dither described above is added to Σ_ξ. Noise is float32, or float64 for a release on a grid.
+        With a gain the dither described above is added to Σ_ξ. Noise is float32, or float64 for a release on
+        a grid.
 
         Raises:
             ValueError: If the source is secure, but the sampler does not release on a grid.
@@ -137,8 +143,8 @@ class ChannelSampler:
     def stacked_noise(self, count: int, sources: Sequence[NoiseSource]) -> Float[Tensor, "slots count d"]:
         """Draw :meth:`noise` for several slots.
 
-        On a GPU there is one draw from each source, and one product for all slots. On a CPU the noise of each slot
-        has the same bytes as without the others. Errors are those of :meth:`noise`.
+        On a GPU there is one draw from each source, and one product for all slots. On a CPU the noise of each
+        slot has the same bytes as without the others. Errors are those of :meth:`noise`.
         """
         if self.device.type == "cpu":
             drawn = [self.noise(count, source) for source in sources]
@@ -196,8 +202,8 @@ class ChannelSampler:
         Args:
             signal: Result of :meth:`signal`.
             noise: Result of :meth:`noise`.
-            out: Float32 array for the result, contiguous if there is a grid, e.g. the signal itself. By default new
-                memory.
+            out: Float32 array for the result, contiguous if there is a grid, e.g. the signal itself. By
+                default new memory.
         """
         if self.spacing is None:
             return torch.add(signal, noise.reshape(signal.shape), out=out)
@@ -262,8 +268,7 @@ def _times_triangular(
 ) -> Float[Tensor, "count d"]:
     """Multiply rows by an upper triangular factor, a Fortran array of the same type, in place."""
     (multiply,) = linalg.get_blas_funcs(("trmm",), (triangle,))
-    product = multiply(1.0, triangle, normal.numpy().T, trans_a=1, overwrite_b=1)
-    return torch.from_numpy(product.T)
+    return torch.from_numpy(multiply(1.0, triangle, normal.numpy().T, trans_a=1, overwrite_b=1).T)
 
 
 def _round_up(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

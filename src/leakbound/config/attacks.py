@@ -116,7 +116,7 @@ def _unknown_upload(attack: str, defense: Defense) -> str | None:
 class MembershipConfig(Attack):
     """Membership inference with partial knowledge (Tan et al. 2024, Sec. 6.1) and reference networks."""
 
-    function: ClassVar[str] = "leakbound.attacks.membership.attack:attack"
+    function: ClassVar[str] = "leakbound.attacks.membership.attack:infer_membership"
     demonstrates: ClassVar[bool] = True
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class MembershipConfig(Attack):
 class ModelInversionConfig(Attack):
     """Model inversion from the mean auxiliary image (Tan et al. 2024, Sec. 6.1), and a tuned attacker."""
 
-    function: ClassVar[str] = "leakbound.attacks.model_inversion.attack:attack"
+    function: ClassVar[str] = "leakbound.attacks.model_inversion.attack:invert_models"
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = (
         "median"  # over classes, as the paper's metric
     )
@@ -204,7 +204,7 @@ class EstimatorConfig(Settings):
 class GradientInversionConfig(Attack):
     """Gradient inversion by an attacker who knows the defense, and as published (Geiping et al. 2020)."""
 
-    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.attack:attack"
+    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.attack:invert_gradients"
     trained: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "mean"
 
@@ -260,7 +260,7 @@ class GradientInversionConfig(Attack):
 class UsesConfig(Attack):
     """Gradient inversion from several uses of a channel on the same records."""
 
-    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.several_uses:attack"
+    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.several_uses:invert_several_uses"
     trained: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "separate"
 
@@ -282,7 +282,7 @@ class UsesConfig(Attack):
 class NamingConfig(Attack):
     """Identification of the true record among candidates, from releases of a channel and from gradients."""
 
-    function: ClassVar[str] = "leakbound.attacks.lower_bounds.identification:attack"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.identification:identify_records"
     demonstrates: ClassVar[bool] = True
     trained: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = "separate"
@@ -316,7 +316,7 @@ class NamingConfig(Attack):
 class AuditConfig(Attack):
     """Lower limit of ε from the uploads of a client, with canaries that fair coins include."""
 
-    function: ClassVar[str] = "leakbound.attacks.lower_bounds.dp_audit:audit"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.dp_audit:audit_uploads"
     demonstrates: ClassVar[bool] = True
     trained: ClassVar[bool] = False
 

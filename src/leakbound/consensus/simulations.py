@@ -83,16 +83,15 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
     facts = {"true_mean": reports.mean, "reported_mean": reports.reported_mean, "gap": gap}
     rows = pd.DataFrame({"metric": facts.keys(), "value": facts.values()})
     frames = [rows.assign(scheme="reports", time=0, replica=0)]
-    batches = config.averaging.batches
     for name, scheme in schemes(config, graph).items():
         draws = noise or numpy_generator(seed, "consensus", name, 0, "noise")
         paths = trajectories(weights, reports.states, scheme, config.averaging.runs, draws)
         measured = [
-            _distances(states, reports.reported_mean, batches) for states in islice(paths, config.steps + 1)
+            _distances(states, reports.reported_mean, config.averaging.batches)
+            for states in islice(paths, config.steps + 1)
         ]
         frames.append(_distance_rows(np.stack(measured)).assign(scheme=name))
-    columns = ["scheme", "time", "replica", "metric", "value"]
-    return pd.concat(frames, ignore_index=True)[columns]
+    return pd.concat(frames, ignore_index=True)[["scheme", "time", "replica", "metric", "value"]]
 
 
 def _secure_draws(privacy_noise: str) -> Draws | None:

@@ -20,21 +20,21 @@ _MOST = 2**53  # a count that float64 holds exactly
 
 @dataclass(frozen=True)
 class Account:
-    """Nats that a schedule tells of its records: of the one that tells most, and of all.
+    """Nats that a schedule of uses reveals about records: about the one that leaks most, and about all.
 
     Attributes:
-        worst: Index of the record of which most is told.
+        worst: Index of the record that leaks most.
         uses: Uses of that record.
-        looks: Looks with independent noise at it: a frozen copy is one, however often it is used.
-        printed: Σ n·κ over the steps, as published: loose for one record, and no bound for all; None where
-            the number of steps is not known.
+        looks: Uses with independent noise. A frozen copy counts as one, however often it is used.
+        printed: Σ n·κ over the steps, as published: loose for one record, and no bound for all. None if the
+            number of steps is not known.
         linear: Σ k·κ, valid for one record, and loose.
         joint: ½ ln det(I + Σ_i k_i Σ_D Σ_ξi⁻¹), by added precisions: valid, and never above ``linear``.
-        labels: Nats that labels reveal in addition, as they are or by randomized response; None where they are
+        labels: Nats that labels reveal in addition, as they are or by randomized response. None if they are
             not counted.
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
-        dataset: Their sum, which bounds what is told of all records together.
+        dataset: Their sum, which bounds what is revealed about all records together.
 
     Example:
         >>> from leakbound.channels import Natural, population_moments
@@ -57,7 +57,7 @@ class Account:
     dataset: float
 
     def __str__(self) -> str:
-        """The numbers, one a line."""
+        """List the numbers, one a line."""
         printed = "unknown, give steps" if self.printed is None else f"{self.printed:.6g} nats"
         lines = {
             "most used record": f"{self.worst}: {self.uses} uses, {self.looks} looks with independent noise",
@@ -74,7 +74,7 @@ class Account:
 
 @dataclass(frozen=True)
 class _Part:
-    """Looks through one channel: its variance ratios of one use, and uses and looks of each record."""
+    """Uses of records through one channel, with the variance ratios of one use."""
 
     channel: GaussianChannel
     ratios: Float[np.ndarray, " d"]
@@ -89,17 +89,17 @@ class _Part:
 
 
 class LeakageAccountant:
-    """Adds up what uses of channels tell of each record, whatever the order, the channels and the noise.
+    """Add up what uses of channels reveal about each record, for any order, channels and noise.
 
-    Bounds hold for every law of the records whose covariance is that of ``moments``, and for whoever sees all
-    that was computed from the noisy records. Noise of different uses is independent, so their precisions add;
-    a frozen copy is one look in all.
+    Bounds hold for every distribution of the records with the covariance of ``moments``, and for whoever sees
+    all that was computed from the noisy records. Noise of different uses is independent, so their precisions
+    add. A frozen copy is one use in all.
 
     Args:
-        moments: Mean and covariance of the records' law, which the channels were calibrated to.
+        moments: Mean and covariance of the records' distribution, which the channels were calibrated to.
         records: Number of records, >= 1.
-        distinct: (records,) places that are records of their own, over which average and sum are taken; by
-            default all. False where another place holds the same record.
+        distinct: (records,) places that are records of their own, over which average and sum are taken. False
+            where another place holds the same record. Default: all.
 
     Raises:
         GuaranteeError: If there is no record.
@@ -134,17 +134,17 @@ class LeakageAccountant:
         steps: int | None = None,
         ratios: Float[np.ndarray, " d"] | None = None,
     ) -> LeakageAccountant:
-        """Add uses of a channel; looks through the same one add up.
+        """Add uses of a channel. Uses of the same channel add up.
 
         Args:
             channel: A calibrated channel.
-            uses: Whole number, of every record, or array (records,) of one for each; >= 0.
-            noise: ``fresh`` at each use; or ``frozen``, one copy of each record, drawn again for each call of
-                this.
-            looks: Looks with independent noise at each record, if they are known; else those that ``noise``
-                gives.
+            uses: Whole number >= 0 for every record, or array (records,) of one for each.
+            noise: ``fresh`` noise at each use, or ``frozen``: one copy of each record, drawn again for each
+                call.
+            looks: Uses of each record with independent noise, if they are known. Default: those that
+                ``noise`` gives.
             steps: Steps of training, >= 0, for the published total alone.
-            ratios: Variance ratios of one use, if they are known; else they are computed from the moments.
+            ratios: Variance ratios of one use, if they are known. Default: computed from the moments.
 
         Returns:
             This accountant.
@@ -153,20 +153,18 @@ class LeakageAccountant:
             GuaranteeError: If counts are negative, 2⁵³ or more in all, or not one for each record, or the
                 channel has another dimension.
         """
-        given = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
-        whole = (
-            given.shape == (self.records,) and given.dtype.kind in "iuf" and np.all(given == np.floor(given))
-        )
-        if not whole or np.any(given < 0):
+        numbers = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
+        numeric = numbers.shape == (self.records,) and numbers.dtype.kind in "iuf"
+        if not numeric or np.any(numbers != np.floor(numbers)) or np.any(numbers < 0):
             raise GuaranteeError(
                 f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
             )
-        used = sum((part.uses.astype(np.float64) for part in self._parts), given.astype(np.float64))
+        used = sum((part.uses.astype(np.float64) for part in self._parts), numbers.astype(np.float64))
         if float(used.max()) >= _MOST or (steps is not None and not 0 <= steps < _MOST):
             raise GuaranteeError(
                 f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to below 2**53 in all"
             )
-        counts = given.astype(np.int64)
+        counts = numbers.astype(np.int64)
         check_noise(noise)
         if channel.dimension != self.moments.dimension:
             raise GuaranteeError(
@@ -182,17 +180,19 @@ class LeakageAccountant:
                     part, uses=part.uses + counts, looks=part.looks + looks, steps=total
                 )
                 return self
-        found = signal_to_noise(channel, self.moments) if ratios is None else ratios
-        self._parts.append(_Part(channel, found, counts, looks, steps))
+        if ratios is None:
+            ratios = signal_to_noise(channel, self.moments)
+        self._parts.append(_Part(channel, ratios, counts, looks, steps))
         return self
 
     def add_labels(self, classes: int | None = None, *, nats: float | int | None = None) -> LeakageAccountant:
-        """Count labels once: ln(classes) of each record if they are released as they are, or another amount.
+        """Count labels once: ln(classes) of each record if they are released as they are, or other nats.
 
         Args:
             classes: Number of labels.
             nats: Their entropy, or what randomized responses to a label reveal together, e.g.
-                ``response.capacity`` if it is drawn once and ``response.information(epochs)`` if in each epoch.
+                ``response.capacity`` if it is drawn once and ``response.information(epochs)`` if in each
+                epoch.
 
         Raises:
             GuaranteeError: Unless one of the two is given, in range.
@@ -201,40 +201,34 @@ class LeakageAccountant:
             raise GuaranteeError("labels: give the number of classes, or nats, their entropy")
         if classes is not None and classes < 1:
             raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1")
-        told = math.log(classes) if classes is not None else nats
-        if told is None or not 0 <= told < math.inf:
+        label_nats = math.log(classes) if classes is not None else nats
+        if label_nats is None or not 0 <= label_nats < math.inf:
             raise GuaranteeError(f"nats = {nats}: give the entropy of a label, finite and at least 0")
-        self._labels = max(self._labels or 0.0, told)
+        self._labels = max(self._labels or 0.0, label_nats)
         return self
 
     def add_nats(self, nats: Float[np.ndarray, " records"]) -> LeakageAccountant:
-        """Add nats, >= 0, of further looks at each record whose channels are not at hand: their sum is valid."""
+        """Add nats >= 0 that other uses of each record reveal, whose channels are not at hand."""
         self._added = self._added + nats
         return self
 
     def per_record(self) -> Float[np.ndarray, " records"]:
-        """Smallest valid bound for each record, in nats, labels included for those that were used."""
+        """Return the smallest valid bound for each record, in nats, with labels for those that were used."""
         joint = self._joint()
         used = sum((part.uses for part in self._parts), np.zeros(self.records, np.int64)) > 0
         return joint + np.where(used, self._labels or 0.0, 0.0)
 
     def account(self) -> Account:
-        """All numbers, for the record that tells most and for all together."""
+        """Return all numbers, for the record that leaks most and for all together."""
         joint, bounds = self._joint(), self.per_record()
         worst = int(bounds.argmax())
         uses = sum(int(part.uses[worst]) for part in self._parts)
-        printed: float | None = 0.0
-        for part in self._parts:
-            printed = (
-                None
-                if printed is None or part.steps is None
-                else printed + repeated(part.steps, part.capacity)
-            )
+        printed = [repeated(part.steps, part.capacity) for part in self._parts if part.steps is not None]
         return Account(
             worst=worst,
             uses=uses,
             looks=sum(int(part.looks[worst]) for part in self._parts),
-            printed=printed,
+            printed=sum(printed, 0.0) if len(printed) == len(self._parts) else None,
             linear=sum(
                 (repeated(int(part.looks[worst]), part.capacity) for part in self._parts),
                 float(self._added[worst]),
@@ -247,7 +241,7 @@ class LeakageAccountant:
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:
-        """Joint bound of the pixels, computed once for each schedule that occurs."""
+        """Bound the nats of the pixels, computed once for each schedule that occurs."""
         if not self._parts:
             return self._added
         schedules = np.stack([part.looks for part in self._parts], axis=1)
@@ -256,7 +250,7 @@ class LeakageAccountant:
         return nats[kind_of.ravel()] + self._added
 
     def _composed(self, looks: tuple[int, ...]) -> float:
-        """Nats of one schedule."""
+        """Compute the nats of one schedule of uses with independent noise."""
         seen = [(part, count) for part, count in zip(self._parts, looks, strict=True) if count]
         if len(seen) < 2:
             return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)

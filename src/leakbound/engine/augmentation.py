@@ -1,7 +1,7 @@
 """Randomness before the channel: by the names of transforms, and by reading records more than once.
 
 A random transform before the channel shows another version of a record at each use. Precisions of noise then
-do not add up on one record, and what k uses tell is no longer what an accountant of channels computes.
+do not add up on one record, and what k uses reveal is no longer what an accountant of channels computes.
 """
 
 import re
@@ -46,15 +46,15 @@ def refuse_random(dataset: Any, key: Key) -> None:
             )
 
 
-def _random_names(thing: Any, depth: int) -> Iterator[str]:
-    """Names of random transforms that hang on a dataset or a transform."""
+def _random_names(parent: Any, depth: int) -> Iterator[str]:
+    """Find the names of random transforms in a dataset or a transform."""
     for place in _PLACES:
-        held = getattr(thing, place, None)
-        for one in held if isinstance(held, list | tuple) else [held]:
-            if one is None or isinstance(one, torch.Tensor):
+        held = getattr(parent, place, None)
+        for part in held if isinstance(held, list | tuple) else [held]:
+            if part is None or isinstance(part, torch.Tensor):
                 continue
-            name = getattr(one, "__name__", type(one).__name__)
+            name = getattr(part, "__name__", type(part).__name__)
             if place != "dataset" and _RANDOM.search(name) and not name.endswith("Dataset"):
                 yield name
             if depth:
-                yield from _random_names(one, depth - 1)
+                yield from _random_names(part, depth - 1)

@@ -1,6 +1,4 @@
-"""Uses of each record that an engine has met, by the digest of its values, and the frozen copies of records."""
-
-from __future__ import annotations
+"""Uses of each record that an engine has met, by the digest of its values, and frozen copies of records."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,12 +9,12 @@ from torch import Tensor
 
 
 class Book:
-    """Counts by record; a row is a record, whatever collections it is in and however often.
+    """Counts by record. A row is a record, whatever collections it is in and however often.
 
     Attributes:
         digests: Of each row.
         uses: (rows,) releases.
-        looks: (rows,) looks with independent noise through the engine's channel.
+        looks: (rows,) uses with independent noise through the engine's channel.
         others: (rows,) nats that other channels have revealed, as far as a ledger on disk knows of them.
     """
 
@@ -27,7 +25,7 @@ class Book:
         self._copies: dict[int, Tensor] = {}
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
-        """Row of each digest; those that are new get one, without uses."""
+        """Return the row of each digest. New ones get a row without uses."""
         for digest in digests:
             if digest not in self._rows:
                 self._rows[digest] = len(self.digests)
@@ -41,7 +39,7 @@ class Book:
     def uncopied(
         self, rows: Int[np.ndarray, " batch"], looks: Int[np.ndarray, " rows"] | None = None
     ) -> Int[np.ndarray, " new"]:
-        """Places in a batch whose records have no frozen copy yet, or none of these looks; each record once."""
+        """Find where records stand first that have no frozen copy yet, or no use in ``looks``."""
         first = np.sort(np.unique(rows, return_index=True)[1])
         if looks is not None:
             return first[looks[rows[first]] == 0]
@@ -53,24 +51,24 @@ class Book:
             self._copies[row] = copy.clone()
 
     def frozen(self, rows: Iterable[int]) -> Float[Tensor, "rows 1 1 d"]:
-        """Frozen copies of rows that have one."""
+        """Return the frozen copies of rows that have one."""
         return torch.stack([self._copies[row] for row in rows])
 
     def copied(self, rows: Iterable[int]) -> list[int]:
-        """Those rows that have a frozen copy."""
+        """Select the rows that have a frozen copy."""
         return [row for row in rows if row in self._copies]
 
 
 def order_of_use(
     which: Int[np.ndarray, " batch"], counts: Int[np.ndarray, " kinds"]
 ) -> Int[np.ndarray, " batch"]:
-    """Number, from 0, of each place among those of its kind, in the order of the batch.
+    """Number each place among those of its kind, from 0, in the order of the batch.
 
     Args:
         which: Kind of each place, from 0.
         counts: Places of each kind.
     """
     order = np.argsort(which, kind="stable")
-    found = np.empty_like(which)
-    found[order] = np.arange(len(which)) - (np.cumsum(counts) - counts)[which[order]]
-    return found
+    numbers = np.empty_like(which)
+    numbers[order] = np.arange(len(which)) - (np.cumsum(counts) - counts)[which[order]]
+    return numbers

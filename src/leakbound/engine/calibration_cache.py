@@ -6,8 +6,6 @@ themselves. The name of an entry is a digest of the records: whoever can list th
 whole set of records was used.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any
@@ -26,26 +24,26 @@ from leakbound.storage.provenance import settings_hash
 _KIND = "leakbound calibration"
 
 
-def cache_folder(given: bool | str | Path, private: bool) -> Path | None:
-    """Folder of kept calibrations.
+def cache_folder(cache: bool | str | Path, private: bool) -> Path | None:
+    """Find or make the folder of kept calibrations.
 
     Args:
-        given: A folder, True for the user's own (``XDG_CACHE_HOME``), or False for none.
+        cache: A folder, True for the user's own (``XDG_CACHE_HOME``), or False for none.
         private: Whether the calibration records are those that are protected.
 
     Raises:
         GuaranteeError: If a statistic of private records would be kept in a place that nobody named, or
             others can write to the folder.
     """
-    if given is False:
+    if cache is False:
         return None
-    if given is True and private:
+    if cache is True and private:
         raise GuaranteeError(
             "cache=True would keep the mean and covariance of the records that are protected: name a folder of yours "
             "if they may lie there, cache=PATH"
         )
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "leakbound" / "calibrations" if given is True else Path(given).expanduser()
+    folder = base / "leakbound" / "calibrations" if cache is True else Path(cache).expanduser()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mode = folder.stat().st_mode & 0o777
@@ -69,16 +67,16 @@ def calibrated(
     folder: Path | None,
     progress: Stage,
 ) -> Calibration:
-    """The calibration of :meth:`Target.calibrate`, from the cache if it is there and whole.
+    """Calibrate by :meth:`Target.calibrate`, or read the calibration from the cache if it is there and whole.
 
     Args:
         target: Limit that the channel meets.
         records: (n, ...), public or auxiliary ones.
-        shape: Of the noise.
+        shape: Shape of the noise.
         weights: Relative noise variances, for the shape ``personalized``.
         looks: Looks with independent noise at each record.
-        name: Of the shape.
-        folder: Of kept calibrations; None to keep none.
+        name: Name of the shape.
+        folder: Folder of kept calibrations, None to keep none.
         progress: Called when a stage begins.
     """
     if folder is None:
@@ -90,8 +88,8 @@ def calibrated(
         "version": __version__,
         "format": FORMAT,
     }
-    given = {"records": records} if weights is None else {"records": records, "weights": np.asarray(weights)}
-    digest = arrays_hash(given, settings_hash(depends))
+    arrays = {"records": records} if weights is None else {"records": records, "weights": np.asarray(weights)}
+    digest = arrays_hash(arrays, settings_hash(depends))
     path = folder / f"{digest}.safetensors"
     if path.exists():
         try:

@@ -1,6 +1,4 @@
-"""Per-record use counts, updated before each release: over indices, collections, ranks and, with a ledger, all runs."""
-
-from __future__ import annotations
+"""Per-record use counts, updated before each release over indices, collections, ranks and runs."""
 
 import os
 from bisect import bisect_left
@@ -31,10 +29,11 @@ _APART = "where ranks hold different records, name them apart, protect(..., name
 
 @dataclass(frozen=True)
 class Offer:
-    """Records that one rank is about to release; ``done`` once it has no more batches.
+    """Records that one rank is about to release.
 
     ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
-    ledger on disk, and ``sizes`` are the numbers of records of its collections.
+    ledger on disk, ``sizes`` are the numbers of records of its collections, and ``done`` says that it has no
+    more batches.
     """
 
     facts: Mapping[str, Any]
@@ -56,7 +55,7 @@ class Counted:
     Attributes:
         rows: (joint,) row of the book of each record, in the order of ranks.
         own: Part of them that is this rank's.
-        numbers: (own,) number of each use, from 0; 0 for frozen noise.
+        numbers: (own,) number of each use, from 0. Always 0 for frozen noise.
         new: Places in the joint batch whose frozen copy has to be drawn.
         done: Whether no rank has more batches.
     """
@@ -69,10 +68,10 @@ class Counted:
 
 
 class Counter:
-    """The count of an engine.
+    """Count the uses of an engine's records.
 
     Args:
-        plan: Its limit.
+        plan: Limit on uses.
         identity: Key of digests, if there is no file.
         file: Ledger on disk.
 
@@ -89,7 +88,7 @@ class Counter:
         self._lock, self._process = RLock(), os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the lock, which a copy makes for itself.
+        """Return all but the lock, which a copy makes for itself.
 
         Raises:
             GuaranteeError: If the copy would count apart from this one what both release.
@@ -110,10 +109,10 @@ class Counter:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """One thread at a time, in the process that counts.
+        """Let one thread at a time count, in the process that counts.
 
         Raises:
-            GuaranteeError: In a process that was forked from it, which it would know nothing of.
+            GuaranteeError: In a forked process, whose uses this one would know nothing of.
         """
         if os.getpid() != self._process:
             if self.file is None:
@@ -127,7 +126,7 @@ class Counter:
 
     @property
     def pristine(self) -> bool:
-        """True if nothing was released or taken up."""
+        """True if nothing was released or loaded."""
         return not any(book.looks.any() for book in self._books.values())
 
     def count(
@@ -144,54 +143,55 @@ class Counter:
             ledgers: Collections of this rank's records.
             which: Number of the collection, for each record.
             records: Index inside it.
-            contents: Gives the records' digests without key, or refuses them.
+            contents: Returns the records' digests without key, or refuses them.
             done: Whether this rank has no more batches.
         """
         offers, rank = together(
             lambda: Offer(
-                *(
-                    self.plan.facts,
-                    self.identity,
-                    self.pristine,
-                    int(self.book.uses.sum()),
-                    None if self.file is None else self.file.identity,
-                    {ledger.name: len(ledger.rows) for ledger in ledgers},
-                    [ledgers[number].name for number in which],
-                ),
-                *(records, contents(), done),
+                facts=self.plan.facts,
+                identity=self.identity,
+                pristine=self.pristine,
+                uses=int(self.book.uses.sum()),
+                filed=None if self.file is None else self.file.identity,
+                sizes={ledger.name: len(ledger.rows) for ledger in ledgers},
+                names=[ledgers[number].name for number in which],
+                records=records,
+                contents=contents(),
+                done=done,
             )
         )
-        found, _ = together(lambda: self._verdict(offers, rank))
+        verdicts, _ = together(lambda: self._verdict(offers, rank))
         rows, charged, kinds, kind_of, counts = self._charged(offers)
-        before = np.max([looks for looks, _ in found], axis=0)
+        before = np.max([looks for looks, _ in verdicts], axis=0)
         numbers = np.zeros(len(rows), np.int64)
         if not self.plan.frozen:
             numbers = before[kind_of] + order_of_use(kind_of, counts)
         self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
-        self.book.others[kinds] = np.max([others for _, others in found], axis=0)
+        self.book.others[kinds] = np.max([others for _, others in verdicts], axis=0)
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
         begin = sum(len(offer.contents) for offer in offers[:rank])
-        own = slice(begin, begin + len(records))
-        return Counted(rows, own, numbers[own], charged, all(offer.done for offer in offers))
+        part = slice(begin, begin + len(records))
+        return Counted(rows, part, numbers[part], charged, all(offer.done for offer in offers))
 
     def left(self) -> int | None:
-        """Uses with fresh noise that the record with fewest has left; None if they are not limited."""
+        """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
         rows = np.concatenate(
             [np.zeros(0, np.int64), *(ledger.used(self.book) for ledger in self.ledgers.values())]
         )
-        looks, others = self.book.looks[rows], self.book.others[rows]
         return bisect_left(
             range(self.plan.most),
             True,
-            key=lambda more: bool(len(self.plan.exceeded(looks + 1 + more, others))),
+            key=lambda more: bool(
+                len(self.plan.exceeded(self.book.looks[rows] + 1 + more, self.book.others[rows]))
+            ),
         )
 
     def refresh(self) -> None:
-        """Take note of what other runs have added to the ledger on disk since."""
+        """Read what other runs have added to the ledger on disk since."""
         if self.file is None or not self.book.digests:
             return
         with self._lock:
@@ -201,7 +201,7 @@ class Counter:
                 self.book.uses = self.book.looks.copy()
 
     def state(self) -> dict[str, Any]:
-        """Digests, counts and copies of all collections, those whose data are not protected yet included."""
+        """Collect digests, counts and copies of all collections, also of those not protected yet."""
         sealed = None if self.plan.seeded or self.file is not None else self.identity.sealed()
         return {
             "key": {"name": self.identity.name, "sealed": sealed},
@@ -209,15 +209,15 @@ class Counter:
         }
 
     def load(self, key: Mapping[str, Any], kept: Mapping[str, Kept], *, adds: bool) -> None:
-        """Go on from a state.
+        """Resume from a state.
 
         Args:
             key: Of the state.
             kept: Its collections.
-            adds: Whether looks that the state does not know are kept as they are, and not refused or rewound.
+            adds: Whether uses that the state does not know are kept as they are, and not refused or rewound.
 
         Raises:
-            GuaranteeError: If it counts under another key, is of other records, or forgets looks.
+            GuaranteeError: If it counts under another key, is of other records, or forgets uses.
         """
         identity = self._identity_of(key)
         if identity != self.identity and not adds and not self.pristine:
@@ -226,7 +226,7 @@ class Counter:
                 "or give both runs one ledger, so that their uses add up"
             )
         book = self._books.get(identity, Book())
-        rows = {name: book.rows(one.digests) for name, one in kept.items()}
+        rows = {name: book.rows(collection.digests) for name, collection in kept.items()}
         placed = self._placed(identity, book, kept, rows)
         if self.file is None and not adds:
             self._rewind(book, kept, rows)
@@ -235,28 +235,29 @@ class Counter:
             if name not in placed:
                 self.ledgers[name] = Ledger(name, collection.size)
                 self.ledgers[name].rows[: len(rows[name])] = rows[name]
-        for name, found in placed.items():
-            self.ledgers[name].rows = found
-        self.identity, self.book, self._books[identity] = identity, book, book
+        for name, placed_rows in placed.items():
+            self.ledgers[name].rows = placed_rows
+        self.identity = identity
+        self.book = self._books[identity] = book
 
     def _placed(
         self, identity: Identity, book: Book, kept: Mapping[str, Kept], rows: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Rows of the book for the records of each collection at hand."""
+        """Find the rows of the book for the records of each collection at hand."""
         placed = {}
         for name, ledger in self.ledgers.items():
             if ledger.base is not None:
                 ledger.check_size(kept[name].size if name in kept else 0)
-                known = ledger.rows if book is self.book else np.full_like(ledger.rows, -1)
-                placed[name] = ledger.placed(identity, book, rows[name], known)
+                current = ledger.rows if book is self.book else np.full_like(ledger.rows, -1)
+                placed[name] = ledger.placed(identity, book, rows[name], current)
         return placed
 
     def _rewind(self, book: Book, kept: Mapping[str, Kept], rows: Mapping[str, np.ndarray]) -> None:
-        """Forget the uses of a trial whose noise repeats; of any other run, refuse a state that forgets some."""
+        """Forget the uses of a trial whose noise repeats. In other runs refuse a state that forgets uses."""
         if self.plan.seeded:
             for ledger in self.ledgers.values():
-                known = ledger.rows[ledger.rows >= 0]
-                self.book.uses[known] = self.book.looks[known] = 0
+                rows_in_use = ledger.rows[ledger.rows >= 0]
+                self.book.uses[rows_in_use] = self.book.looks[rows_in_use] = 0
         elif book is self.book:
             self._check_remembered(kept, rows)
 
@@ -271,7 +272,7 @@ class Counter:
         book.keep([copied[place] for place in fresh], collection.copies[fresh])
 
     def registered(self, name: str, base: Any, key: Key) -> Ledger:
-        """The ledger of a collection, which keeps its own whatever its name; or that of a state that waits for it.
+        """Return the ledger of a collection: its own under any name, or one that waits for its records.
 
         Raises:
             GuaranteeError: If the name stands for another collection, or a record that a state has counted is
@@ -285,7 +286,7 @@ class Counter:
                 f"name = {name!r}: another dataset is counted under it, so protect once, before the loop, or give "
                 "other records another name"
             )
-        ledger, waiting = Ledger(name, len(base)), self.ledgers.get(name)
+        waiting, ledger = self.ledgers.get(name), Ledger(name, len(base))
         ledger.base = base, key
         if waiting is not None:
             ledger.check_size(len(waiting.rows))
@@ -294,10 +295,10 @@ class Counter:
         return ledger
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Uses, looks and nats of other channels for each index of all collections, and where a record is counted.
+        """Return uses, those with independent noise, nats of other channels, and where records are counted.
 
-        A record that stands at several indices is counted at the first; one that no loader shows, once it was
-        used.
+        A record that stands at several indices is counted at the first. One that no loader shows is counted
+        once it was used.
         """
         self.refresh()
         ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
@@ -309,13 +310,13 @@ class Counter:
         shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (
             uses > 0
         )
-        known = np.flatnonzero(shown & (rows >= 0))
-        shown[known] = False
-        shown[known[np.unique(rows[known], return_index=True)[1]]] = True
+        counted = np.flatnonzero(shown & (rows >= 0))
+        shown[counted] = False
+        shown[counted[np.unique(rows[counted], return_index=True)[1]]] = True
         return uses, looks, others, shown
 
     def _identity_of(self, key: Mapping[str, Any]) -> Identity:
-        """Identity under which a state counts."""
+        """Return the identity under which a state counts."""
         if key["name"] == self.identity.name:
             return self.identity
         if self.file is not None or key["sealed"] is None:
@@ -326,26 +327,26 @@ class Counter:
         return self.identity.opened(key["name"], key["sealed"])
 
     def _check_remembered(self, kept: Mapping[str, Kept], rows: Mapping[str, np.ndarray]) -> None:
-        """Refuse a state that forgets looks which nobody can repeat."""
-        told = np.zeros_like(self.book.looks)
-        for name, one in kept.items():
-            told[rows[name]] = np.minimum(one.uses, 1) if self.plan.frozen else one.uses
+        """Refuse a state that forgets uses whose noise cannot be repeated."""
+        remembered = np.zeros_like(self.book.looks)
+        for name, collection in kept.items():
+            remembered[rows[name]] = np.minimum(collection.uses, 1) if self.plan.frozen else collection.uses
         for name, ledger in self.ledgers.items():
             used = ledger.used(self.book)
-            if np.any(told[used] < self.book.looks[used]):
+            if np.any(remembered[used] < self.book.looks[used]):
                 raise GuaranteeError(
                     f"the state forgets uses of {name!r} that this engine has released with noise that nobody can "
                     "repeat: go on without loading it, and save it after each release"
                 )
 
     def _charged(self, offers: list[Offer]) -> tuple[np.ndarray, ...]:
-        """Looks of a joint batch.
+        """Find the uses with new noise in a joint batch.
 
         Returns:
-            Row of the book of each record; places that are new looks; rows that these show, each once, in the
-            order of the batch; which of them each look shows; and the looks at each.
+            Row of the book of each record, places that are used with new noise, the rows of these, each once
+            in the order of the batch, which of these rows each place has, and the number of places of each.
         """
-        rows = self.book.rows(self.identity.of([one for offer in offers for one in offer.contents]))
+        rows = self.book.rows(self.identity.of([content for offer in offers for content in offer.contents]))
         charged = np.arange(len(rows))
         if self.plan.frozen:
             charged = self.book.uncopied(rows, self.book.looks if self.plan.seeded else None)
@@ -357,7 +358,7 @@ class Counter:
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 
     def _verdict(self, offers: list[Offer], rank: int) -> Looks:
-        """Looks before these, and nats of other channels, of each record that is charged; refused, or counted on disk.
+        """Return the uses before these, and nats of other channels, of each record that is charged.
 
         Raises:
             GuaranteeError: If an index holds another record than before, or ranks have different channels,
@@ -376,10 +377,10 @@ class Counter:
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
             self.ledgers[name].check_same(records[names == name], rows[names == name], apart)
-        looked, others = self.book.looks[kinds], self.book.others[kinds]
+        looks_before, others = self.book.looks[kinds], self.book.others[kinds]
 
         def check(looks: Int[np.ndarray, " records"], others: Float[np.ndarray, " records"]) -> None:
-            over = self.plan.exceeded(np.maximum(looks, looked + counts), others)
+            over = self.plan.exceeded(np.maximum(looks, looks_before + counts), others)
             if len(over):
                 place = int(np.flatnonzero(rows == kinds[over[0]])[0])
                 raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
@@ -387,13 +388,13 @@ class Counter:
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
             before, others = self.file.charge(digests, counts, check, once=self.plan.once)
-            return np.maximum(before, looked), others
+            return np.maximum(before, looks_before), others
         if not offers[0].filed:
-            check(looked + counts, others)
-        return looked, others
+            check(looks_before + counts, others)
+        return looks_before, others
 
     def _check_alike(self, offers: list[Offer]) -> None:
-        """Refuse ranks that do not share channel, plan and ledger, and take note of each other's collections.
+        """Refuse ranks that do not share channel, plan and ledger, and register each other's collections.
 
         Raises:
             GuaranteeError: If they count something else than this one.
@@ -419,7 +420,7 @@ class Counter:
                     )
 
     def _spent(self, name: str, record: int, row: int) -> str:
-        """Sentence for a record that has no uses left."""
+        """Say which record has no uses left."""
         twins = sum(int(np.count_nonzero(ledger.rows == row)) for ledger in self.ledgers.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
         runs = ", counted over all runs and channels of the ledger" if self.file is not None else ""

@@ -1,7 +1,5 @@
 """The guarantee of an engine in words, and the assumptions that it rests on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +21,7 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Facts of an engine that decide what it guarantees; as text, they and what is assumed, one a line.
+    """Facts of an engine that decide what it guarantees. As text: these and what is assumed, one a line.
 
     Attributes:
         calibration: The channel, with the moments that it was calibrated to.
@@ -32,9 +30,9 @@ class Guarantee:
         secure: Whether no seed repeats the noise.
         layout: Form of an input.
         labels: Labels, as they are counted and released.
-        own_capacity: Capacity by the moments of the private records; None before some were read.
+        own_capacity: Capacity by the moments of the private records. None before some were read.
         calibrated_to_own: Whether the channel may be a statistic of the records that it protects.
-        ledger: File that counts for all runs; None without one.
+        ledger: File that counts for all runs. None without one.
         uncounted: Places of a record that are released without noise and not counted.
     """
 
@@ -50,7 +48,7 @@ class Guarantee:
     uncounted: Sequence[str | int]
 
     def __str__(self) -> str:
-        assumed = [f"  - {one}" for one in _assumptions(self)]
+        assumed = [f"  - {assumption}" for assumption in _assumptions(self)]
         return "\n".join([*_guaranteed(self), "", "Assumed, and not checked in full:", *assumed])
 
 
@@ -61,7 +59,7 @@ def law(
     seed: int | None,
     response: RandomizedResponse | None = None,
 ) -> dict[str, Any]:
-    """Facts that a state and an engine must share."""
+    """List the facts that a state and an engine must share."""
     facts = {
         "version": _VERSION,
         "shape": calibration.channel.shape,
@@ -75,37 +73,37 @@ def law(
 
 
 def _guaranteed(facts: Guarantee) -> Iterator[str]:
-    """Facts that hold."""
+    """List the facts that hold."""
     calibration, target = facts.calibration, facts.target
     frozen = facts.noise == "frozen"
     looks = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
-    one, together = calibration.information(1), calibration.information(looks)
+    one_use, together = calibration.information(1), calibration.information(looks)
     yield f"{target} by {calibration.channel.shape} noise, {facts.noise}, {'secure' if facts.secure else 'seeded'}"
     yield f"inputs of shape {facts.layout.shape}, values from {facts.layout.low:g} to {facts.layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
-    yield f"one use tells at most {one:.6g} nats of a record"
+    yield f"one use tells at most {one_use:.6g} nats of a record"
     if frozen:
         planned = "all uses of the one noisy copy"
     elif target.uses is None:
         planned = "one use (their number is not limited: see engine.leakage())"
     else:
         planned = f"{looks} uses"
-        yield f"{looks} uses tell at most {together:.6g} nats together ({looks * one:.6g} if added up)"
-    if (own := facts.own_capacity) is not None and own.records > 1:
+        yield f"{looks} uses tell at most {together:.6g} nats together ({looks * one_use:.6g} if added up)"
+    if (private := facts.own_capacity) is not None and private.records > 1:
         yield (
-            f"{own.rounded:g} nats by the moments of the private records ({own.records} of them were compared): a "
-            "statistic of these, so keep it to yourself"
+            f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "
+            "compared): a statistic of these, so keep it to yourself"
         )
     error, blind = calibration.linear_error(looks), calibration.linear_error(0)
     yield f"after {planned}:"
     yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
-    named = naming_bound(together, _CANDIDATES) if math.isfinite(together) else 1.0
-    yield f"  the true one of {_CANDIDATES} equally likely records is named with a probability of at most {named:.4g}"
+    success = naming_bound(together, _CANDIDATES) if math.isfinite(together) else 1.0
+    yield f"  the true one of {_CANDIDATES} equally likely records is named with a probability of at most {success:.4g}"
 
 
 def _assumptions(facts: Guarantee) -> Iterator[str]:
-    """Conditions that they rest on."""
+    """List the conditions that the facts rest on."""
     moments = facts.calibration.moments
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
     yield (
@@ -139,7 +137,7 @@ def _assumptions(facts: Guarantee) -> Iterator[str]:
 
 
 def _label_assumption(labels: LabelCount) -> str:
-    """Condition on which labels reveal no more than is counted."""
+    """State the condition on which labels reveal no more than is counted."""
     if labels.classes is None:
         return "labels are not counted: give classes, and ln(classes) nats are added for a label"
     if (response := labels.response) is None:

@@ -1,4 +1,4 @@
-"""A channel around a training loop: calibrated to a target, released by record, counted, and stopped in time."""
+"""A channel around a training loop: calibrated to a target, counted by record, and stopped in time."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from leakbound.engine.use_plan import Plan
 
 
 class ChannelEngine(Saved):
-    """A channel that records pass before a training sees them, and the account of what it has leaked.
+    """Add calibrated noise to records before a training sees them, and account for what they leak.
 
     Make it by :meth:`for_data`. ``print(engine)`` says what it guarantees, and under which assumptions.
 
     Attributes:
-        calibration: The channel, beside the moments that it was calibrated to.
+        calibration: The channel and the moments that it was calibrated to.
         target: Limit that it meets.
         noise: ``fresh`` at each use, or ``frozen``: one noisy copy of each record.
         layout: Form of an input.
@@ -75,13 +75,19 @@ class ChannelEngine(Saved):
         ledger: LedgerFile | None = None,
         public: Collection[bytes] | None = None,
     ) -> None:
-        self.calibration, self.layout, self.target, self.noise = calibration, layout, target, noise
-        self.steps, self._seed, self._key = 0, seed, key
-        self._labels, frozen = labels, noise == "frozen"
+        self.calibration = calibration
+        self.layout = layout
+        self.target = target
+        self.noise = noise
+        self.steps = 0
+        self._seed = seed
+        self._key = key
+        self._labels = labels
+        frozen = noise == "frozen"
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
-        # Nats of several channels have a sum; their errors have none.
+        # Nats of several channels have a sum, their errors have none.
         adds = not isinstance(target, Reconstruction)
         facts = {**self._law(), "planned uses": most}
         self._counter = Counter(
@@ -112,42 +118,44 @@ class ChannelEngine(Saved):
         cache: bool | str | Path = False,
         progress: bool | None = None,
     ) -> ChannelEngine:
-        """Engine whose channel is calibrated to public or auxiliary records of the law that the private ones have.
+        """Calibrate an engine to public or auxiliary records from the distribution of the private ones.
 
         Args:
             data: Array or tensor of inputs (n, ...), map-style dataset, or loader, whose inputs come in the
                 form, units and order of axes that the private ones will have.
-            target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity.
+            target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``. A number is a
+                capacity.
             key: Place of the input in a record: index in a tuple (by default 0), field, or key of a mapping.
             shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
             weights: (d,), relative noise variances, for the shape ``personalized``.
-            noise: ``fresh`` at each use; or ``frozen``, the same noisy copy of a record each time.
+            noise: ``fresh`` noise at each use, or ``frozen``: the same noisy copy of a record each time.
             seed: Seed for reproducible noise, which gives no protection. Default: secure noise.
-            classes: Number of labels, which are released without noise; without it they are not counted.
+            classes: Number of labels, which are released without noise. Without it they are not counted.
             labels: Randomized response that labels pass, once for each record, instead of ``classes``.
-            value_range: Least and largest value that an input may have; by default half the width of the data
-                more than they show on both sides.
-            accept_capacity: Nats that the private records' own moments may give; by default a quarter more.
+            value_range: Least and largest value that an input may have. By default the range of the data,
+                extended by half its width on both sides.
+            accept_capacity: Nats that the private records' own moments may give. Default: a quarter more than
+                the calibration's.
             ledger: File, made if it is not there, in which all runs, processes and engines that name it count
-                uses together; without it only this engine's are known. It holds a key, so its owner alone may
+                uses together. Without it only this engine's are known. It holds a key, so its owner alone may
                 read it.
-            calibrate_to_own: Allow to protect these very records, of which the channel is then an uncounted
-                statistic.
-            cache: Folder in which calibrations are kept and found again; True for that of your account.
-            progress: Whether progress is shown; by default for records of 500 values and more.
+            calibrate_to_own: Allow the engine to protect these very records. The channel is then a statistic
+                of them, which is not counted.
+            cache: Folder in which calibrations are kept and found again. True for that of your account.
+            progress: Whether progress is shown. By default for records of 500 values and more.
 
         Raises:
-            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger not be
+            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger cannot be
                 used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
-        asked, folder = as_target(target), cache_folder(cache, calibrate_to_own)
+        limit, folder = as_target(target), cache_folder(cache, calibrate_to_own)
         check_noise(noise)
-        looks, counted = asked.looks(noise == "frozen"), LabelCount(classes, labels)
-        form = shape_named(shape)
-        held = None if isinstance(data, Tensor | np.ndarray) else dataset_of(data)
-        if held is not None and len(held):
-            refuse_random(held, key)
+        looks = limit.looks(noise == "frozen")
+        label_count = LabelCount(classes, labels)
+        noise_shape = shape_named(shape)
+        if not isinstance(data, Tensor | np.ndarray) and len(dataset := dataset_of(data)):
+            refuse_random(dataset, key)
         inputs = gathered(data, key)
         layout = Layout.of(inputs, value_range)
         if len(inputs) < 2:
@@ -158,17 +166,21 @@ class ChannelEngine(Saved):
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
         show = Progress(len(inputs), inputs[0].numel(), progress)
-        keeping: dict[str, Any] = {"name": shape, "folder": folder, "progress": show}
-        calibration = calibrated(asked, inputs.numpy(), form, weights, looks, **keeping)
-        public = None if calibrate_to_own else identity.contents(inputs)
-        given: dict[str, Any] = {
-            "labels": counted,
-            "key": key,
-            "accept_capacity": accept_capacity,
-            "public": public,
-        }
+        calibration = calibrated(
+            limit, inputs.numpy(), noise_shape, weights, looks, name=shape, folder=folder, progress=show
+        )
         return cls(
-            calibration, layout, asked, noise=noise, seed=seed, identity=identity, ledger=file, **given
+            calibration,
+            layout,
+            limit,
+            noise=noise,
+            seed=seed,
+            labels=label_count,
+            key=key,
+            accept_capacity=accept_capacity,
+            identity=identity,
+            ledger=file,
+            public=None if calibrate_to_own else identity.contents(inputs),
         )
 
     def protect(
@@ -180,23 +192,24 @@ class ChannelEngine(Saved):
         after: After = None,
         uncounted: Collection[str | int] = (),
     ) -> Any:
-        """The same loader or dataset with noisy inputs.
+        """Return the same loader or dataset with noisy inputs.
 
-        Some records are read first, to compare their moments with the calibration's; a stop can be seen by
-        others.
+        Some records are read first, to compare their moments with the calibration's. Others can see whether
+        this stops the training.
 
         Args:
-            data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``; or a
+            data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``, or a
                 map-style dataset, which then must be read in the process that holds this engine.
-            name: Of the records, under which uses are counted and resumed; other records take another name.
+            name: Name of the records, under which uses are counted and resumed. Other records take another
+                name.
             key: Place of the input in a record, if it is another than in the calibration data.
             after: Transform of each noisy input, e.g. normalisation or augmentation: it costs no leakage.
             uncounted: Places, fields or keys of a record that are released as they are though they are no
-                labels, e.g. ``[2]`` or ``["boxes"]``; what they reveal is not counted.
+                labels, e.g. ``[2]`` or ``["boxes"]``. What they reveal is not counted.
 
         Returns:
-            ``ProtectedLoader`` or ``ProtectedDataset``: inputs are float32 tensors in the units of the data,
-            not clipped; all else is as it was.
+            ``ProtectedLoader`` or ``ProtectedDataset``. Inputs are float32 tensors in the units of the data,
+            not clipped. All else is as it was.
 
         Raises:
             GuaranteeError: If the records are not as those of the calibration, are these themselves, are not
@@ -222,7 +235,7 @@ class ChannelEngine(Saved):
         return ProtectedLoader(data, gate, place, self.end_epoch)
 
     def protects(self, loader: Any) -> bool:
-        """True of a loader that :meth:`protect` returned."""
+        """Return whether :meth:`protect` returned a loader."""
         return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
 
     def release(
@@ -234,9 +247,10 @@ class ChannelEngine(Saved):
         inputs: Tensor,
         rests: Sequence[Any],
     ) -> tuple[Tensor, list[Any]]:
-        """Noisy inputs and rests of a batch; loaders call it. All is checked before anything is drawn or counted.
+        """Add noise to the inputs of a batch and count their uses. Loaders call it.
 
-        Where torch.distributed runs, all ranks call it together, and all refuse if one does.
+        All is checked before anything is drawn or counted. Where torch.distributed runs, all ranks call it
+        together, and all refuse if one does.
 
         Args:
             ledgers: Counts of the collections that the batch comes from.
@@ -251,9 +265,9 @@ class ChannelEngine(Saved):
 
         Raises:
             BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before; if
-                equal records have different labels, and these pass a response; if the inputs so far reveal
-                over 25 % more than promised by their moments; or in a process forked from the engine's.
+            GuaranteeError: If an input has another form than calibrated for, or other values than before.
+                Also if equal records have different labels, and these pass a response, if the moments of the
+                inputs so far give over 25 % more than promised, or in a process forked from the engine's.
         """
 
         def contents() -> list[bytes]:
@@ -264,26 +278,26 @@ class ChannelEngine(Saved):
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )
-            found = self._checked(inputs)
-            self._labels.check_same(found, rests, uncounted)
-            self._own.show(inputs.reshape(len(inputs), -1).numpy(), found)
-            return found
+            digests = self._checked(inputs)
+            self._labels.check_same(digests, rests, uncounted)
+            self._own.show(inputs.reshape(len(inputs), -1).numpy(), digests)
+            return digests
 
         with self._counter.turn():
             counted = self._counter.count(ledgers, which, records, contents)
             clean = inputs.reshape(len(inputs), 1, 1, self.calibration.channel.dimension).double()
             released = self._batch_noise.apply(clean, counted, self._counter.book)
             digests = [self._counter.book.digests[row] for row in counted.rows[counted.own]]
-            answered = self._labels.responses(rests, digests, self._counter.identity, uncounted)
+            labelled = self._labels.responses(rests, digests, self._counter.identity, uncounted)
             self.steps += 1
-        return released.reshape(inputs.shape), answered
+        return released.reshape(inputs.shape), labelled
 
     def end_epoch(self) -> None:
-        """Take part in the batches of other ranks until theirs end too, then compare moments; loaders call it.
+        """Take part in the batches of other ranks until theirs end too, then compare moments.
 
         Raises:
-            GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % too
-                much.
+            GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % more
+                than promised.
         """
         none, done = np.zeros(0, np.int64), not in_ranks()
         clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
@@ -297,20 +311,21 @@ class ChannelEngine(Saved):
 
     @property
     def own_capacity(self) -> OwnCapacity | None:
-        """Nats by the moments of the private records, which stay with their owner; None before some were read."""
+        """Nats by the moments of the private records, None before some were read. Keep it private."""
         return self._own.capacity
 
     def accountant(self) -> LeakageAccountant:
-        """Accountant of all uses so far, to which uses of other channels can be added."""
+        """Make an accountant of all uses so far, to which uses of other channels can be added."""
         uses, looks, others, distinct = self._counter.columns()
-        found = LeakageAccountant(self.calibration.moments, len(uses), distinct=distinct)
+        calibration = self.calibration
+        accountant = LeakageAccountant(calibration.moments, len(uses), distinct=distinct)
         if self._labels.nats is not None:
-            found.add_labels(nats=self._labels.nats)
-        own = self.calibration
-        return found.add(own.channel, uses, looks=looks, steps=self.steps, ratios=own.ratios).add_nats(others)
+            accountant.add_labels(nats=self._labels.nats)
+        accountant.add(calibration.channel, uses, looks=looks, steps=self.steps, ratios=calibration.ratios)
+        return accountant.add_nats(others)
 
     def leakage(self) -> Account:
-        """All that has leaked so far, at most: of the record that tells most, on average, and of all together."""
+        """Account for all that has leaked so far, as upper bounds."""
         return self.accountant().account()
 
     @property
@@ -333,7 +348,7 @@ class ChannelEngine(Saved):
 
     @property
     def classes(self) -> int | None:
-        """Number of labels; None if it was not said."""
+        """Number of labels, None if it was not given."""
         return self._labels.classes
 
     @property
@@ -343,16 +358,17 @@ class ChannelEngine(Saved):
 
     @property
     def remaining(self) -> int | None:
-        """Uses that the most used record has left; None without a limit."""
+        """Uses that the most used record has left, None without a limit."""
         self._counter.refresh()
         return self._counter.left()
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values and tensors to resume from, for a checkpoint.
+        """Return plain values and tensors to resume from, for a checkpoint.
 
-        It holds no clean record, but a keyed digest and the uses of each, and with frozen secure noise its noisy copy.
-        The key is sealed by that of your account, ``~/.config/leakbound/record.key`` or the file that
-        ``LEAKBOUND_KEY`` names; with a ledger it is in that file alone.
+        It holds no clean record. It holds a keyed digest and the uses of each, and its noisy copy if secure
+        noise is frozen. The key of the digests is sealed by that of your account,
+        ``~/.config/leakbound/record.key`` or the file that ``LEAKBOUND_KEY`` names. With a ledger the key is
+        in that file alone.
 
         Raises:
             GuaranteeError: If the key of your account can be neither read nor made.
@@ -361,7 +377,7 @@ class ChannelEngine(Saved):
             return {"law": self._law(), "steps": self.steps, **self._counter.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`, before or after the loaders were protected, in whatever order records come.
+        """Resume from :meth:`state_dict`, before or after loaders are protected, with records in any order.
 
         All records of a collection that the state has counted are read once, to find those in it.
 
@@ -372,13 +388,13 @@ class ChannelEngine(Saved):
         self._load(state, adds=False)
 
     def take_up(self, state: Mapping[str, Any] | None) -> None:
-        """Count for another client of this process from now on; loaders have to be protected again.
+        """Count for another client of this process from now on. Loaders have to be protected again.
 
         Uses that this process has counted of a record stay with it, whatever client holds it and whatever the
         state says.
 
         Args:
-            state: :meth:`state_dict` of the engine as that client left it; None for a client without any
+            state: :meth:`state_dict` of the engine as that client left it. None for a client without any
                 uses.
 
         Raises:
@@ -391,7 +407,7 @@ class ChannelEngine(Saved):
             self._load(state, adds=True)
 
     def describe(self) -> str:
-        """The guarantee in words: target, channel, what an attacker gets at most, and what is assumed."""
+        """Describe the guarantee: target, channel, what an attacker gets at most, and what is assumed."""
         return str(
             Guarantee(
                 calibration=self.calibration,
@@ -411,11 +427,11 @@ class ChannelEngine(Saved):
         return self.describe()
 
     def __repr__(self) -> str:
-        shape = self.calibration.channel.shape
-        return f"ChannelEngine({self.target!r}, shape={shape!r}, noise={self.noise!r}, inputs={self.layout.shape})"
+        shape = f"shape={self.calibration.channel.shape!r}, noise={self.noise!r}"
+        return f"ChannelEngine({self.target!r}, {shape}, inputs={self.layout.shape})"
 
     def _checked(self, inputs: Tensor) -> list[bytes]:
-        """Refuse inputs that the channel is not for; what recognises the others."""
+        """Refuse inputs that the channel is not for, and return the digests of the others."""
         self.layout.check(inputs)
         self.calibration.check_directions(inputs.reshape(len(inputs), -1).numpy())
         contents = self._counter.identity.contents(inputs)
@@ -427,21 +443,21 @@ class ChannelEngine(Saved):
         return contents
 
     def _registered(self, places: Places, name: str, key: Key) -> tuple[Ledger, ...]:
-        """Ledgers of the collections of a dataset; those that are known keep theirs."""
-        found = []
+        """Return the ledgers of a dataset's collections. Registered collections keep theirs."""
+        ledgers = []
         for number, base in enumerate(places.bases):
-            own = name if len(places.bases) == 1 else f"{name}.{number}"
-            ledger = self._counter.registered(own, base, key)
+            ledger_name = name if len(places.bases) == 1 else f"{name}.{number}"
+            ledger = self._counter.registered(ledger_name, base, key)
             ledger.shown[places.records[places.which == number]] = True
-            found.append(ledger)
-        return tuple(found)
+            ledgers.append(ledger)
+        return tuple(ledgers)
 
     def _law(self) -> dict[str, Any]:
-        """Facts that a state and this engine must share."""
+        """Return the facts that a state and this engine must share."""
         return law(self.calibration, self.layout, self.noise, self._seed, self._labels.response)
 
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
-        """Go on from a state; ``adds`` as in :meth:`Counter.load`."""
+        """Resume from a state, with ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
         key, steps, kept = checked_state(state, self._law(), self.calibration.channel.dimension, copied)
         with self._counter.turn():

@@ -11,8 +11,8 @@ Flower needs a folder of its own on the path (``make .venv-flower/ready``, ``PYT
         ...
 
 A process may serve several nodes one after the other, so the counts of a node live in its own state. Flower
-drops the state of a node whose training fails: within one process such uses are still known, over several
-give a ledger.
+drops the state of a node whose training fails. Within one process such uses are still known. Over several
+processes, give a ledger.
 """
 
 import json
@@ -31,10 +31,10 @@ _FACTS = "leakbound.channel.facts"
 
 
 class ChannelMod:
-    """Client mod: takes up a node's counts before its training, keeps them after it, and can tell what has leaked.
+    """Load a node's counts before its training, keep them after it, and report what has leaked.
 
     Args:
-        engine: That the client's training function protects its loader by.
+        engine: Engine that the client's training function protects its loader with.
         tell: Add the smallest valid bound of the most used record, in nats, to the metrics of the reply.
     """
 
@@ -64,7 +64,7 @@ class ChannelMod:
 
 
 def _state(context: Context) -> dict[str, Any] | None:
-    """State of the engine as a node left it."""
+    """Read the state of the engine as a node left it."""
     if _FACTS not in context.state.config_records:
         return None
     state: dict[str, Any] = json.loads(str(context.state.config_records[_FACTS]["json"]))

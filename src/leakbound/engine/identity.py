@@ -1,10 +1,10 @@
-"""Identity of a record: a keyed digest of its values, whatever object, order, type of number or process holds it.
+"""Identity of a record: a keyed digest of its values, whatever object, order or process holds it.
 
-Records whose values agree in float32 are one record; in float64 where calibration records hardly differ in
-float32, as columns of unix times. A digest without its key recognises no record. The key is random: it lies
-in a ledger on disk, or in a state that an engine saves, sealed there by a key of the owner's account, so that
-a checkpoint that is given away reveals nothing about records. Whoever can read the ledger, or both a state
-and the owner's key, can test whether a record that they hold was used.
+Records whose values agree in float32 are one record. Values are compared in float64 where calibration records
+hardly differ in float32, as in columns of unix times. A digest without its key recognises no record. The key
+is random. It lies in a ledger on disk, or in a state that an engine saves, sealed there by a key of the
+owner's account, so that a checkpoint that is given away reveals nothing about records. Whoever can read the
+ledger, or both a state and the owner's key, can test whether a record that they hold was used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2�
 
 @dataclass(frozen=True)
 class Identity:
-    """A key, and how many digits of a value count.
+    """A key for digests, and the precision to which values count.
 
     Attributes:
         key: 32 bytes.
@@ -43,16 +43,15 @@ class Identity:
 
     @classmethod
     def new(cls, inputs: Tensor, seed: int | None = None) -> Identity:
-        """Random key, or that of a seed, and the digits that inputs (n, ...) like these need."""
+        """Make a key, random or from a seed, and choose the precision that inputs (n, ...) need."""
         flat = inputs.reshape(len(inputs), -1)
         return cls.made(any(map(_needs_double, flat.split(max(1, _VALUES // len(flat)), dim=1))), seed)
 
     @classmethod
     def made(cls, double: bool, seed: int | None = None) -> Identity:
-        """Random key, or that of a seed, for records of which this many digits count."""
-        return cls(
-            os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest(), double
-        )
+        """Make a key, random or from a seed, for records that count in float64 or float32."""
+        key = os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest()
+        return cls(key, double)
 
     @property
     def name(self) -> str:
@@ -60,11 +59,11 @@ class Identity:
         return blake2b(b"name", digest_size=WORD, key=self.key).hexdigest()
 
     def of(self, contents: Sequence[bytes]) -> list[bytes]:
-        """Digest of each record, from what :meth:`contents` gives; equal records have equal ones."""
-        return [blake2b(one, digest_size=WORD, key=self.key).digest() for one in contents]
+        """Compute the digest of each record from what :meth:`contents` returns."""
+        return [blake2b(content, digest_size=WORD, key=self.key).digest() for content in contents]
 
     def contents(self, inputs: Tensor) -> list[bytes]:
-        """Digests without the key of inputs (n, ...), which are kept in memory alone."""
+        """Compute digests without the key of inputs (n, ...), which are kept in memory alone."""
         kind = torch.float64 if self.double else torch.float32
         rows = inputs.reshape(len(inputs), -1).split(max(1, _VALUES // max(1, inputs[:1].numel())))
         return [
@@ -74,52 +73,52 @@ class Identity:
         ]
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
-        """Two uniform numbers in [0, 1) for each text, multiples of 2⁻⁵³, which nobody without the key repeats."""
+        """Draw two numbers in [0, 1) for each text, multiples of 2⁻⁵³ that only the key can repeat."""
         drawn = (blake2b(text, digest_size=WORD, key=self.key, person=b"uniform").digest() for text in texts)
         words = np.frombuffer(b"".join(drawn), np.uint64).reshape(-1, 2)
         return (words.T >> 11) * 2.0**-53
 
     def sealed(self) -> str:
-        """The key for a state: whoever lacks the owner's key learns nothing from it."""
+        """Seal the key for a state, so that whoever lacks the owner's key learns nothing from it."""
         salt = os.urandom(WORD)
         return (salt + _mixed(self.key, salt)).hex()
 
     def opened(self, name: str, sealed: str) -> Identity:
-        """The identity of a name whose key was sealed.
+        """Open a sealed key, which must have this name.
 
         Raises:
             GuaranteeError: If it was sealed by another owner's key.
         """
         salted = bytes.fromhex(sealed)
-        found = Identity(_mixed(salted[WORD:], salted[:WORD]), self.double)
-        if found.name != name:
+        identity = Identity(_mixed(salted[WORD:], salted[:WORD]), self.double)
+        if identity.name != name:
             raise GuaranteeError(
                 f"the state was saved by another account than the one of {_owner_file()}, so its records cannot be "
                 "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
             )
-        return found
+        return identity
 
 
 def _needs_double(rows: Tensor) -> bool:
-    """True if a value of these records (n, d) varies by less than float32 holds next to its mean."""
+    """Return whether a value of records (n, d) varies by less than float32 resolves next to its mean."""
     rows = rows.double()
     deviations = rows.std(dim=0, correction=0)
     return bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
 
 
 def _mixed(key: bytes, salt: bytes) -> bytes:
-    """A key plus the owner's, modulo 2: the same operation seals and opens."""
+    """Add the owner's key to a key, modulo 2. The same operation seals and opens."""
     mask = blake2b(salt, digest_size=_KEY, key=_owner_key()).digest()
-    return bytes(one ^ other for one, other in zip(key, mask, strict=True))
+    return bytes(byte ^ mask_byte for byte, mask_byte in zip(key, mask, strict=True))
 
 
 def _owner_file() -> Path:
-    """File of the owner's key."""
+    """Return the path of the owner's key."""
     return Path(os.environ.get("LEAKBOUND_KEY") or Path.home() / ".config/leakbound/record.key")
 
 
 def _owner_key() -> bytes:
-    """The owner's key, made at its first use, readable by the owner alone.
+    """Read the owner's key, which is made at its first use and readable by the owner alone.
 
     Raises:
         GuaranteeError: If the file can be neither read nor made, or holds something else.

@@ -1,6 +1,4 @@
-"""Labels of records, counted and released as they are or by randomized response; what else records hold is refused."""
-
-from __future__ import annotations
+"""Labels of records, counted and released as they are or by randomized response."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,11 +15,11 @@ from leakbound.engine.refusals import GuaranteeError
 
 
 class LabelCount:
-    """Labels of the records that an engine releases.
+    """Count the labels of the records that an engine releases, and refuse whatever else records hold.
 
     Args:
-        classes: Number of labels; None if they are not counted.
-        response: Randomized response that labels pass, once for each record; None if they are released as
+        classes: Number of labels, None if they are not counted.
+        response: Randomized response that labels pass, once for each record. None if they are released as
             they are.
 
     Attributes:
@@ -42,13 +40,14 @@ class LabelCount:
             raise GuaranteeError(
                 f"classes = {classes}, and labels is a response over {response.classes} classes: leave classes out"
             )
-        self.classes, self.uncounted = response.classes if response else classes, set[str | int]()
+        self.classes = response.classes if response else classes
+        self.uncounted: set[str | int] = set()
         self.response = response
         self._most = 1
         self._labels: dict[bytes, list[int]] = {}
 
     def check(self, rests: Sequence[Any], uncounted: Collection[str | int]) -> None:
-        """Refuse records with more in them than input and labels.
+        """Refuse records that hold more than input and labels.
 
         Args:
             rests: Records without their inputs.
@@ -57,7 +56,7 @@ class LabelCount:
         Raises:
             GuaranteeError: If there is something else, or a label that ``classes`` does not count.
         """
-        self._most = max([self._most, *(count_labels(rest, self.classes, uncounted) for rest in rests)])
+        self._most = max([self._most, *(len(labels_of(rest, self.classes, uncounted)) for rest in rests)])
         self.uncounted.update(uncounted)
 
     def check_same(
@@ -66,7 +65,7 @@ class LabelCount:
         """Refuse equal records with different labels, of which one response would reveal more than counted.
 
         Args:
-            contents: What recognises each record.
+            contents: Digest of each record, without a key.
             rests: The records without their inputs.
             uncounted: Places that hold no labels.
 
@@ -74,7 +73,7 @@ class LabelCount:
             GuaranteeError: If there are some, in this batch or since the engine was made.
         """
         for content, rest in zip(contents, rests, strict=True) if self.response else ():
-            labels = _labels_of(rest, uncounted)
+            labels = labels_of(rest, None, uncounted)
             if self._labels.setdefault(content, labels) != labels:
                 raise GuaranteeError(
                     f"a record has the labels {labels} here and {self._labels[content]} elsewhere, and a response "
@@ -88,20 +87,20 @@ class LabelCount:
         identity: Identity,
         uncounted: Collection[str | int],
     ) -> list[Any]:
-        """Records with the response in place of each label, which is the same at every use and wherever the key is.
+        """Replace each label by its response, which is the same at every use and wherever the key is.
 
-        Draws are a function of the key, the record, the label, its number in the record and the response, so that
-        those of different responses are independent and their nats add up.
+        Draws are a function of the key, the record, the label, its number in the record and the response, so
+        that those of different responses are independent and their nats add up.
 
         Args:
             rests: Checked records without their inputs.
-            digests: Of the records.
+            digests: Keyed digests of the records.
             identity: Key.
             uncounted: Places that stay as they are.
         """
         if self.response is None:
             return list(rests)
-        labels = [_labels_of(rest, uncounted) for rest in rests]
+        labels = [labels_of(rest, None, uncounted) for rest in rests]
         name = f"{self.response.classes} {self.response.keep:.17g}"
         texts = [
             digest + f"{name} {number} {label}".encode()
@@ -114,17 +113,17 @@ class LabelCount:
 
     @property
     def nats(self) -> float | None:
-        """Most that all labels of a record reveal; None if they are not counted."""
+        """Most nats that all labels of a record reveal, None if they are not counted."""
         each = math.log(self.classes or 1) if self.response is None else self.response.capacity
         return None if self.classes is None else self._most * each
 
 
-def count_labels(rest: Any, classes: int | None, uncounted: Collection[str | int] = ()) -> int:
-    """Number of labels in a record, which are released as they are; refuses whatever else would be.
+def labels_of(rest: Any, classes: int | None, uncounted: Collection[str | int] = ()) -> list[int]:
+    """List the labels in a record, which are released as they are, and refuse whatever else would be.
 
     Args:
         rest: The record, with None in place of its input.
-        classes: Labels are whole numbers from 0 to below it; None for any whole numbers.
+        classes: Labels are whole numbers from 0 to below it. None allows any whole number.
         uncounted: Places, fields or keys of the record that its owner allows to be released too, whatever
             they hold.
 
@@ -132,31 +131,18 @@ def count_labels(rest: Any, classes: int | None, uncounted: Collection[str | int
         GuaranteeError: If something else than single whole numbers is in it.
     """
     allowed = _allowed(rest, uncounted)
-    return sum(
-        _labels(part, place, "", classes) for place, part in _parts(rest) or () if place not in allowed
-    )
+    parts = [(place, part) for place, part in _parts(rest) or () if place not in allowed]
+    return [label for place, part in parts for label in _labels(part, place, "", classes)]
 
 
 def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
-    """Keys or numbers of the places of a record that hold no labels."""
+    """Return the keys or numbers of the places of a record that hold no labels."""
     fields = getattr(rest, "_fields", ())
     return {fields.index(place) if place in fields else place for place in uncounted}
 
 
-def _labels_of(rest: Any, uncounted: Collection[str | int]) -> list[int]:
-    """All labels of a checked record, in order."""
-    labels: list[int] = []
-
-    def noted(label: int) -> int:
-        labels.append(label)
-        return label
-
-    _relabelled(rest, uncounted, noted)
-    return labels
-
-
 def _relabelled(rest: Any, uncounted: Collection[str | int], respond: Callable[[int], int]) -> Any:
-    """A checked record with the response to each of its labels in place of it, as the same type of number."""
+    """Replace each label of a checked record by the response to it, as the same type of number."""
     if (parts := _parts(rest)) is None:
         return rest
     allowed = _allowed(rest, uncounted)
@@ -166,7 +152,7 @@ def _relabelled(rest: Any, uncounted: Collection[str | int], respond: Callable[[
 
 
 def _response_to(part: Any, respond: Callable[[int], int]) -> Any:
-    """A part of a record with responses in place of labels."""
+    """Replace the labels in a part of a record by the responses to them."""
     if part is None:
         return None
     if (parts := _parts(part)) is not None:
@@ -178,18 +164,19 @@ def _response_to(part: Any, respond: Callable[[int], int]) -> Any:
 
 
 def _rebuilt(whole: Any, parts: list[Any]) -> Any:
-    """A mapping, tuple or list like this one of other parts. Mappings become dictionaries."""
+    """Make a mapping, tuple or list like this one of other parts. Mappings become dictionaries."""
     if isinstance(whole, Mapping):
         return dict(zip(whole, parts, strict=True))
     return type(whole)(*parts) if hasattr(whole, "_fields") else type(whole)(parts)
 
 
-def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:
-    """Labels in a part of a record, at a place and what is inside of it."""
+def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int]:
+    """List the labels in a part of a record, at a place of it and below this place."""
     if part is None:
-        return 0
+        return []
     if (parts := _parts(part)) is not None and not (isinstance(part, Sequence) and is_numbers(part)):
-        return sum(_labels(one, place, f"{inside}[{at!r}]", classes) for at, one in parts)
+        inner = [_labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts]
+        return [label for labels in inner for label in labels]
     form: Any = part if isinstance(part, Tensor) else np.asarray(part)
     whole = is_whole(form) if isinstance(form, Tensor) else form.dtype.kind in "biu"
     if not whole or math.prod(form.shape) != 1:
@@ -204,11 +191,11 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> int:
             f"place {place!r}{inside} of a record is the label {form.item()}: classes = {classes} counts labels from 0 "
             f"to {classes - 1}, so give their real number"
         )
-    return 1
+    return [int(form.item())]
 
 
-def _parts(thing: Any) -> list[tuple[Any, Any]] | None:
-    """Names and parts of a mapping, tuple or list; None for anything else."""
-    if isinstance(thing, Mapping):
-        return list(thing.items())
-    return list(enumerate(thing)) if isinstance(thing, tuple | list) else None
+def _parts(whole: Any) -> list[tuple[Any, Any]] | None:
+    """List the names and parts of a mapping, tuple or list. None for anything else."""
+    if isinstance(whole, Mapping):
+        return list(whole.items())
+    return list(enumerate(whole)) if isinstance(whole, tuple | list) else None

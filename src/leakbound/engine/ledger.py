@@ -1,4 +1,4 @@
-"""Per-record use counts of one collection, updated before each release; records must not change between uses.
+"""Per-record use counts of one collection, updated before each release. Records must not change between uses.
 
 A state of it holds digests, counts and frozen copies, so records may come back in any order.
 """
@@ -24,7 +24,7 @@ _ALIKE = 1e-6  # relative difference of facts of equal channels, calibrated agai
 
 
 class Ledger:
-    """A collection of records.
+    """Count the uses of one collection of records.
 
     Args:
         name: Of the collection.
@@ -33,7 +33,7 @@ class Ledger:
     Attributes:
         rows: (records,) row of each record in the book, -1 until it is known.
         shown: (records,) whether a loader or dataset shows the record.
-        base: The collection itself, and the place of the input; None while a state waits for it.
+        base: The collection itself, and the place of the input. None while a state waits for it.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -45,20 +45,20 @@ class Ledger:
     def check_same(
         self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"], apart: str = ""
     ) -> None:
-        """Refuse indices that hold another record than at their first use, and take note of the others.
+        """Refuse indices that hold another record than at their first use, and register the others.
 
         Args:
             records: Indices.
             rows: Row of the book of each record.
-            apart: Advice to be added for several ranks.
+            apart: Advice for several ranks.
 
         Raises:
             GuaranteeError: If one does.
         """
-        known = self.rows[records]
+        before = self.rows[records]
         self.rows[records] = rows
-        if np.any(changed := (self.rows[records] != rows) | ((known >= 0) & (known != rows))):
-            self.rows[records] = known
+        if np.any(changed := (self.rows[records] != rows) | ((before >= 0) & (before != rows))):
+            self.rows[records] = before
             raise GuaranteeError(
                 f"record {int(records[changed.argmax()])} of {self.name!r} has other values than at its first use, so "
                 "something random acts before the channel: move it behind the channel, protect(..., after=transform)"
@@ -82,18 +82,20 @@ class Ledger:
         identity: Identity,
         book: Book,
         used: Int[np.ndarray, " used"],
-        known: Int[np.ndarray, " records"],
+        current: Int[np.ndarray, " records"],
     ) -> Int[np.ndarray, " records"]:
-        """Rows of all records, which are read to find those that a state has used; the known ones if it used none.
+        """Read all records to find those that a state has used, and return their rows.
+
+        If the state has used none, the current rows are returned.
 
         Raises:
             GuaranteeError: If one is missing.
         """
         if not len(used):
-            return known
+            return current
         dataset, key = self.base or ((), None)
         inputs = (as_tensor(taken(dataset[index], key))[None] for index in range(len(self.rows)))
-        rows = book.rows(identity.of([identity.contents(one)[0] for one in inputs]))
+        rows = book.rows(identity.of([identity.contents(record)[0] for record in inputs]))
         if missing := np.count_nonzero(~np.isin(used, rows)):
             raise GuaranteeError(
                 f"{missing} of {len(used)} records that the state has counted are not in the data of {self.name!r}: "
@@ -102,7 +104,7 @@ class Ledger:
         return rows
 
     def counts(self, column: np.ndarray) -> np.ndarray:
-        """A column of the book by index; 0 for records that are not known yet."""
+        """Read a column of the book by index, 0 for records that are not known yet."""
         return (
             np.where(self.rows >= 0, column[self.rows], 0)
             if len(column)
@@ -110,12 +112,12 @@ class Ledger:
         )
 
     def used(self, book: Book) -> Int[np.ndarray, " used"]:
-        """Rows of the records that were used."""
-        known = np.unique(self.rows[self.rows >= 0])
-        return known[book.uses[known] > 0]
+        """Find the rows of the records that were used."""
+        rows = np.unique(self.rows[self.rows >= 0])
+        return rows[book.uses[rows] > 0]
 
     def state(self, book: Book) -> dict[str, Tensor]:
-        """Digests and counts of records that were used, and frozen copies: they were released already."""
+        """Return digests and counts of records that were used, and their frozen copies, if any."""
         rows = self.used(book).tolist()
         kept = {
             "size": torch.tensor([len(self.rows)]),
@@ -132,14 +134,14 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Kept:
-    """A checked state of a collection.
+    """Checked state of a collection.
 
     Attributes:
         size: Records of the collection.
-        digests: Of those that were used.
-        uses: Of each of them.
-        copied: Which of them have a frozen copy.
-        copies: Those.
+        digests: Digests of those that were used.
+        uses: Uses of each of them.
+        copied: Places of those that have a frozen copy.
+        copies: Their frozen copies.
     """
 
     size: int
@@ -150,10 +152,10 @@ class Kept:
 
     @classmethod
     def of(cls, state: Mapping[str, Any], width: int, needs_copies: bool) -> Kept:
-        """A state that was loaded, on whatever device.
+        """Check a state that was loaded, on whatever device.
 
         Args:
-            state: Of :meth:`Ledger.state`.
+            state: Result of :meth:`Ledger.state`.
             width: Values of a record.
             needs_copies: Whether each record that was used must have its frozen copy.
 
@@ -164,7 +166,10 @@ class Kept:
         size, digests, uses = held["size"], held["digests"], held["uses"]
         copied = held.get("copied", torch.zeros(0, dtype=torch.int64))
         copies = held.get("copies", torch.zeros(0, 1, 1, width))
-        if any(one.dtype != torch.int64 for one in (size, uses, copied)) or digests.dtype != torch.uint8:
+        if (
+            any(counts.dtype != torch.int64 for counts in (size, uses, copied))
+            or digests.dtype != torch.uint8
+        ):
             raise ValueError("counts must be int64, digests uint8")
         count = len(uses)
         used = tuple(row.tobytes() for row in digests.numpy())
@@ -177,20 +182,20 @@ class Kept:
             raise ValueError("give one count for each record")
         if not count <= int(size) or (count and int(uses.min()) < 1):
             raise ValueError("a record was used once or more")
-        known = tuple(copied.tolist())
+        places = tuple(copied.tolist())
         if (
-            copies.shape != (len(known), 1, 1, width)
+            copies.shape != (len(places), 1, 1, width)
             or copies.dtype != torch.float32
             or not copies.isfinite().all()
         ):
             raise ValueError("copies must be finite float32, one for each record that has one")
-        if not len(known) == len(set(known) & {*range(count)}) or (needs_copies and len(known) != count):
+        if not len(places) == len(set(places) & {*range(count)}) or (needs_copies and len(places) != count):
             raise ValueError("frozen noise needs the copy of each record that was used")
-        return cls(int(size), used, uses.numpy().copy(), known, copies)
+        return cls(int(size), used, uses.numpy().copy(), places, copies)
 
 
 def alike(facts: Any, others: Mapping[str, Any]) -> bool:
-    """True if two engines have the same facts, up to the rounding of calibrations."""
+    """Return whether two engines have the same facts, up to the rounding of calibrations."""
     if not isinstance(facts, Mapping) or facts.keys() != others.keys():
         return False
     pairs = [(facts[name], other) for name, other in others.items()]
@@ -205,10 +210,10 @@ def alike(facts: Any, others: Mapping[str, Any]) -> bool:
 def checked_state(
     state: Mapping[str, Any], law: Mapping[str, Any], width: int, needs_copies: bool
 ) -> tuple[Mapping[str, Any], int, dict[str, Kept]]:
-    """Key, steps and collections of an engine's state.
+    """Check an engine's state, and return its key, steps and collections.
 
     Args:
-        state: As it was loaded.
+        state: State as it was loaded.
         law: Facts of the engine that the state must share.
         width: Values of a record.
         needs_copies: Whether each record that was used must have its frozen copy.
@@ -217,12 +222,12 @@ def checked_state(
         GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or
             noise.
     """
-    if not alike(found := state.get("law"), law):
+    if not alike(stated := state.get("law"), law):
         raise GuaranteeError(
-            f"the state is of an engine with {found}, this one has {law}: calibrate as that one was, on the same data"
+            f"the state is of an engine with {stated}, this one has {law}: calibrate as that one was, on the same data"
         )
     try:
-        kept = {name: Kept.of(one, width, needs_copies) for name, one in state["ledgers"].items()}
+        kept = {name: Kept.of(held, width, needs_copies) for name, held in state["ledgers"].items()}
         key, steps = state["key"], state["steps"]
         sealed = key["sealed"]
         if not isinstance(key["name"], str) or (sealed is not None and len(bytes.fromhex(sealed)) != SEALED):

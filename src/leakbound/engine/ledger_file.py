@@ -1,10 +1,8 @@
-"""Uses of records on disk: one SQLite file that all runs, processes and engines add to, each use before its release.
+"""Uses of records on disk, in one SQLite file to which all runs and processes add before each release.
 
-Whoever is killed between the two has counted a use that nobody saw, never the reverse. SQLite's write-ahead
-log and locks order the processes of one machine; a network's file system often has no such locks.
+A process that is killed between the two has counted a use that nobody saw, never the reverse. SQLite's
+write-ahead log and locks order the processes of one machine. A network's file system often has no such locks.
 """
-
-from __future__ import annotations
 
 import os
 import sqlite3
@@ -35,29 +33,28 @@ Looks = tuple[Int[np.ndarray, " records"], Float[np.ndarray, " records"]]
 
 
 class LedgerFile:
-    """Looks at records through channels, by their digests.
+    """Count uses of records through channels on disk, by the records' digests.
 
     Args:
-        path: Of the file, which is made with mode 0600 if it is not there.
+        path: Path of the file, which is made with mode 0600 if it is not there.
         identity: Key for a new file.
 
     Attributes:
-        identity: That of the file.
+        identity: Key of the file.
 
     Raises:
         GuaranteeError: If the file cannot be made, is of something else, damaged, or open to other accounts.
     """
 
-    _left: ClassVar[
-        list[sqlite3.Connection]
-    ] = []  # of the process that a fork came from: to be neither used nor closed
+    # Connections of the process that this one was forked from, to be neither used nor closed.
+    _left: ClassVar[list[sqlite3.Connection]] = []
 
     def __init__(self, path: str | os.PathLike[str], identity: Identity) -> None:
         self.path = Path(path).expanduser().absolute()
         self._connection: sqlite3.Connection | None = None
         self._process = self._place = 0
         self._channel = 0
-        self._ratios: dict[int, tuple[str, np.ndarray]] = {}  # of each channel in the file, beside its law
+        self._ratios: dict[int, tuple[str, np.ndarray]] = {}  # by channel, with its name
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
@@ -87,28 +84,30 @@ class LedgerFile:
         connection.execute("PRAGMA journal_mode = WAL")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the connection, which a copy opens for itself."""
+        """Return everything but the connection, which a copy opens for itself."""
         return {**self.__dict__, "_connection": None, "_process": 0}
 
     def use(self, law: str, ratios: Float[np.ndarray, " d"]) -> None:
-        """Count for the channel of this law and these variance ratios of one use from now on."""
+        """Count for the channel of this name and these variance ratios of one use from now on."""
         with self._opened() as connection:
             self._read_channels(connection)
-            known = [
+            numbers = [
                 number
-                for number, (name, own) in self._ratios.items()
-                if name == law and own.shape == ratios.shape and np.allclose(own, ratios, rtol=_ALIKE, atol=0)
+                for number, (name, stored) in self._ratios.items()
+                if name == law
+                and stored.shape == ratios.shape
+                and np.allclose(stored, ratios, rtol=_ALIKE, atol=0)
             ]
-            if not known:
+            if not numbers:
                 added = connection.execute(
                     "INSERT INTO channels (law, ratios) VALUES (?, ?)",
                     (law, np.asarray(ratios, "<f8").tobytes()),
                 )
-                known = [int(added.lastrowid or 0)]
-            self._channel = known[0]
+                numbers = [int(added.lastrowid or 0)]
+            self._channel = numbers[0]
 
     def looks(self, digests: Sequence[bytes]) -> Looks:
-        """Looks at records through the engine's channel, and nats that all others have revealed of them."""
+        """Return uses of records through the engine's channel, and the nats of all other channels."""
         with self._opened() as connection:
             return self._looks(connection, digests)
 
@@ -120,17 +119,17 @@ class LedgerFile:
         *,
         once: bool = False,
     ) -> Looks:
-        """Count looks at records, all or none of them.
+        """Count uses of records with independent noise, all of them or none.
 
         Args:
-            digests: Of records, each once.
-            counts: Looks at each that are to be added.
-            check: Called with the looks there would be and nats of other channels; raises where that is too
-                much.
-            once: Whether looks of all runs at one record are the same one.
+            digests: Digests of records, each once.
+            counts: Uses of each that are to be added.
+            check: Called with the uses after this charge and the nats of other channels. Raises where that is
+                too much.
+            once: Whether all runs show the same noisy copy of a record, so that they use it once together.
 
         Returns:
-            Looks before, and the nats of other channels.
+            Uses before, and the nats of other channels.
 
         Raises:
             GuaranteeError: If the file was taken away or cannot be written.
@@ -150,31 +149,30 @@ class LedgerFile:
         return before, others
 
     def _looks(self, connection: sqlite3.Connection, digests: Sequence[bytes]) -> Looks:
-        """Rows of the file for some records."""
-        own, others = np.zeros(len(digests), np.int64), np.zeros(len(digests))
+        """Read the rows of the file for some records."""
+        counts, others = np.zeros(len(digests), np.int64), np.zeros(len(digests))
         places = {digest: place for place, digest in enumerate(digests)}
         for begin in range(0, len(digests), _AT_ONCE):
-            some = digests[begin : begin + _AT_ONCE]
-            marks = ",".join("?" * len(some))
-            for digest, channel, looks in connection.execute(
-                f"SELECT * FROM looks WHERE digest IN ({marks})", some
-            ):
+            chunk = digests[begin : begin + _AT_ONCE]
+            marks = ",".join("?" * len(chunk))
+            query = f"SELECT * FROM looks WHERE digest IN ({marks})"
+            for digest, channel, looks in connection.execute(query, chunk):
                 if channel == self._channel:
-                    own[places[digest]] = looks
+                    counts[places[digest]] = looks
                     continue
                 if channel not in self._ratios:
                     self._read_channels(connection)
                 others[places[digest]] += joint_information(self._ratios[channel][1], looks)
-        return own, others
+        return counts, others
 
     def _read_channels(self, connection: sqlite3.Connection) -> None:
-        """Channels that the file holds."""
+        """Read the channels that the file holds."""
         for number, law, ratios in connection.execute("SELECT id, law, ratios FROM channels"):
             self._ratios[number] = law, np.frombuffer(ratios, "<f8")
 
     @contextmanager
     def _opened(self, fresh: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that nobody else writes beside; an error undoes it."""
+        """Open a transaction that nobody else writes during. An error undoes it."""
         try:
             connection = self._connected()
             connection.execute("BEGIN IMMEDIATE")
@@ -192,7 +190,7 @@ class LedgerFile:
             raise GuaranteeError(f"ledger = {self.path}: {error}, so no use can be counted in it") from error
 
     def _connected(self) -> sqlite3.Connection:
-        """Connection of this process."""
+        """Return the connection of this process."""
         if self._connection is not None and self._process == os.getpid():
             return self._connection
         if self._connection is not None:
@@ -206,7 +204,7 @@ class LedgerFile:
         return self._connection
 
     def _inode(self) -> int:
-        """Number of the file that lies at the path; 0 without one."""
+        """Return the number of the file at the path, 0 without one."""
         try:
             return self.path.stat().st_ino
         except OSError:

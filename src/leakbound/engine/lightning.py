@@ -18,12 +18,12 @@ from leakbound.engine.refusals import GuaranteeError
 
 
 class ChannelCallback(Callback):
-    """Keeps the counts of an engine with a trainer's checkpoints, logs what has leaked, and stops in time.
+    """Keep an engine's counts with a trainer's checkpoints, log what has leaked, and stop in time.
 
     Args:
-        engine: Whose loader is trained on.
-        metric: Name under which the smallest valid bound of the most used record, in nats, is logged at each
-            epoch's end.
+        engine: Engine whose loader is trained on.
+        metric: Name under which the smallest valid bound of the most used record, in nats, is logged at the
+            end of each epoch.
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
@@ -47,9 +47,9 @@ class ChannelCallback(Callback):
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, for the checkpoint."""
+        """Return the counts, for the checkpoint."""
         return self.engine.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self.engine.load_state_dict(state_dict)

@@ -1,11 +1,9 @@
 """Loaders and datasets whose records pass the channel before anybody else sees them.
 
-Workers fetch clean records with their positions; noise, counting and refusals happen in the process that
+Workers fetch clean records with their positions. Noise, counting and refusals happen in the process that
 iterates, so that a record which a worker fetched and nobody took is not counted. Whatever works on several
-records, the loader's ``collate_fn`` included, comes after the channel and takes nothing from the guarantee.
+records, including the loader's ``collate_fn``, comes after the channel and does not weaken the guarantee.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,6 +23,10 @@ _KEPT = (
     *("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
     *("persistent_workers", "in_order"),
 )
+_READABLE = {
+    *("batch_sampler", "batch_size", "collate_fn", "drop_last", "pin_memory", "pin_memory_device", "sampler"),
+    *_KEPT,
+}
 After = Callable[[Tensor], Any] | None
 Release = Callable[
     [Int[np.ndarray, " batch"], Int[np.ndarray, " batch"], Tensor, list[Any]], tuple[Tensor, list[Any]]
@@ -32,7 +34,7 @@ Release = Callable[
 
 
 class Gate:
-    """The one way of records from a dataset through a channel.
+    """The only path of records from a dataset through a channel.
 
     Args:
         release: Counts the uses of a batch and returns its noisy inputs and what else is released of the
@@ -45,80 +47,59 @@ class Gate:
     """
 
     def __init__(self, release: Release, layout: Layout, places: Places, key: Key, after: After) -> None:
-        self._release, self._layout = release, layout
-        self._places, self._key, self._after = places, key, after
+        self._release = release
+        self._layout = layout
+        self._places = places
+        self._key = key
+        self._after = after
 
     def __len__(self) -> int:
         return len(self._places.records)
 
     def released(self, positions: list[int], inputs: Tensor | list[Tensor], rests: list[Any]) -> list[Any]:
-        """Records with noisy inputs, in order; all of them, or none if one is refused."""
+        """Release records with noisy inputs, in order: all of them, or none if one is refused."""
         if not positions:  # a Poisson sample may be empty
             inputs = torch.zeros(0, *self._layout.shape)
         if not isinstance(inputs, Tensor):  # they are not of one form
-            for one in inputs:
-                self._layout.check(one[None])
+            for single in inputs:
+                self._layout.check(single[None])
             inputs = torch.stack(inputs)
         at = np.asarray(positions, dtype=np.int64)
         noisy, rests = self._release(self._places.which[at], self._places.records[at], inputs, rests)
-        after = self._after or (lambda one: one)
-        return [replaced(rest, self._key, after(one)) for rest, one in zip(rests, noisy, strict=True)]
-
-
-class _Shown:
-    """An attribute of the loader behind a protected one, which can be read and not set.
-
-    Args:
-        meaning: One sentence for help.
-    """
-
-    def __init__(self, meaning: str) -> None:
-        self.__doc__ = meaning
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, loader: Any, owner: type | None = None) -> Any:
-        return self if loader is None else getattr(loader._loader, self._name)
-
-    def __set__(self, loader: Any, value: Any) -> None:
-        raise AttributeError(
-            f"{self._name} is that of the loader that was protected: set it there, before protect"
-        )
+        values = noisy if self._after is None else map(self._after, noisy)
+        return [replaced(rest, self._key, value) for rest, value in zip(rests, values, strict=True)]
 
 
 class ProtectedLoader:
     """A loader of noisy records: the same batches, sampler and workers as the one that it was made from.
 
-    It is no ``DataLoader``, so that no framework can make another one of it that would read clean records.
+    It is no ``DataLoader``, so that no framework can rebuild it into one that reads clean records.
 
     Args:
-        loader: With automatic batches.
-        gate: Of its dataset.
+        loader: Loader with automatic batches.
+        gate: Path of its records through the channel.
         key: Place of the input in a record.
         end: Called when an epoch ends.
 
     Attributes:
-        dataset: Has the length of the records and hands none out.
+        dataset: Stand-in that has the length of the dataset and no records.
+        batch_sampler: Places of the records of each batch. Like all attributes below, that of the loader that
+            was protected, which can be read and not set.
+        batch_size: Records of a batch.
+        collate_fn: Makes a batch of noisy records.
+        drop_last: Whether an incomplete last batch is left out.
+        generator: Random numbers of the sampler.
+        in_order: Whether batches come in the order of the sampler.
+        multiprocessing_context: How workers are started.
+        num_workers: Processes that fetch records.
+        persistent_workers: Whether workers stay from epoch to epoch.
+        pin_memory: Whether noisy batches are copied to pinned memory.
+        pin_memory_device: Device of pinned memory.
+        prefetch_factor: Batches that a worker fetches ahead, which are counted when they are released.
+        sampler: Sampler of the loader, e.g. to set its epoch. Its data_source may hold clean records.
+        timeout: Seconds to wait for a worker.
+        worker_init_fn: Called in each worker at its start.
     """
-
-    batch_sampler = _Shown("Places of the records of each batch.")
-    batch_size = _Shown("Records of a batch.")
-    collate_fn = _Shown("Makes a batch of noisy records.")
-    drop_last = _Shown("Whether an incomplete last batch is left out.")
-    generator = _Shown("Random numbers of the sampler.")
-    in_order = _Shown("Whether batches come in the order of the sampler.")
-    multiprocessing_context = _Shown("How workers are started.")
-    num_workers = _Shown("Processes that fetch records.")
-    persistent_workers = _Shown("Whether workers stay from epoch to epoch.")
-    pin_memory = _Shown("Whether noisy batches are copied to pinned memory.")
-    pin_memory_device = _Shown("Device of pinned memory.")
-    prefetch_factor = _Shown("Batches that a worker fetches ahead; they are counted when they are given out.")
-    sampler = _Shown(
-        "The loader's, e.g. to set a distributed one's epoch; its data_source may hold clean records."
-    )
-    timeout = _Shown("Seconds to wait for a worker.")
-    worker_init_fn = _Shown("Called in each worker at its start.")
 
     def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key, end: Callable[[], None]) -> None:
         self._loader, self._gate, self.end = loader, gate, end
@@ -128,8 +109,20 @@ class ProtectedLoader:
             _Positions(loader.dataset, key), batch_sampler=loader.batch_sampler, collate_fn=_apart, **options
         )
 
+    def __getattr__(self, name: str) -> Any:
+        if name not in _READABLE:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _READABLE:
+            raise AttributeError(
+                f"{name} is that of the loader that was protected: set it there, before protect"
+            )
+        super().__setattr__(name, value)
+
     def __iter__(self) -> Iterator[Any]:
-        """Noisy batches; each is counted just before it is given out.
+        """Iterate over noisy batches, each counted just before it is released.
 
         Raises:
             BudgetError: If a record of the next batch has no uses left.
@@ -146,11 +139,11 @@ class ProtectedLoader:
 
 
 class ProtectedDataset(Dataset[Any]):
-    """A map-style dataset of noisy records, for whoever builds loaders of their own; each reading is a use.
+    """A map-style dataset of noisy records, for users who build their own loaders. Each reading is a use.
 
     Args:
         dataset: Clean records.
-        gate: Of this dataset.
+        gate: Path of its records through the channel.
         key: Place of the input in a record.
     """
 
@@ -161,11 +154,11 @@ class ProtectedDataset(Dataset[Any]):
         return len(self._gate)
 
     def __getitem__(self, index: int) -> Any:
-        """One noisy record."""
+        """Release one noisy record."""
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        """Noisy records of a batch, refused or released together."""
+        """Release the noisy records of a batch, or refuse all of them."""
         if get_worker_info() is not None:
             raise GuaranteeError(
                 "a worker's counts of uses are lost with it: protect the DataLoader instead of its dataset, or set "
@@ -185,7 +178,7 @@ class Hidden:
         return self._size
 
     def __getitem__(self, index: object) -> Any:
-        """Nothing.
+        """Refuse to hand out a record.
 
         Raises:
             GuaranteeError: Always.
@@ -206,7 +199,7 @@ def check_batches(loader: DataLoader[Any]) -> None:
 
 
 class _Positions(Dataset[Any]):
-    """Records with their position: input and all else apart, in whichever process fetches them."""
+    """Records with their positions, input and rest separated, in whichever process fetches them."""
 
     def __init__(self, dataset: Any, key: Key) -> None:
         self._dataset, self._key, self._size = dataset, key, len(dataset)
@@ -220,9 +213,9 @@ class _Positions(Dataset[Any]):
 
 
 def _apart(fetched: list[tuple[int, Tensor, Any]]) -> tuple[list[int], Tensor | list[Tensor], list[Any]]:
-    """Positions, inputs (one tensor if they are of one form, which workers pass on at once) and the rest."""
+    """Separate positions, inputs and rests. Inputs of one form become one tensor, which workers send faster."""
     if not fetched:
         return [], [], []
     positions, inputs, rests = (list(column) for column in zip(*fetched, strict=True))
-    alike = len({(one.shape, one.dtype) for one in inputs}) == 1
+    alike = len({(value.shape, value.dtype) for value in inputs}) == 1
     return positions, torch.stack(inputs) if alike else inputs, rests

@@ -1,11 +1,9 @@
-"""Noise that belongs to a record and its use: equal whoever draws it, in which batch, and after which interruption.
+"""Noise that belongs to a record and its use, whoever draws it, in which batch, and after any interruption.
 
-Philox is a counter-based generator: a key and a 256-bit counter give its numbers. The key comes from the
-seed, the counter holds a word of the record's digest and its use, so no state has to be kept and no two uses
-share a stream.
+Philox is a counter-based generator: a key and a 256-bit counter determine its numbers. The key comes from the
+seed, and the counter holds a word of the record's digest and its use. So no state has to be kept, and no two
+uses share a stream.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,47 +23,46 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
 class CentredSampler:
-    """Noise on records whose public mean is off, in float64, so that no record is rounded before its noise.
+    """Add noise to records after subtracting a public mean in float64, so that none is rounded before.
 
-    Float32 numbers near 2³⁰ are 128 apart; rounding to them is no noise, and differs from record to record.
+    Float32 numbers near 2³⁰ are 128 apart. Rounding to them is no noise, and differs from record to record.
 
     Args:
         channel: A calibrated channel.
-        mean: (d,) of the records that it was calibrated to.
-        on_grid: Release on a grid, as secure noise needs it; the mean is rounded to its points.
+        mean: (d,) mean of the records that it was calibrated to.
+        on_grid: Release on a grid, as secure noise needs it. The mean is rounded to its points.
     """
 
     def __init__(self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], *, on_grid: bool) -> None:
         plain = ChannelSampler(channel, (1, 1, channel.dimension), on_grid=on_grid)
-        off = torch.from_numpy(mean)
+        center = torch.from_numpy(mean)
         if plain.spacing is not None:
             spacing = torch.where(plain.spacing > 0, plain.spacing, 1.0)
-            off = torch.where(plain.spacing > 0, torch.round(off / spacing) * spacing, off)
-        self._mean, self._type = off, torch.float64 if on_grid else torch.float32
-        left = None if channel.mean is None else channel.mean - off.numpy()
-        self._sampler = (
-            plain
-            if left is None
-            else ChannelSampler(replace(channel, mean=left), plain.image_shape, on_grid=on_grid)
-        )
+            center = torch.where(plain.spacing > 0, torch.round(center / spacing) * spacing, center)
+        self._mean = center
+        self._type = torch.float64 if on_grid else torch.float32
+        self._sampler = plain
+        if channel.mean is not None:
+            shifted = replace(channel, mean=channel.mean - center.numpy())
+            self._sampler = ChannelSampler(shifted, plain.image_shape, on_grid=on_grid)
 
     def apply(
         self, clean: Float[Tensor, "rows *ones d"], source: NoiseSource
     ) -> Float[Tensor, "rows *ones d"]:
-        """One use of the channel for each row; in and out float64."""
+        """Use the channel once for each row, float64 in and out."""
         centred = (clean - self._mean).to(self._type)
         noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, len(self._mean)), source)
         return noisy.reshape(clean.shape).double() + self._mean
 
 
 class BatchNoise:
-    """Noise on the batches of an engine: fresh at each use, or frozen in one copy of each record.
+    """Add noise to the batches of an engine: fresh at each use, or frozen in one copy of each record.
 
     Args:
         channel: A calibrated channel.
-        mean: (d,) of the records that it was calibrated to.
+        mean: (d,) mean of the records that it was calibrated to.
         noise: ``fresh`` or ``frozen``.
-        seed: Of noise that can be repeated; None for secure noise.
+        seed: Seed of noise that can be repeated, None for secure noise.
     """
 
     def __init__(
@@ -77,11 +74,11 @@ class BatchNoise:
     def apply(
         self, clean: Float[Tensor, "rows 1 1 d"], counted: Counted, book: Book
     ) -> Float[Tensor, "rows 1 1 d"]:
-        """Noisy inputs of this rank's part of a batch, float32.
+        """Add noise to the inputs of this rank's part of a batch, and return float32.
 
         Args:
-            clean: Float64.
-            counted: The batch of all ranks, whose uses are counted.
+            clean: Inputs, float64.
+            counted: Batch of all ranks, whose uses are counted.
             book: Digests of the records, and their frozen copies.
         """
         if self._seed is not None:
@@ -103,13 +100,13 @@ class BatchNoise:
 
 
 class RecordNoise:
-    """Seeded draws for one batch, a row for each record: a function of seed, name, record and use alone.
+    """Draw seeded noise for one batch, a row for each record, from seed, name, record and use alone.
 
     Whoever knows the seed can subtract the noise.
 
     Args:
-        seed: Of the engine.
-        name: Of the purpose.
+        seed: Seed of the engine.
+        name: Name of the purpose.
         records: A word that stands for each record.
         uses: Number of the use, from 0, for each row.
     """
@@ -127,7 +124,7 @@ class RecordNoise:
         self._calls = 0
 
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal numbers (rows, width).
+        """Draw standard normal numbers (rows, width).
 
         Raises:
             ValueError: If another number of rows is asked for.
@@ -145,7 +142,7 @@ class RecordNoise:
         return torch.from_numpy(drawn).to(dtype)
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
-        """Nothing draws uniform numbers for records.
+        """Refuse to draw uniform numbers, which no noise of records needs.
 
         Raises:
             NotImplementedError: Always.
@@ -153,8 +150,8 @@ class RecordNoise:
         raise NotImplementedError("noise of records is normal")
 
     def state(self) -> None:
-        """None: record and use say it all."""
+        """Return None, as record and use determine the noise."""
         return
 
     def restore(self, state: Tensor | None) -> None:
-        """Nothing to do."""
+        """Do nothing, as there is no state."""

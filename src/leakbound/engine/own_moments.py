@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 _READ = 256  # records of a dataset that are read before the first release
 _FIRST = (
-    16  # records at which it is made first; then whenever their number has quadrupled, and after an epoch
+    16  # records at the first comparison, which is made again when they have quadrupled, and after an epoch
 )
 
 
 class OwnMoments:
-    """Capacity that the records' own moments give, from a uniform sample of them that stays in memory.
+    """Compute the capacity by the records' own moments, from a uniform sample that stays in memory.
 
-    A stop can be seen by others, and reveals that the records' moments were too large.
+    Others can see a stop, which reveals that the records' moments were too large.
 
     Args:
         calibration: The channel, with the moments that it was calibrated to.
         uses: Planned uses of a record with independent noise.
-        accepted: Nats of all planned uses together that the user accepts; None for those of the calibration.
+        accepted: Nats of all planned uses together that the user accepts. None for those of the calibration.
 
     Raises:
         GuaranteeError: If ``accepted`` is not positive.
@@ -48,7 +48,7 @@ class OwnMoments:
         self.forget()
 
     def forget(self) -> None:
-        """Begin without any records, also of another client."""
+        """Forget all records, also those of another client."""
         self._rows: list[Num[np.ndarray, " d"]] = []
         self._shown, self._compared, self._warned = 0, 0, False
         self._next = _FIRST
@@ -61,28 +61,25 @@ class OwnMoments:
 
         Raises:
             GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of
-                another form are left to whoever releases them.
+                another form are refused when they are released.
         """
-        some = self._random.permutation(len(dataset))[: min(_READ, self._size)]
-        inputs = [as_tensor(taken(dataset[int(index)], key)) for index in some]
-        fitting = [one.flatten().numpy() for one in inputs if layout.fits(one[None])]
+        sample = self._random.permutation(len(dataset))[: min(_READ, self._size)]
+        inputs = [as_tensor(taken(dataset[int(index)], key)) for index in sample]
+        fitting = [record.flatten().numpy() for record in inputs if layout.fits(record[None])]
         if fitting:
             self._calibration.check_directions(np.stack(fitting))
             self.check(np.stack(fitting))
 
     def chosen(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
-        """As many of some records, by chance, as are compared."""
-        return (
-            rows
-            if len(rows) <= self._size
-            else rows[self._random.choice(len(rows), self._size, replace=False)]
-        )
+        """Sample as many of these records as are compared."""
+        few = len(rows) <= self._size
+        return rows if few else rows[self._random.choice(len(rows), self._size, replace=False)]
 
     def show(self, rows: Num[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
-        """Take up records whose names were not shown before, and compare when their number has quadrupled.
+        """Add records whose names were not shown before, and compare when their number has quadrupled.
 
         Raises:
-            GuaranteeError: As :meth:`check`; the rows then count as not shown.
+            GuaranteeError: As :meth:`check`. The rows then count as not shown.
         """
         new = {name: row for row, name in enumerate(names) if hash(name) not in self._names}
         rows = rows[list(new.values())]
@@ -106,34 +103,34 @@ class OwnMoments:
         """Compare once more at the end of an epoch, if records were shown since the last comparison.
 
         Raises:
-            GuaranteeError: As :meth:`check`; the records have been released.
+            GuaranteeError: As :meth:`check`. The records have been released by then.
         """
         if self._shown > self._compared:
             self._compared = self._shown
             self.check(np.stack(self._rows))
 
     def check(self, rows: Num[np.ndarray, "n d"]) -> None:
-        """Compare records, each there once, with the calibration; warn from 5 % more capacity, refuse from 25 % more.
+        """Compare different records with the calibration: warn from 5 % more capacity, refuse from 25 % more.
 
         Raises:
             GuaranteeError: If their own moments give more than a quarter above what was promised, beyond
                 chance, and more than was accepted.
         """
-        self._checked = found = self._found(rows)
-        if found.exceeds(REFUSED, self._accepted):
-            raise GuaranteeError(found.sentence())
-        if found.exceeds(WARNED, self._accepted) and not self._warned:
+        self._checked = capacity = self._capacity_of(rows)
+        if capacity.exceeds(REFUSED, self._accepted):
+            raise GuaranteeError(capacity.sentence())
+        if capacity.exceeds(WARNED, self._accepted) and not self._warned:
             self._warned = True
-            warnings.warn(found.sentence(), CapacityWarning, stacklevel=3)
+            warnings.warn(capacity.sentence(), CapacityWarning, stacklevel=3)
 
     @property
     def capacity(self) -> OwnCapacity | None:
-        """By the records shown so far or those checked last, whichever are more; None before the first."""
+        """Capacity by the records shown or last checked, whichever are more. None without any."""
         if not self._checked or len(self._rows) > self._checked.records:
-            self._checked = self._found(np.stack(self._rows)) if self._rows else None
+            self._checked = self._capacity_of(np.stack(self._rows)) if self._rows else None
         return self._checked
 
-    def _found(self, rows: Num[np.ndarray, "n d"]) -> OwnCapacity:
-        """Capacity by the moments of some records."""
-        own = self._calibration
-        return own_capacity(rows, own.channel, own.ratios, self._uses, calibrated=own.moments.count)
+    def _capacity_of(self, rows: Num[np.ndarray, "n d"]) -> OwnCapacity:
+        """Compute the capacity by the moments of these records."""
+        made = self._calibration
+        return own_capacity(rows, made.channel, made.ratios, self._uses, calibrated=made.moments.count)

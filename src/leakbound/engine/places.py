@@ -1,7 +1,7 @@
 """Identity of records: the collection and index behind each position of a dataset, through subsets and concatenations.
 
-So an index of one collection is known again whichever loader reads it; that records are equal, their digests
-show.
+So an index of one collection is recognised whichever loader reads it. Equal records are recognised by their
+digests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Places:
 
     @classmethod
     def of(cls, dataset: Any) -> Places:
-        """Origins of the records of a dataset; ``Subset`` and ``ConcatDataset`` are looked through."""
+        """Find the origins of a dataset's records, through ``Subset`` and ``ConcatDataset``."""
         if isinstance(dataset, Subset):
             inner, chosen = cls.of(dataset.dataset), np.asarray(dataset.indices, dtype=np.int64)
             return cls(inner.bases, inner.which[chosen], inner.records[chosen])
@@ -40,8 +40,8 @@ class Places:
         bases: list[Any] = []
         which, records = [], []
         for part in map(cls.of, dataset.datasets):
-            bases += [base for base in part.bases if not any(base is known for known in bases)]
-            numbers = [next(at for at, known in enumerate(bases) if known is base) for base in part.bases]
+            bases += [base for base in part.bases if not any(base is other for other in bases)]
+            numbers = [next(at for at, other in enumerate(bases) if other is base) for base in part.bases]
             which.append(np.array(numbers, dtype=np.int64)[part.which])
             records.append(part.records)
         return cls(tuple(bases), np.concatenate(which), np.concatenate(records))

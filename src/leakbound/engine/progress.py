@@ -1,7 +1,5 @@
 """Progress of a calibration: a bar on a terminal, elsewhere a line now and then."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
@@ -14,12 +12,12 @@ _EVERY = 10.0  # seconds from line to line where there is no terminal
 
 
 class Progress:
-    """Shows the stages of one calibration on standard error.
+    """Show the stages of one calibration on standard error.
 
     Args:
         records: Number of records.
         values: Of each.
-        shown: Whether anything is shown; None for records of 500 values and more.
+        shown: Whether anything is shown. None for records of 500 values and more.
     """
 
     def __init__(self, records: int, values: int, shown: bool | None = None) -> None:
@@ -33,7 +31,7 @@ class Progress:
 
         Args:
             stage: Its name.
-            done: Share of the work before it, in [0, 1]; 1 at the end.
+            done: Share of the work before it, in [0, 1], and 1 at the end.
         """
         now = time.monotonic()
         if not self._shown:

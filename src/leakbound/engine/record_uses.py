@@ -1,4 +1,4 @@
-"""Uses of records that are known by their values alone, over all copies and clones of a transformer in one process."""
+"""Uses of records that are known only by their values, over all clones of a transformer in one process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _KNOWN: weakref.WeakValueDictionary[bytes, RecordUses] = weakref.WeakValueDictio
 
 
 class RecordUses:
-    """Counts by keyed digests; equal rows are one record, and a seeded copy that comes again is one use.
+    """Count uses by keyed digests. Equal rows are one record, and a seeded copy that comes again is one use.
 
-    A copy or a pickle that is loaded in the process that made it is the same object; elsewhere it refuses to
+    A copy or a pickle that is loaded in the process that made it is the same object. Elsewhere it refuses to
     count.
     """
 
@@ -32,9 +32,8 @@ class RecordUses:
         self._name = name or os.urandom(16)
         self._process, self._lock = os.getpid(), threading.Lock()
         self._counts: Counter[bytes] = Counter()
-        self._spent: defaultdict[bytes, Fraction] = defaultdict(
-            Fraction
-        )  # of plans, whose precisions of noise add
+        # Shares of plans, whose precisions of noise add.
+        self._spent: defaultdict[bytes, Fraction] = defaultdict(Fraction)
         self._copies: set[tuple[bytes, bytes]] = set()
         _KNOWN[self._name] = self
 
@@ -57,36 +56,36 @@ class RecordUses:
             )
 
     def take(self, rows: Num[np.ndarray, "n d"], most: int | None, copy: bytes | None) -> None:
-        """Count one use of each row, of all or of none.
+        """Count one use of each row, or refuse all of them.
 
         Args:
             rows: Records.
-            most: Uses that are planned.
+            most: Planned uses, None without a plan.
             copy: Name of the channel and its seed, if they give equal rows equal noise.
 
         Raises:
             BudgetError: If a row has no uses left.
             GuaranteeError: If there is a plan, and this is a copy in another process.
         """
-        found = [
+        digests = [
             blake2b(row.tobytes(), digest_size=16, key=self._name).digest()
             for row in np.ascontiguousarray(rows)
         ]
         if most is not None:
             self.check_process()
         with self._lock:
-            copies = set() if copy is None else {(one, copy) for one in found} - self._copies
-            added = Counter(found if copy is None else (one for one, _ in copies))
-            for row, one in enumerate(found):
-                if most is not None and one in added and self._spent[one] + Fraction(added[one], most) > 1:
+            copies = set() if copy is None else {(digest, copy) for digest in digests} - self._copies
+            added = Counter(digests if copy is None else (digest for digest, _ in copies))
+            for row, digest in enumerate(digests):
+                if most and digest in added and self._spent[digest] + Fraction(added[digest], most) > 1:
                     raise BudgetError(
-                        f"row {row} would be used {self._counts[one] + added[one]} times, over all fits and clones of "
-                        f"this channel, where {most} are planned (a use under a smaller plan counts for more): plan "
-                        "for more (uses=), or transform the records once and go on with the noisy ones"
+                        f"row {row} would be used {self._counts[digest] + added[digest]} times, over all fits and "
+                        f"clones of this channel, where {most} are planned (a use under a smaller plan counts for "
+                        "more): plan for more (uses=), or transform the records once and go on with the noisy ones"
                     )
             self._counts.update(added)
-            for one, number in added.items() if most is not None else ():
-                self._spent[one] += Fraction(number, most)
+            for digest, number in added.items() if most is not None else ():
+                self._spent[digest] += Fraction(number, most)
             self._copies |= copies
 
     @property
@@ -96,7 +95,7 @@ class RecordUses:
 
 
 def _of_name(name: bytes) -> RecordUses:
-    """The counts of this process under a name, or empty ones that refuse to count."""
+    """Return the counts of this process under a name, or empty ones that refuse to count."""
     return _KNOWN.get(name) or RecordUses(name)
 
 
@@ -108,9 +107,11 @@ def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"
     Raises:
         GuaranteeError: If they are.
     """
-    known, own = ({blake2b((row + 0.0).tobytes()).digest() for row in rows} for rows in (public, private))
-    if len(known) >= _DISTINCT * len(public) and len(known & own) > _MOST_SHARED * len(known):
+    public_digests = {blake2b((row + 0.0).tobytes()).digest() for row in public}
+    private_digests = {blake2b((row + 0.0).tobytes()).digest() for row in private}
+    shared = len(public_digests & private_digests)
+    if len(public_digests) >= _DISTINCT * len(public) and shared > _MOST_SHARED * len(public_digests):
         raise GuaranteeError(
-            f"{len(known & own)} of {len(public)} public records are among those to protect, and the channel reveals "
+            f"{shared} of {len(public)} public records are among those to protect, and the channel reveals "
             "their mean and covariance: calibrate to others"
         )

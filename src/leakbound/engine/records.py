@@ -22,10 +22,10 @@ _SLACK = 0.5  # of the calibrated width, that values may lie outside of it where
 
 @dataclass(frozen=True)
 class Layout:
-    """Form that the input of each record has, and that a channel was calibrated for.
+    """Form of the input of each record that a channel was calibrated for.
 
     Attributes:
-        shape: Of one input, without the axis of the batch.
+        shape: Shape of one input, without the axis of the batch.
         integers: Whether values are whole numbers, e.g. bytes of pixels, and not floating point.
         low: Least value that is allowed.
         high: Largest value that is allowed.
@@ -38,7 +38,9 @@ class Layout:
 
     @classmethod
     def of(cls, inputs: Tensor, value_range: tuple[float | int, float | int] | None = None) -> Layout:
-        """Layout of some inputs (n, ...); without a range, values may lie half their width outside of what is seen.
+        """Find the layout of inputs (n, ...).
+
+        Without a range, values may lie half their width outside of those that are seen.
 
         Raises:
             GuaranteeError: If there are no values, too many, values that are not finite, or some outside of
@@ -63,7 +65,7 @@ class Layout:
         return cls(shape, is_whole(inputs), float(value_range[0]), float(value_range[1]))
 
     def fits(self, inputs: Tensor) -> bool:
-        """True of inputs (batch, ...) that :meth:`check` does not refuse."""
+        """Return whether :meth:`check` accepts inputs (batch, ...)."""
         try:
             self.check(inputs)
         except GuaranteeError:
@@ -107,8 +109,8 @@ def check_size(count: int, width: int) -> None:
         width: Values of each.
 
     Raises:
-        GuaranteeError: If a record has more than 786,432 values (512×512×3), or more than 20,000 and there are more
-            than 5,000 records.
+        GuaranteeError: If a record has more than 786,432 values (512×512×3), or more than 20,000 and there
+            are more than 5,000 records.
     """
     if width > LARGEST:
         raise GuaranteeError(
@@ -122,36 +124,35 @@ def check_size(count: int, width: int) -> None:
 
 
 def is_whole(inputs: Tensor) -> bool:
-    """True of whole numbers and truth values."""
+    """Return whether inputs are whole numbers or truth values."""
     return not (inputs.is_floating_point() or inputs.is_complex())
 
 
 def as_tensor(value: Any) -> Tensor:
-    """A tensor, array, picture (PIL) or nested list as a tensor on the CPU.
+    """Convert a tensor, array, picture (PIL) or nested list to a tensor on the CPU.
 
     Raises:
         GuaranteeError: If it holds no real numbers.
     """
     if isinstance(value, Tensor):
-        found = value.detach().cpu()
+        tensor = value.detach().cpu()
     else:
         try:
             array = np.array(value)
-            # Torch computes little with other unsigned numbers than bytes.
-            found = torch.from_numpy(
-                array.astype(np.int64) if array.dtype.kind == "u" and array.itemsize > 1 else array
-            )
+            if array.dtype.kind == "u" and array.itemsize > 1:  # torch computes little with them
+                array = array.astype(np.int64)
+            tensor = torch.from_numpy(array)
         except (TypeError, ValueError):
             raise GuaranteeError(
                 f"an input of type {type(value).__name__} is no array of numbers: give `key`, the place of the input"
             ) from None
-    if found.is_complex():
+    if tensor.is_complex():
         raise GuaranteeError("an input holds complex numbers: give their real and imaginary parts")
-    return found.to(_EXACT.get(found.dtype, found.dtype))
+    return tensor.to(_EXACT.get(tensor.dtype, tensor.dtype))
 
 
 def taken(record: Any, key: Key) -> Any:
-    """The input inside a record: the record itself, or what lies at ``key``, by default the first of a tuple.
+    """Return the input inside a record: itself, or what lies at ``key``, by default the first of a tuple.
 
     Raises:
         GuaranteeError: If the key is missing or leads nowhere.
@@ -181,7 +182,7 @@ def taken(record: Any, key: Key) -> Any:
 
 
 def replaced(record: Any, key: Key, value: Any) -> Any:
-    """A record with another input at the place that :func:`taken` finds; mappings become dictionaries."""
+    """Replace the input of a record, where :func:`taken` finds it. Mappings become dictionaries."""
     if isinstance(record, Mapping):
         return {**record, key: value}
     if not _is_tuple(record):
@@ -195,7 +196,7 @@ def replaced(record: Any, key: Key, value: Any) -> Any:
 
 
 def gathered(data: Any, key: Key = None) -> Tensor:
-    """Inputs (n, ...) of an array, a tensor, a map-style dataset, or the dataset of a loader.
+    """Read the inputs (n, ...) of an array, a tensor, a map-style dataset, or the dataset of a loader.
 
     Raises:
         GuaranteeError: If the records cannot be counted or read, or differ in shape.
@@ -206,7 +207,7 @@ def gathered(data: Any, key: Key = None) -> Tensor:
         return as_tensor(data)
     records = dataset_of(data)
     inputs = [as_tensor(taken(records[index], key)) for index in range(len(records))]
-    if shapes := {tuple(one.shape) for one in inputs if one.shape != inputs[0].shape}:
+    if shapes := {tuple(value.shape) for value in inputs if value.shape != inputs[0].shape}:
         raise GuaranteeError(
             f"inputs have the shapes {tuple(inputs[0].shape)} and {min(shapes)}: bring all to one before the channel"
         )
@@ -216,28 +217,31 @@ def gathered(data: Any, key: Key = None) -> Tensor:
 
 
 def dataset_of(data: Any) -> Any:
-    """The map-style dataset that is given or that a loader reads.
+    """Return the map-style dataset itself, or the one that a loader reads.
 
     Raises:
         GuaranteeError: If it has no length or no records by index.
     """
-    found = data.dataset if isinstance(data, DataLoader) else data
-    if isinstance(found, IterableDataset) or not (isinstance(found, Sized) and hasattr(found, "__getitem__")):
+    dataset = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(dataset, IterableDataset) or not (
+        isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
+    ):
         raise GuaranteeError(
-            f"{type(found).__name__} has no records by index, so their uses cannot be counted: use a map-style dataset"
+            f"{type(dataset).__name__} has no records by index, so their uses cannot be counted: "
+            "use a map-style dataset"
         )
-    return found
+    return dataset
 
 
 def _is_tuple(record: Any) -> bool:
-    """True of a record of several places; a list of numbers is one input."""
+    """Return whether a record has several places. A list of numbers is one input."""
     return isinstance(record, tuple) or (
         isinstance(record, Sequence) and not isinstance(record, str | bytes) and not is_numbers(record)
     )
 
 
 def is_numbers(record: Sequence[Any]) -> bool:
-    """True of a list of numbers or of lists of numbers of equal length."""
-    return all(isinstance(one, int | float) for one in record) or all(
-        isinstance(one, Sequence) and not isinstance(one, str) and is_numbers(one) for one in record
+    """Return whether a list holds numbers, or lists of numbers of equal length."""
+    return all(isinstance(part, int | float) for part in record) or all(
+        isinstance(part, Sequence) and not isinstance(part, str) and is_numbers(part) for part in record
     )

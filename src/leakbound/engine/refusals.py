@@ -15,7 +15,7 @@ class GuaranteeError(ValueError):
 
 
 class BudgetError(GuaranteeError):
-    """Refusal of a batch whose records have no uses left; nothing of it was released or counted.
+    """Refusal of a batch whose records have no uses left. Nothing of it was released or counted.
 
     Example:
         >>> import leakbound

@@ -21,7 +21,7 @@ def recovered(calibration: Calibration, uses: int) -> float:
 
 
 def visible(calibration: Calibration, uses: int) -> float:
-    """Compute the share of the variance of single values of the mean of all copies that is the records' own, not noise.
+    """Compute the share of the variance of the mean of all copies, value by value, that is not noise.
 
     Args:
         calibration: As in :func:`recovered`.
@@ -38,7 +38,8 @@ def nats_for_half(share: Callable[[Calibration, int], float], calibration: Calib
     """Find the nats of all copies at which a share is one half.
 
     Args:
-        share: Share that grows with the capacity, such as :func:`recovered`, below one half for ``calibration``.
+        share: Share that grows with the capacity, such as :func:`recovered`, below one half for
+            ``calibration``.
         calibration: Channel and the data that it was calibrated to.
         uses: Copies, each with its own noise.
 

@@ -1,7 +1,5 @@
 """Bounds of a finished training, recomputed from the privacy events of its provenance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,21 +17,21 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Replay:
-    """Bounds for one record, of one network or of all that were trained on it, in nats unless named otherwise.
+    """Bounds for one record, of one network or of all that trained on it, in nats if not stated otherwise.
 
     Attributes:
-        of: ``replica``, the network that tells most, or ``replicas``, all of them.
+        of: ``replica``, the network that leaks most, or ``replicas``, all of them.
         networks: Number of networks, candidates that nobody kept included.
         uses: Most uses of a record.
-        joint: By added precisions; for DP by the composed Gaussian mechanism.
-        labels: On top, released without noise.
+        joint: By added precisions, or for DP by the composed Gaussian mechanism.
+        labels: In addition, for labels that are released without noise.
         record: The smallest valid bound.
         verified: Whether the numbers were recomputed, and not only compared with each other.
-        looks: Looks with independent noise at a record; None for DP.
-        printed: n·κ, as published; None for DP.
-        linear: k·κ; None for DP.
-        epsilon: ε of DP; None for channels.
-        delta: δ of DP.
+        looks: Uses of a record with independent noise, None for DP.
+        printed: n·κ, as published, None for DP.
+        linear: k·κ, None for DP.
+        epsilon: ε of DP, None for channels.
+        delta: δ of DP, None for channels.
     """
 
     of: str
@@ -51,14 +49,14 @@ class Replay:
 
 
 def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[Replay]:
-    """Bounds of a training from its provenance, recomputed where that is possible.
+    """Recompute the bounds of a training from its provenance, where that is possible.
 
-    A DP training's are always. A channel's need the variance ratios of one use; without them the printed and
-    the added-up totals are computed, and the stated joint bound is compared with both.
+    It is always possible for a DP training. For a channel it takes the variance ratios of one use. Without
+    them the printed and the added-up totals are computed, and the stated joint bound is compared with both.
 
     Args:
         record: Provenance of a training.
-        ratios: (d,), of its channel (:func:`leakbound.channels.signal_to_noise`).
+        ratios: (d,), variance ratios of its channel (:func:`leakbound.channels.signal_to_noise`).
 
     Raises:
         ValueError: If the record is of no training, of one without a bound, or states other numbers than its
@@ -71,35 +69,34 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
         AttributeError,
         KeyError,
         TypeError,
-    ) as error:  # values of other types than were written
+    ) as error:  # of other types than were written
         raise ValueError("the provenance holds events or bounds of another form: train again") from error
 
 
 def _replayed(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None) -> list[Replay]:
-    """Bounds of a record whose values have their types."""
+    """Recompute the bounds of a record whose values have their types."""
     stated, events = _read(record)
-    told = {name: stated[name] for name in ("replica", "replicas")}
-    kind, channel = events[0].bound, events[0].bound == "nats"
+    groups = ("replica", "replicas")
+    channel = events[0].bound == "nats"
     verified = not channel or ratios is not None
     if verified:
-        options = {} if channel else {name: told["replica"][name] for name in ("delta", "accountant")}
-        found = stated_bounds(events, ratios if channel else None, **options, labels=stated["labels"])
-        if found is None or not all(_agree(found[name]["record"], told[name]["record"]) for name in told):
-            given = "its channel give" if channel else f"its {kind} gives"
-            raise ValueError(f"the provenance states other bounds than its events and {given}: train again")
+        options = {} if channel else {name: stated["replica"][name] for name in ("delta", "accountant")}
+        bounds = stated_bounds(events, ratios if channel else None, **options, labels=stated["labels"])
+        if bounds is None or not all(_agree(bounds[of]["record"], stated[of]["record"]) for of in groups):
+            source = "its channel give" if channel else f"its {events[0].bound} gives"
+            raise ValueError(f"the provenance states other bounds than its events and {source}: train again")
     worst = max(events, key=lambda event: event.uses if channel else event.steps)
     return [
-        _one(name, [worst] if name == "replica" else events, told[name]["record"], stated, verified)
-        for name in told
+        _replay_of("replica", [worst], stated, verified),
+        _replay_of("replicas", events, stated, verified),
     ]
 
 
-def _one(
-    of: str, events: list[PrivacyEvent], joint: float, stated: Mapping[str, Any], verified: bool
-) -> Replay:
-    """Numbers of some networks together."""
-    facts, labels = stated[of], stated["labels"]
-    count, uses = len(events), sum(event.uses for event in events)
+def _replay_of(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool) -> Replay:
+    """Collect the numbers of networks together."""
+    facts = stated[of]
+    joint = facts["record"]
+    labels, count, uses = stated["labels"], len(events), sum(event.uses for event in events)
     if events[0].bound != "nats":
         dp = {"epsilon": facts["epsilon"], "delta": facts["delta"]}
         return Replay(of, count, uses, joint, labels, joint + labels, verified, **dp)
@@ -113,13 +110,13 @@ def _one(
 
 
 def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEvent]]:
-    """Stated bounds and events of a provenance."""
-    stated, given = record.get("leakage"), record.get("events")
-    if not isinstance(given, list) or not given:
+    """Read the stated bounds and the events of a provenance."""
+    stated, entries = record.get("leakage"), record.get("events")
+    if not isinstance(entries, list) or not entries:
         raise ValueError(
             "the provenance holds no privacy events, so it is of no training: give that of a training"
         )
-    events = [PrivacyEvent(**event) for event in given]
+    events = [PrivacyEvent(**entry) for entry in entries]
     if stated is None:
         raise ValueError(
             f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
@@ -143,11 +140,11 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
 
 
 def _responded(record: Mapping[str, Any]) -> bool:
-    """True if a provenance says that labels are randomized responses, whose nats nothing else in it can check."""
+    """Return whether labels are randomized responses, whose nats nothing else in a provenance can check."""
     items = record.get("released", ())
     return any(item["item"] == "labels" and item["why"].startswith("randomized responses") for item in items)
 
 
-def _agree(one: float, other: float) -> bool:
-    """True of numbers that differ by rounding alone."""
-    return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+def _agree(value: float, other: float) -> bool:
+    """Return whether two numbers differ by rounding alone."""
+    return math.isclose(value, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)

@@ -1,11 +1,9 @@
-"""Calibrated engines on disk: one file with the channel, what it is for and where it comes from, and its checksum.
+"""Calibrated engines on disk: a file with the channel, what it is for, where it comes from, and a checksum.
 
 The file holds arrays and strings, nothing that runs when it is read. It holds no key, no use, no noisy copy
 and nothing that was computed from private records: the mean, covariance and digests in it are those of the
 calibration records.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -64,9 +62,9 @@ class Saved:
     def save(self, path: str | Path) -> None:
         """Write the calibrated channel to one file, from which :meth:`load` makes this engine without the records.
 
-        The file states shape, target, layout, classes, seed, versions and time. Uses are not in it: they lie
-        in the ledger, or in :meth:`state_dict`. It appears whole or not at all, with mode 0600, and replaces
-        an older one.
+        The file states shape, target, layout, classes, seed, versions and time. Uses are not in it. They lie
+        in the ledger, or in :meth:`state_dict`. The file appears whole or not at all, with mode 0600, and
+        replaces an older one.
 
         Args:
             path: File to write, e.g. ``engine.safetensors``.
@@ -88,7 +86,6 @@ class Saved:
                 "the engine has released records, and one that is loaded would count from zero: save it before the "
                 "first release and its state_dict() with each checkpoint, or give for_data a ledger"
             )
-        file, identity = self._counter.file, self._counter.identity
         facts = {
             "target": target_facts(self.target),
             "noise": self.noise,
@@ -97,8 +94,8 @@ class Saved:
             "labels": None if self._labels.response is None else asdict(self._labels.response),
             "key": self._key,
             "layout": {name: getattr(self.layout, name) for name in ("shape", "integers", "low", "high")},
-            "double": identity.double,
-            "ledger": None if file is None else identity.name,
+            "double": self._counter.identity.double,
+            "ledger": None if self._counter.file is None else self._counter.identity.name,
         }
         digests = np.frombuffer(b"".join(sorted(self._public)), np.uint8).reshape(-1, _DIGEST)
         write_calibration(Path(path), self.calibration, _KIND, facts, digests)
@@ -112,20 +109,20 @@ class Saved:
         state: Mapping[str, Any] | None = None,
         accept_capacity: float | int | None = None,
     ) -> Any:
-        """Engine from a file of :meth:`save`: no calibration, no public records.
+        """Make an engine from a file of :meth:`save`, without calibration or public records.
 
-        Counts do not come from the file, so that loading it twice gives no second budget unnoticed: an engine
-        that had a ledger asks for the same ledger; any other warns that it counts from zero unless it is
-        given one, or the state to resume from.
+        Counts do not come from the file, so that loading it twice gives no second budget unnoticed. An engine
+        that had a ledger needs the same ledger. Any other warns that it counts from zero unless it gets a
+        ledger, or the state to resume from.
 
         Args:
             path: File of an engine.
             ledger: File in which uses of records are counted for all runs, as in :meth:`for_data`.
             state: :meth:`state_dict` to resume from.
-            accept_capacity: As in :meth:`for_data`; it is yours to decide, so it is not in the file.
+            accept_capacity: As in :meth:`for_data`. It is yours to decide, so it is not in the file.
 
         Returns:
-            The engine; its ``provenance`` says when, from how many records and with which versions it was
+            The engine, whose ``provenance`` says when, from how many records and with which versions it was
             made.
 
         Raises:
@@ -138,7 +135,11 @@ class Saved:
         path = Path(path)
         calibration, facts, digests, provenance = read_calibration(path, _KIND)
         try:
-            target, layout, seed = _target_of(facts["target"]), _layout_of(facts["layout"]), facts["seed"]
+            arguments = dict(facts["target"])
+            target = _TARGETS[arguments.pop("class")](**arguments)
+            form = facts["layout"]
+            layout = Layout(tuple(form["shape"]), form["integers"], float(form["low"]), float(form["high"]))
+            seed = facts["seed"]
             identity = Identity.made(facts["double"], seed)
             uses = target.looks(facts["noise"] == "frozen")
             kept = {name: facts[name] for name in ("noise", "seed", "key")}
@@ -182,7 +183,7 @@ class Saved:
 
 
 class UncountedWarning(UserWarning):
-    """An engine was loaded that knows nothing of the uses of earlier runs."""
+    """Warn that a loaded engine knows nothing of the uses of earlier runs."""
 
 
 def write_calibration(
@@ -191,7 +192,7 @@ def write_calibration(
     """Write a calibration, facts about it and the digests of its records as one file with its checksum inside.
 
     Args:
-        path: File to write; its folder is made.
+        path: File to write, whose folder is made.
         calibration: Channel, spectrum and moments.
         kind: What the file is, e.g. an engine.
         facts: Plain values.
@@ -200,13 +201,14 @@ def write_calibration(
     Raises:
         GuaranteeError: If the covariance or its axes are never formed, and so cannot be written.
     """
-    channel, spectrum, moments = calibration.channel, calibration.spectrum, calibration.moments
+    channel, moments = calibration.channel, calibration.moments
     if isinstance(channel.basis, Directions) or moments.dimension > DENSE:
         raise GuaranteeError(
             f"{channel.shape} noise for {moments.count} records of {moments.dimension} values is computed from these "
             f"records, and a file would hold them: keep the public records, or take shape='natural' and at most "
             f"{DENSE} values"
         )
+    spectrum = calibration.spectrum
     parts = {"moments": moments.arrays(), "spectrum": spectrum.arrays(), "channel": channel.arrays()}
     arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
     arrays["digests"] = digests
@@ -232,7 +234,7 @@ def write_calibration(
 def read_calibration(
     path: Path, kind: str
 ) -> tuple[Calibration, Mapping[str, Any], np.ndarray, Mapping[str, Any]]:
-    """Calibration, facts, digests and provenance of a file of :func:`write_calibration`.
+    """Read calibration, facts, digests and provenance from a file of :func:`write_calibration`.
 
     Args:
         path: The file.
@@ -251,8 +253,7 @@ def read_calibration(
         raise GuaranteeError(
             f"{path}: format {strings.get('format')}, this version reads {FORMAT}: calibrate again"
         )
-    expected = strings.pop("checksum", None)
-    if expected != _checksum(arrays, strings):
+    if strings.pop("checksum", None) != _checksum(arrays, strings):
         raise GuaranteeError(
             f"{path}: its checksum does not match, so it was damaged or changed: save it again"
         )
@@ -276,12 +277,12 @@ def read_calibration(
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> str:
-    """SHA-256 of all that a file holds."""
+    """Compute the SHA-256 of all that a file holds."""
     return settings_hash({"arrays": storage.arrays_hash(arrays), "strings": dict(strings)})
 
 
 def _check_agreement(calibration: Calibration) -> None:
-    """Refuse a spectrum that is not that of the covariance beside it, without the time of decomposing this again.
+    """Refuse a spectrum that is not that of the covariance stored with it, without decomposing it again.
 
     Raises:
         ValueError: If means, sums of eigenvalues or of their squares, or a vector along the axes disagree, or
@@ -311,7 +312,7 @@ def _check_agreement(calibration: Calibration) -> None:
 
 
 def target_facts(target: Target) -> dict[str, Any]:
-    """Class and arguments of a target.
+    """List the class and the arguments of a target.
 
     Raises:
         GuaranteeError: If its class is none of this package's.
@@ -319,30 +320,19 @@ def target_facts(target: Target) -> dict[str, Any]:
     name = type(target).__name__
     if _TARGETS.get(name) is not type(target):
         raise GuaranteeError(f"{target}: only targets of leakbound can be saved: {', '.join(_TARGETS)}")
-    given = [one.name for one in fields(target) if one.init]
-    return {"class": name, **{one: getattr(target, one) for one in given}}
-
-
-def _target_of(facts: Mapping[str, Any]) -> Target:
-    """The target with these facts."""
-    arguments = dict(facts)
-    return _TARGETS[arguments.pop("class")](**arguments)
-
-
-def _layout_of(facts: Mapping[str, Any]) -> Layout:
-    """The layout with these facts."""
-    return Layout(tuple(facts["shape"]), facts["integers"], float(facts["low"]), float(facts["high"]))
+    arguments = {field.name: getattr(target, field.name) for field in fields(target) if field.init}
+    return {"class": name, **arguments}
 
 
 def _ledger_of(
     path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity
 ) -> LedgerFile | None:
-    """Ledger on disk for an engine that is loaded.
+    """Open the ledger on disk of an engine that is loaded.
 
     Args:
         path: File of the engine.
-        counted_in: Name of the ledger that it was saved with; None without one.
-        ledger: The one that is given.
+        counted_in: Name of the ledger that it was saved with, None without one.
+        ledger: Path that the user gives.
         identity: Key for a new ledger.
 
     Raises:

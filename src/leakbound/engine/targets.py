@@ -1,11 +1,8 @@
 """Targets of a defense, each solved for the least noise that meets it, on the safe side.
 
 Every target becomes weaker with the capacity κ of one use: more leaks, errors fall, records are identified.
-So each asks for the largest κ that still meets it, a root in one dimension, found for whatever shape the
-noise has.
+So each needs the largest κ that still meets it, a root in one dimension for every shape of the noise.
 """
-
-from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
@@ -27,14 +24,14 @@ from leakbound.channels.shapes import Shape
 from leakbound.engine.progress import Stage, silent
 from leakbound.engine.refusals import GuaranteeError
 
-_STEPS = 200  # doublings or halvings of κ until the root lies between two
+_FARTHEST = 199.5 * math.log(2.0)  # logarithm of κ beyond which the root is not sought
 _TIGHT = 2e-9  # relative, of a capacity that shapes meet from below
 _SAFE = 1e-12  # by which κ is lowered, and then twice that, …, until the target is met
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A channel beside the data that it was calibrated from.
+    """A channel and the data that it was calibrated from.
 
     Attributes:
         channel: The calibrated channel.
@@ -52,7 +49,7 @@ class Calibration:
         return signal_to_noise(self.channel, self.spectrum)
 
     def check_directions(self, records: Num[np.ndarray, "n d"]) -> None:
-        """Refuse records that vary where the data do not, by more than the noise hides there.
+        """Refuse records that vary where the calibration data do not, by more than the noise hides there.
 
         Raises:
             GuaranteeError: If one does (:func:`leakbound.channels.observed.unspanned`).
@@ -65,11 +62,11 @@ class Calibration:
             )
 
     def information(self, looks: int) -> float:
-        """Nats that some looks with independent noise tell together of one record, at most."""
+        """Bound the nats that all uses of a record with independent noise reveal together."""
         return joint_information(self.ratios, looks)
 
     def linear_error(self, looks: int) -> float:
-        """Squared error, per value, of the best linear estimate of a record from some looks."""
+        """Compute the squared error, per value, of the best linear estimate of a record from all its uses."""
         channel, spectrum = self.channel, self.spectrum
         if not looks:
             return self.moments.total_variance / channel.dimension
@@ -87,11 +84,11 @@ class Calibration:
 
 
 class Target(ABC):
-    """A limit on what an attacker gets from all looks at a record together.
+    """A limit on what an attacker learns from all uses of a record together.
 
     Attributes:
-        uses: Planned uses of each record with fresh noise, and the most that are released; None for no limit.
-            Frozen noise shows a record once, so it takes none.
+        uses: Planned uses of each record with fresh noise, and the most that are released. None for no limit.
+            Frozen noise shows a record once, so leave it out.
         needs_uses: Whether the target limits all uses together.
     """
 
@@ -99,7 +96,7 @@ class Target(ABC):
     needs_uses: ClassVar[bool] = True
 
     def looks(self, frozen: bool) -> int:
-        """Looks with independent noise that the target has to hold for.
+        """Count the uses with independent noise that the target has to hold for.
 
         Raises:
             GuaranteeError: If the number of uses is missing, or has no effect.
@@ -117,7 +114,7 @@ class Target(ABC):
 
     @abstractmethod
     def excess(self, calibration: Calibration, looks: int) -> float:
-        """A number above 0 where the target is missed; it grows with the capacity of one use."""
+        """Return a number above 0 where the target is missed, which grows with the capacity of one use."""
 
     def calibrate(
         self,
@@ -127,13 +124,13 @@ class Target(ABC):
         looks: int,
         progress: Stage = silent,
     ) -> Calibration:
-        """Calibrate to records the channel of a shape that meets the target with the least noise.
+        """Calibrate the channel of a shape that meets the target with the least noise.
 
         Args:
             records: (n, ...), public or auxiliary ones.
-            shape: Of the noise.
+            shape: Shape of the noise.
             weights: Relative noise variances, for the shape ``personalized``.
-            looks: Looks with independent noise at each record.
+            looks: Uses of each record with independent noise.
             progress: Called when a stage begins.
 
         Raises:
@@ -154,21 +151,21 @@ class Target(ABC):
         return calibration
 
     def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
-        """Channel of least noise, among those of a shape, that meets the target for a number of looks.
+        """Find the channel of a shape that meets the target with the least noise.
 
         Args:
-            shape: Of :mod:`leakbound.channels.shapes`.
-            spectrum: Of the data, as the shape decomposes them.
+            shape: One of :mod:`leakbound.channels.shapes`.
+            spectrum: Spectrum of the data, as the shape decomposes them.
             moments: Mean and covariance of the data.
-            looks: Looks with independent noise at each record.
+            looks: Uses of each record with independent noise.
 
         Raises:
             ValueError: If float64 cannot hold the noise that it needs.
         """
         if looks == 1 and isinstance(self, Leakage | Naming):  # most shapes solve it for themselves
-            made = Capacity(self.nats).solve(shape, spectrum, moments, looks)
-            if -_TIGHT * self.nats <= self.excess(made, looks) <= 0:
-                return made
+            solved = Capacity(self.nats).solve(shape, spectrum, moments, looks)
+            if -_TIGHT * self.nats <= self.excess(solved, looks) <= 0:
+                return solved
 
         def calibrated(log_capacity: float) -> Calibration:
             return Calibration(shape.calibrate(spectrum, math.exp(log_capacity)), spectrum, moments)
@@ -177,28 +174,40 @@ class Target(ABC):
             return self.excess(calibrated(log_capacity), looks)
 
         low = high = 0.0
-        for _ in range(_STEPS):
-            if missed(low) <= 0:
-                break
+        while low > -_FARTHEST and missed(low) > 0:
             low -= math.log(2.0)
-        for _ in range(_STEPS):
-            if missed(high) > 0:
-                break
+        while high < _FARTHEST and missed(high) <= 0:
             high += math.log(2.0)
         root = brentq(missed, low, high, xtol=1e-14) if low < high else low
         step = _SAFE
         while missed(root) > 0:
-            root, step = root - step, 2.0 * step
+            root -= step
+            step *= 2.0
         return calibrated(root)
 
 
+class _PositiveTarget(Target):
+    """A limit that one positive number states, in the field that ``amount`` names."""
+
+    amount: ClassVar[str] = "nats"
+
+    def __post_init__(self) -> None:
+        """Refuse values that are out of range."""
+        value = getattr(self, self.amount)
+        if not 0 < value < math.inf:
+            raise GuaranteeError(
+                f"{type(self).__name__}({self.amount}={value!r}): give a finite number above 0"
+            )
+        _check_uses(type(self).__name__, self.uses)
+
+
 @dataclass(frozen=True)
-class Capacity(Target):
-    """At most this many nats at each use of a record, as the published defense counts.
+class Capacity(_PositiveTarget):
+    """Limit the nats that each use of a record reveals, as the published defense does.
 
     Attributes:
-        nats: κ, > 0.
-        uses: Most uses of a record, >= 1; None for no limit.
+        nats: Capacity κ, > 0.
+        uses: Most uses of a record, >= 1, or None for no limit.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -212,27 +221,22 @@ class Capacity(Target):
     nats: float | int
     uses: int | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse values that are out of range."""
-        _check_positive("Capacity", "nats", self.nats)
-        _check_uses("Capacity", self.uses)
-
     def excess(self, calibration: Calibration, looks: int) -> float:
-        """Nats of one use above κ."""
+        """Return the nats of one use above κ."""
         return calibration.information(1) - self.nats
 
     def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
-        """Channel of this capacity, which shapes solve for themselves."""
+        """Calibrate the channel of this capacity, which each shape solves for directly."""
         return Calibration(shape.calibrate(spectrum, float(self.nats)), spectrum, moments)
 
 
 @dataclass(frozen=True)
-class Leakage(Target):
-    """At most this many nats of each record from all its uses together.
+class Leakage(_PositiveTarget):
+    """Limit the nats that all uses of a record reveal together.
 
     Attributes:
         nats: Total, > 0.
-        uses: Planned uses of each record, >= 1; None for frozen noise.
+        uses: Planned uses of each record, >= 1, or None for frozen noise.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -245,26 +249,20 @@ class Leakage(Target):
     nats: float | int
     uses: int | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse values that are out of range."""
-        _check_positive("Leakage", "nats", self.nats)
-        _check_uses("Leakage", self.uses)
-
     def excess(self, calibration: Calibration, looks: int) -> float:
-        """Nats of all looks above the total."""
+        """Return the nats of all uses above the total."""
         return calibration.information(looks) - self.nats
 
 
 @dataclass(frozen=True)
-class Reconstruction(Target):
-    """At least this squared error, per value, for the best linear estimate of a record from all its uses together.
+class Reconstruction(_PositiveTarget):
+    """Keep the best linear estimate of a record, from all its uses together, above a squared error.
 
-    For Gaussian records no attacker does better. Of other records, images among them, one that is not linear
-    can.
+    For Gaussian records no attacker does better. For other records, such as images, a nonlinear estimate can.
 
     Attributes:
         mse: Squared units of the data, > 0 and below the variance per value, which guessing the mean has.
-        uses: Planned uses of each record, >= 1; None for frozen noise.
+        uses: Planned uses of each record, >= 1, or None for frozen noise.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -274,21 +272,17 @@ class Reconstruction(Target):
         Reconstruction(mse=0.01, uses=10)
     """
 
+    amount: ClassVar[str] = "mse"
     mse: float | int
     uses: int | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse values that are out of range."""
-        _check_positive("Reconstruction", "mse", self.mse)
-        _check_uses("Reconstruction", self.uses)
-
     def excess(self, calibration: Calibration, looks: int) -> float:
-        """Logarithm of the error that is aimed at over the one reached."""
+        """Return the logarithm of the required error over the reached one."""
         reached = calibration.linear_error(looks)
         return math.log(self.mse) - math.log(reached) if reached > 0 else math.inf
 
     def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
-        """Channel of least noise that leaves this error.
+        """Find the channel of least noise that leaves this error.
 
         Raises:
             GuaranteeError: If the error is that of guessing the mean, or more.
@@ -304,14 +298,15 @@ class Reconstruction(Target):
 
 @dataclass(frozen=True)
 class Naming(Target):
-    """At most this probability of identifying the true one of M equally likely records from all its uses together.
+    """Limit the probability of identifying a record among M equally likely ones, from all its uses.
 
-    Fano's inequality without its slack, for every attacker, on average over lists of records of the law.
+    This is Fano's inequality without its slack. It holds for every attacker, on average over lists of records
+    from the same distribution.
 
     Attributes:
-        probability: In (1/M, 1).
-        candidates: M >= 2.
-        uses: Planned uses of each record, >= 1; None for frozen noise.
+        probability: Most that the attacker may reach, in (1/M, 1).
+        candidates: Number M of records, >= 2.
+        uses: Planned uses of each record, >= 1, or None for frozen noise.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -346,13 +341,13 @@ class Naming(Target):
         return identification_information(self.probability, self.candidates)
 
     def excess(self, calibration: Calibration, looks: int) -> float:
-        """Nats of all looks above those that the probability allows."""
+        """Return the nats of all uses above those that the probability allows."""
         return calibration.information(looks) - self.nats
 
 
 @dataclass(frozen=True)
 class Identification(Naming):
-    """:class:`Naming` in words.
+    """Limit the probability of identification. It is :class:`Naming` with its arguments in words.
 
     Example:
         >>> Identification(0.01, among=1000, uses=10).nats == Naming(0.01, 1000, 10).nats
@@ -364,31 +359,25 @@ class Identification(Naming):
     among: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Take the number of candidates; refuse values that are out of range."""
+        """Take the number of candidates and refuse values that are out of range."""
         object.__setattr__(self, "candidates", self.among)
         super().__post_init__()
 
 
-def as_target(given: Any) -> Target:
-    """A target as it is; a number as the capacity of one use.
+def as_target(target: Any) -> Target:
+    """Return a target as it is, and a number as the capacity of one use.
 
     Raises:
         GuaranteeError: If it is something else.
     """
-    if isinstance(given, Target):
-        return given
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return Capacity(float(given))
+    if isinstance(target, Target):
+        return target
+    if isinstance(target, int | float) and not isinstance(target, bool):
+        return Capacity(float(target))
     raise GuaranteeError(
-        f"target = {given!r}: give Capacity(nats), Leakage(nats, uses), Reconstruction(mse, uses) or "
+        f"target = {target!r}: give Capacity(nats), Leakage(nats, uses), Reconstruction(mse, uses) or "
         "Identification(probability, among=M, uses=K)"
     )
-
-
-def _check_positive(target: str, name: str, value: float | int) -> None:
-    """Refuse a value that is not positive and finite."""
-    if not 0 < value < math.inf:
-        raise GuaranteeError(f"{target}({name}={value!r}): give a finite number above 0")
 
 
 def _check_uses(target: str, uses: int | None) -> None:

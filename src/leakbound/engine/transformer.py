@@ -26,29 +26,30 @@ from leakbound.randomness.sources import NoiseSource, SecureNoise
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Add calibrated noise to every record, so that the rest of a pipeline reveals a bounded number of nats of each.
 
-    ``fit`` calibrates, ``transform`` releases: each call is one use of each row, also that of
+    ``fit`` calibrates and ``transform`` releases: each call is one use of each row, also that of
     ``fit_transform``. Uses are counted by the values of a row, over all fits, copies and clones of a channel
     in this process (folds and candidates of a search, a score after a fit), and refused beyond the plan of
-    the target; in other processes a channel with a plan refuses to work. What is released is compared with
+    the target. In other processes a channel with a plan refuses to work. What is released is compared with
     the calibration: range, directions, and the capacity that the rows' own moments give. A calibrated channel
     without this interface is a :class:`leakbound.channels.GaussianChannel`.
 
     Args:
-        target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Naming``; a number is a capacity in nats
-            per use.
+        target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``. A number is a capacity in
+            nats per use.
         shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
         weights: (n_features,), relative noise variances, for the shape ``personalized``.
-        auxiliary: (n, n_features), public or auxiliary records of the same law to calibrate to. Without them
-            ``fit`` takes the records that it is given, and the channel is then a statistic of these, which
-            nobody should publish, neither noise nor attributes; a pickle of it holds their exact mean and
-            covariance, and of fewer than features, with more than 4,096 of these, the records themselves.
+        auxiliary: (n, n_features), public or auxiliary records from the same distribution to calibrate to.
+            Without them ``fit`` calibrates to the records that it is given. The channel is then a statistic
+            of these, and neither its noise nor its attributes should be published. A pickle of it holds their
+            exact mean and covariance. If there are more than 4,096 features and fewer records than features,
+            it holds the records themselves.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the
             seed and of the record: equal records get equal noise, which makes experiments reproducible and
             gives no protection.
-        value_range: Least and largest value that a record may have; by default half the width of the
-            calibration records more than they show on both sides.
-        accept_capacity: Nats of all planned uses together that the moments of the rows may give; by default
-            up to 25 % more than the calibration's are released, with a warning from 5 %.
+        value_range: Least and largest value that a record may have. By default the range of the calibration
+            records, extended by half its width on both sides.
+        accept_capacity: Nats of all planned uses together that the moments of the rows may give. Default: up
+            to 25 % more than the calibration's, with a warning from 5 %.
 
     Attributes:
         calibration_: The channel, with the moments that it was calibrated to.
@@ -85,7 +86,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.accept_capacity = accept_capacity
 
     def __sklearn_clone__(self) -> Channel:
-        """A clone, whose uses are counted with those of this channel."""
+        """Clone the channel. The clone's uses are counted with those of this channel."""
         other = _clone_parametrized(self)
         other._uses = self._counted()
         return other
@@ -101,42 +102,41 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             GuaranteeError: If all records are equal, the auxiliary ones have other features or are those of
                 X, or no channel meets the target.
         """
-        asked, form = as_target(self.target), shape_named(self.shape)
-        if asked.uses is not None:
+        target, shape = as_target(self.target), shape_named(self.shape)
+        if target.uses is not None:
             self._counted().check_process()
-        known = self.auxiliary is not None
-        records = np.array(
-            validate_data(self, X, dtype=np.float64, ensure_min_samples=1 if known else 2), order="C"
-        )
-        if known:
-            given, records = records, np.array(self.auxiliary, dtype=np.float64, order="C")
+        least = 2 if self.auxiliary is None else 1
+        private = np.array(validate_data(self, X, dtype=np.float64, ensure_min_samples=least), order="C")
+        records = private
+        if self.auxiliary is not None:
+            records = np.array(self.auxiliary, dtype=np.float64, order="C")
             if records.ndim != 2 or records.shape[1] != self.n_features_in_:
                 raise GuaranteeError(
                     f"auxiliary of shape {records.shape}: give rows of {self.n_features_in_} features, as X has"
                 )
-            refuse_shared(records, given)
+            refuse_shared(records, private)
         if self.value_range is not None and len(np.atleast_1d(self.value_range)) != 2:
             raise GuaranteeError(
                 f"value_range = {self.value_range!r}: give the least and the largest value, or None"
             )
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
-        self.calibration_ = asked.calibrate(records, form, weights, asked.uses or 1)
-        self._plan = asked.uses
-        self._own = OwnMoments(self.calibration_, asked.uses or 1, self.accept_capacity)
+        self.calibration_ = target.calibrate(records, shape, weights, target.uses or 1)
+        self._plan = target.uses
+        self._own = OwnMoments(self.calibration_, target.uses or 1, self.accept_capacity)
         self._seed = None
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
-        """One use of the channel for each row.
+        """Add noise to each row, which is one use of it.
 
         Args:
             X: (n_samples, n_features), clean.
 
         Returns:
-            Float64, not clipped.
+            Noisy rows, float64, not clipped.
 
         Raises:
             BudgetError: If a row has no uses left.
@@ -149,18 +149,18 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
         self._own.show(records, [row.tobytes() for row in records])
-        channel = self.calibration_.channel
-        copy = None if self._seed is None else _name_of(self._seed, channel)
+        copy = None if self._seed is None else _name_of(self._seed, self.calibration_.channel)
         self._counted().take(records, self._plan, copy)
         source: NoiseSource = SecureNoise()
         if self._seed is not None and copy is not None:
             words = np.array([_words(row) for row in records], dtype=np.uint64).reshape(-1, 2)
             source = RecordNoise(self._seed, copy.hex(), words[:, 0], words[:, 1])
-        sampler = CentredSampler(channel, self.calibration_.moments.mean, on_grid=self._seed is None)
+        moments = self.calibration_.moments
+        sampler = CentredSampler(self.calibration_.channel, moments.mean, on_grid=self._seed is None)
         return sampler.apply(torch.from_numpy(records), source).numpy()
 
     def leakage(self, uses: int | None = None) -> float:
-        """Nats that some uses reveal together of one record, at most; by default those so far of the most used one.
+        """Bound the nats that all uses of a record reveal, by default the uses so far of the most used one.
 
         Uses of other fits and clones count as uses of this channel. Equal copies, with a seed, are one use.
 
@@ -176,20 +176,20 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @property
     def own_capacity_(self) -> float | None:
-        """Nats of all planned uses by the moments of the rows that were released; a statistic that stays with them."""
+        """Nats of all planned uses by the moments of the rows that were released. Keep it private."""
         check_is_fitted(self)
-        found = self._own.capacity
-        return None if found is None else found.nats
+        capacity = self._own.capacity
+        return None if capacity is None else capacity.nats
 
     def _counted(self) -> RecordUses:
-        """Uses of all channels that this one was cloned from or to."""
+        """Return the uses of all channels that this one was cloned from or to."""
         if not hasattr(self, "_uses"):
             self._uses = RecordUses()
         return self._uses
 
 
 def _name_of(seed: int, channel: Any) -> bytes:
-    """Name of a seed and a channel: noise of one draw on two scales would be solved for the record."""
+    """Name a seed and a channel, as the same draw on two scales would reveal the record."""
     axes = channel.basis.weights if isinstance(channel.basis, Directions) else channel.basis
     parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, axes)
     digest = blake2b(digest_size=16)
@@ -199,5 +199,5 @@ def _name_of(seed: int, channel: Any) -> bytes:
 
 
 def _words(row: Float[np.ndarray, " n_features"]) -> Any:
-    """Two words that tell a record from others."""
+    """Compute two words that distinguish a record from others."""
     return np.frombuffer(blake2b(row.tobytes(), digest_size=16).digest(), np.uint64)

@@ -1,7 +1,5 @@
 """Limit on the uses of a record, which all ranks share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,16 +12,15 @@ _ROUNDING = 1e-9  # relative, of nats that are compared
 
 @dataclass(frozen=True)
 class Plan:
-    """Limit on the looks at a record.
+    """Limit on the uses of a record with independent noise.
 
     Attributes:
-        most: Looks that are planned; None for no limit.
-        information: Nats of some looks through the engine's channel.
-        adds: Whether the target is met as long as nats of all channels stay within those of the planned
-            looks.
+        most: Planned uses, None for no limit.
+        information: Returns the nats of a number of uses through the engine's channel.
+        adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
         frozen: Whether noise is frozen.
         seeded: Whether a seed repeats it.
-        facts: Of the channel and the plan, which all ranks must share.
+        facts: Facts about the channel and the plan, which all ranks must share.
     """
 
     most: int | None
@@ -41,7 +38,7 @@ class Plan:
     def exceeded(
         self, looks: Int[np.ndarray, " records"], others: Float[np.ndarray, " records"]
     ) -> Int[np.ndarray, " over"]:
-        """Records with more looks, or nats of other channels beside them, than planned."""
+        """Find the records with more uses than planned, or more nats with those of other channels added."""
         if self.most is None:
             return np.zeros(0, np.int64)
         over: np.ndarray = looks > self.most

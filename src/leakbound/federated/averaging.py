@@ -215,8 +215,7 @@ class Federation:
 
     def advance(self) -> bool:
         """One round, and a point of the curves if it is time for one, or False if there was none left to do."""
-        total = self._request.config.communication_rounds
-        if self.round == total or self._diverged:
+        if self.round == self._request.config.communication_rounds or self._diverged:
             return False
         round_noise = self.noise()
         average, norms = self._average(round_noise)
@@ -302,9 +301,8 @@ class Federation:
         last = self.round == self._request.config.communication_rounds
         average = self.model, clients.unflattened(self.parameters[None], self.model)
         held = self.held.flatten().sort().values.numpy()
-        data = self._request.dataset
         loss = stack.evaluate_split(*average, self._members, held, whole=last)[0].item()
-        accuracy = stack.evaluate_split(*average, data.test, whole=last)[1].item()
+        accuracy = stack.evaluate_split(*average, self._request.dataset.test, whole=last)[1].item()
         values = {"train_loss": loss, "test_accuracy": accuracy, "threshold": float(self.thresholds.mean())}
         if last:
             distance = float(np.abs(round_noise.weights - 1 / len(round_noise.weights)).sum())
@@ -322,9 +320,10 @@ class Federation:
         described = ", ".join(
             f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(values.items())[:3]
         )
-        slug = self._request.run.slug
-        total = self._request.config.communication_rounds
-        logger.info("%s, replica %d: round %d of %d: %s", slug, self._replica, self.round, total, described)
+        of_rounds = (self.round, self._request.config.communication_rounds)
+        logger.info(
+            "%s, replica %d: round %d of %d: %s", self._request.run.slug, self._replica, *of_rounds, described
+        )
 
     def rows(self) -> list[tuple[int, int, int, str, float]]:
         """The replica's rows so far."""
@@ -360,8 +359,9 @@ def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
     if run.budget_spread is None:
         return np.full(run.n_clients, run.mi_budget)
     generator = numpy_generator(request.seed, run.dataset, replica, "budgets")
-    least = request.config.least_budget
-    return noise_calibration.draw_budgets(run.n_clients, run.mi_budget, run.budget_spread, least, generator)
+    return noise_calibration.draw_budgets(
+        run.n_clients, run.mi_budget, run.budget_spread, request.config.least_budget, generator
+    )
 
 
 def _identity(request: FederatedRequest) -> str:
@@ -371,6 +371,6 @@ def _identity(request: FederatedRequest) -> str:
     settings |= {
         "run": request.run.model_dump(),
         "config": request.config.model_dump(mode="json", exclude=unused),
+        "device": torch.device(request.device).type,
     }
-    settings["device"] = torch.device(request.device).type
     return identity_hash(request.dataset, request.dataset.arrays(), settings)

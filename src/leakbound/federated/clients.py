@@ -47,8 +47,7 @@ def draw_batches(
     generator = torch_generator(seed, dataset, replica, "batches", client, round_)
     size = min(batch_size, records)
     batches = ShuffledBatches(records, size, generator)
-    steps = math.ceil(local_epochs * records / size)
-    return torch.stack([batches.draw() for _ in range(steps)])
+    return torch.stack([batches.draw() for _ in range(math.ceil(local_epochs * records / size))])
 
 
 def train_clients(

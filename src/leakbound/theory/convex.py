@@ -142,8 +142,7 @@ def _slopes(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
     """Divided differences of (1 − 1/s)₊, its derivative where two eigenvalues agree."""
     shares = _shares(eigenvalues)
     apart = np.subtract.outer(eigenvalues, eigenvalues)
-    sizes = np.add.outer(np.abs(eigenvalues), np.abs(eigenvalues))
-    near = np.abs(apart) <= 1e-9 * sizes
+    near = np.abs(apart) <= 1e-9 * np.add.outer(np.abs(eigenvalues), np.abs(eigenvalues))
     derivative = np.where(eigenvalues > 1.0, 1.0 / np.maximum(eigenvalues, 1.0) ** 2, 0.0)
     middle = 0.5 * np.add.outer(derivative, derivative)
     return np.where(near, middle, np.subtract.outer(shares, shares) / np.where(near, 1.0, apart))
@@ -167,5 +166,4 @@ def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], poin
 
 def _utility_bits(root: Float[np.ndarray, "n n"], factor: Float[np.ndarray, "n r"]) -> float:
     """Utility of a release of precision RRᵀ, bits per client, from the factor L of the covariance."""
-    nats = np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()
-    return 0.5 * float(nats) / len(root) / BIT
+    return 0.5 * float(np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()) / len(root) / BIT

@@ -166,8 +166,7 @@ def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r 
 def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]) -> float:
     """Compute I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client."""
     factor = release_matrix(precision)
-    nats = log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T)
-    return 0.5 * nats / len(signal) / BIT
+    return 0.5 * log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T) / len(signal) / BIT
 
 
 def _inverse(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:

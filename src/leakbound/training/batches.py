@@ -131,10 +131,8 @@ class PoissonBatches:
 
     def draw(self) -> Int[Tensor, " size"]:
         """Indices of the next batch, ascending."""
-        chosen = (
-            self._source.uniform(self._population) < self.rate
-        )  # in float64 the probability is the rate to 1e-16
-        return chosen.nonzero().squeeze(1)
+        # In float64 the probability is the rate to 1e-16.
+        return (self._source.uniform(self._population) < self.rate).nonzero().squeeze(1)
 
     def state(self) -> dict[str, Any]:
         """All that the next batches depend on: of a secure source nothing."""

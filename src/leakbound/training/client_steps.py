@@ -102,7 +102,8 @@ class ClientStep:
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Members, ``rows`` of the images, as the networks of a stack see them. Each has a source of noise.
 
-        What :meth:`released` makes of them is drawn for each use, or computed once if the defense draws nothing.
+        What :meth:`released` makes of them is drawn for each use, or computed once if the defense draws
+        nothing.
         """
         if self.defense.draws_noise and type(self).released is not ClientStep.released:
             return Inputs(images, rows, self.released, sources)
@@ -223,10 +224,8 @@ class ChannelStep(ClientStep):
 
     def event(self, **counted: Any) -> PrivacyEvent:
         """Uses of the channel."""
-        channel = self.channel
-        return super().event(
-            shape=channel.shape, capacity=channel.capacity, noise=self.defense.noise, **counted
-        )
+        noise = self.defense.noise
+        return super().event(shape=self.channel.shape, capacity=self.channel.capacity, noise=noise, **counted)
 
     def _sampler(self, images: _Images, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
         """The channel on the images' device."""
@@ -393,6 +392,5 @@ def keep_largest(gradients: Float[Tensor, "n d"], fraction: float) -> Float[Tens
         gradients: One in each row.
         fraction: Of the coordinates, in (0, 1], rounded to a whole number of at least one.
     """
-    count = max(1, round(fraction * gradients.shape[1]))
-    largest = gradients.abs().topk(count, dim=1).indices
+    largest = gradients.abs().topk(max(1, round(fraction * gradients.shape[1])), dim=1).indices
     return torch.zeros_like(gradients).scatter(1, largest, gradients.gather(1, largest))

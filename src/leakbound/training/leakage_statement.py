@@ -43,7 +43,7 @@ def statement(
 
     Returns:
         ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain
-        values of :class:`leakbound.accounting.statement.Release`.
+        values of :class:`leakbound.accounting.statement.ReleasedItem`.
     """
     defense = request.defense
     ratios = _ratios(request, spectrum)

@@ -60,8 +60,7 @@ class _Stacks:
     @property
     def total_steps(self) -> int:
         """Steps of all stacks together."""
-        stacks_left = -(-len(self.remaining) // self._size)
-        return self._request.steps * (len(self.finished) + stacks_left)
+        return self._request.steps * (len(self.finished) + -(-len(self.remaining) // self._size))
 
     @property
     def steps_done(self) -> int:

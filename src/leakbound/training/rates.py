@@ -68,8 +68,7 @@ def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.Da
         The columns ``RATE_COLUMNS`` and ``length``. Only the full length is ``chosen``; a length without a
         point diverged.
     """
-    slot = ["replica", "learning_rate"]
-    points = ends.set_index([*slot, "length", "metric"])["value"]
+    points = ends.set_index(["replica", "learning_rate", "length", "metric"])["value"]
     rows = []
     for row in rates.to_dict("records"):
         for length in lengths[:-1]:

@@ -35,12 +35,10 @@ def train_stack(request: TrainingRequest) -> TrainingResult:
 
 def kept_images(request: TrainingRequest) -> int:
     """Memory that a slot takes all the time, counted in images: noisy copies, or noise that is drawn ahead."""
-    client = request.client
-    values = memory.PARAMETER_NOISE_VALUES.on(request.device) if client.defense.changes_gradients else 0
+    values = memory.PARAMETER_NOISE_VALUES.on(request.device) if request.defense.changes_gradients else 0
     block = memory.NOISE_STEPS.on(request.device) * request.records
-    return -(-values // math.prod(request.image_shape)) + client.kept_images(
-        request.dataset.drawing.members, block
-    )
+    copies = request.client.kept_images(request.dataset.drawing.members, block)
+    return -(-values // math.prod(request.image_shape)) + copies
 
 
 class StackLearner:
@@ -128,9 +126,8 @@ class StackLearner:
         for name, value in self.params.items():
             value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
-        self._pass = Replayed(
-            self._differentiate, self._capture
-        )  # a graph of before would change the old momentum
+        # A graph of before would change the old momentum.
+        self._pass = Replayed(self._differentiate, self._capture)
         self._batches.restore(state["batches"])
         self._inputs.restore(state["inputs"])
         self._uploads.restore(state["uploads"])
@@ -147,9 +144,8 @@ def members_of(
     used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
     rows = torch.from_numpy(places.reshape(len(slots), -1))
     labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
-    arrays = (torch.from_numpy(data.pool.images[used]), rows, torch.from_numpy(np.stack(labels)))
-    images, rows, given = (array.to(request.device) for array in arrays)
-    return images, rows, given
+    images = torch.from_numpy(data.pool.images[used]).to(request.device)
+    return images, rows.to(request.device), torch.from_numpy(np.stack(labels)).to(request.device)
 
 
 def initial_network(request: TrainingRequest, replica: int) -> nn.Module:

@@ -80,9 +80,7 @@ class StackWeights:
 
     def gathered(self, parts: list[Tensor]) -> list[Tensor]:
         """Leaves that :meth:`parts` divides, from one tensor (slots, ...) for each parameter."""
-        if self._single:
-            return parts
-        return [torch.cat([part.flatten() for part in parts])]
+        return parts if self._single else [torch.cat([part.flatten() for part in parts])]
 
     def scale(self, gradients: list[Tensor]) -> None:
         """Multiply gradients of the leaves by the rate of each slot, in place. Momentum is linear."""
@@ -139,20 +137,17 @@ def gradients(
     optimizers take for granted.
     """
     # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
-    rows = logits.transpose(0, 1).flatten(0, 1)
-    targets = labels.T.flatten()
-    total = F.cross_entropy(rows, targets, reduction="sum")
+    total = F.cross_entropy(logits.transpose(0, 1).flatten(0, 1), labels.T.flatten(), reduction="sum")
     slope = total.new_full((), 1 / labels.shape[1])
     grads = torch.autograd.grad(total, list(leaves), slope, allow_unused=True)
     seen: set[int] = set()
-    made = []
+    separate = []
     for leaf, grad in zip(leaves, grads, strict=True):
         dense = torch.zeros_like(leaf) if grad is None else grad.contiguous()
-        made.append(
-            dense.clone() if id(dense) in seen else dense
-        )  # autograd gives one tensor to both terms of a sum
+        # Autograd returns one tensor for both terms of a sum.
+        separate.append(dense.clone() if id(dense) in seen else dense)
         seen.add(id(dense))
-    return made
+    return separate
 
 
 @torch.no_grad()

@@ -78,7 +78,7 @@ def check_request(request: TrainingRequest) -> None:
 def _data_problems(request: TrainingRequest) -> list[str]:
     """Problems with images, labels and the sizes of a step."""
     dataset = request.dataset
-    members = request.dataset.drawing.members
+    members = dataset.drawing.members
     problems = []
     if request.records > members:
         factor = "" if request.records == request.batch_size else f", {request.records} with its factor,"
@@ -104,11 +104,10 @@ def _data_problems(request: TrainingRequest) -> list[str]:
         )
     for split in ("pool", "test"):
         records = getattr(dataset, split)
-        images = records.images
         labels = records.labels
-        if images.shape[1:] != dataset.pool.images.shape[1:]:
+        if records.images.shape[1:] != dataset.pool.images.shape[1:]:
             problems.append(
-                f"{split} images are {images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}"
+                f"{split} images are {records.images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}"
             )
         if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
             problems.append(

@@ -1,10 +1,10 @@
 """Gradient inversion: reconstruct the records that a client's gradients were computed on, as well as can be.
 
-The network is untrained and labels are known: the attacker's best case. Reported is the best of a family,
-chosen on the attacker's own records: recovery of what the gradient was computed on
-(:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise and all, and from it an estimate of the
-records by an attacker who knows the channel; or the published attack
-(:mod:`leakbound.attacks.gradient_inversion.published`), which is reported in addition.
+The network is untrained and labels are known, which is the attacker's best case. The best attack of a family
+is reported, chosen on the attacker's own records. Its members recover what the gradient was computed on
+(:mod:`leakbound.attacks.gradient_inversion.map_estimate`), noise included, and estimate the records from it,
+as an attacker can who knows the channel. The published attack
+(:mod:`leakbound.attacks.gradient_inversion.published`) belongs to the family, and is reported in addition.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ _PURPOSE = "gradient_inversion"
 
 
 @in_full_precision
-def attack(request: AttackRequest[GradientInversionConfig]) -> Attacked:
+def invert_gradients(request: AttackRequest[GradientInversionConfig]) -> Attacked:
     """Reconstruct members, or batches of them, from the gradients that a defended client uploads.
 
     Variants: ``attack`` knows the defense, and did best on auxiliary records under it. A channel's noise is
     removed by the learned estimate where there is one, else by the best linear one, which then is ``linear``.
-    ``geiping`` is the published attack with the total-variation weight that was best on the same records;
+    ``geiping`` is the published attack with the total-variation weight that was best on the same records, and
     ``untuned`` uses one weight. ``unstaged`` is what ``attack`` would be without the staged search, where the
     network has stages. Controls: ``prior`` is the mean auxiliary image. ``oracle`` is the best linear
-    estimate by who knows what the gradient was computed on, absent where gradients are noisy or incomplete;
-    ``learned_oracle`` the learned one.
+    estimate of an attacker who knows what the gradient was computed on, absent where gradients are noisy or
+    incomplete. ``learned_oracle`` is the learned estimate of this attacker.
 
     A replica is a network with its own random weights, members and auxiliary records, which depend on seed
     and dataset only, so all levels and defenses are compared on the same problems, with the same standard
     normal noise. A larger batch holds the smaller one, as long as there are records. Errors of mean images
-    fall with the batch size whatever a defense does: ``relative_mse`` is free of that. Of a batch ``attack``
-    restores each record where it can.
+    fall with the batch size whatever a defense does, and ``relative_mse`` corrects for that. ``attack``
+    restores each record of a batch where it can.
 
     Args:
-        request: Arguments of the attack, of which the weights and what belongs to them stay unused.
+        request: Arguments of the attack. Weights, and what belongs to them, are not used.
 
     Returns:
         Rows as :func:`_table` makes them, and images (replicas, images, colors, 32, 32) by variant, with
@@ -114,9 +114,9 @@ class _Observed:
         return self.records.mean(axis=1)
 
     def first(self, count: int) -> _Observed:
-        """Some of the batches."""
+        """Select the first of the batches."""
         sent = Upload(
-            self.sent.images[:count], {name: one[:count] for name, one in self.sent.gradients.items()}
+            self.sent.images[:count], {name: values[:count] for name, values in self.sent.gradients.items()}
         )
         return _Observed(self.units[:count], self.records[:count], self.labels[:count], sent)
 
@@ -128,7 +128,7 @@ class _Limit:
     Attributes:
         images: Mean images by variant.
         metrics: Further values by name.
-        statuses: Of each batch.
+        statuses: Status of each batch.
     """
 
     images: Mapping[str, np.ndarray]
@@ -138,7 +138,7 @@ class _Limit:
 
 @dataclass(frozen=True)
 class _Replica:
-    """Attacker on the untrained network of one replica, whose searches others do.
+    """Attacker on the untrained network of one replica, which yields the searches that it needs.
 
     Attributes:
         request: Arguments of the attack.
@@ -146,7 +146,7 @@ class _Replica:
         network: The network.
         prior: Mean of the attacker's records.
         client: Step that the uploads come from.
-        law: Gives the law of released images, made from the attacker's records.
+        law: Estimates the distribution of released images from the attacker's records.
     """
 
     request: AttackRequest[GradientInversionConfig]
@@ -157,32 +157,31 @@ class _Replica:
     law: Callable[[], Law]
 
     @property
-    def config(self) -> GradientInversionConfig:
-        """Settings of the attack."""
-        return self.request.config
-
-    @property
     def size(self) -> int:
         """Records whose gradients are averaged in an upload."""
         return self.request.defense.records_in_step(self.request.level, self.request.batch_size)
 
     def reconstruct(self) -> Attacker[Attacked]:
-        """Rows and pictures."""
-        own = self.observe(self.request.dataset.aux, self.config.tuning_images, "tuning")
-        observed = self.observe(self.request.dataset.members(self.replica), self.config.images, "images")
-        published = Geiping(
-            self.network, self.prior, self.config, self.request.generators(_PURPOSE, self.replica)
+        """Reconstruct the records of the replica, and return rows and pictures."""
+        tuning = self.observe(self.request.dataset.aux, self.request.config.tuning_images, "tuning")
+        observed = self.observe(
+            self.request.dataset.members(self.replica), self.request.config.images, "images"
         )
-        weight, at_edge, errors = yield from published.tuned(own.sent.gradients, self.known(own), own.truth)
-        weights = {"geiping": weight, "untuned": self.config.untuned_tv_weight}
+        published = Geiping(
+            self.network, self.prior, self.request.config, self.request.generators(_PURPOSE, self.replica)
+        )
+        weight, at_edge, errors = yield from published.tuned(
+            tuning.sent.gradients, self.labels(tuning), tuning.truth
+        )
+        weights = {"geiping": weight, "untuned": self.request.config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
-        ends = yield from published.solve(observed.sent.gradients, self.known(observed), distinct, "images")
+        ends = yield from published.solve(observed.sent.gradients, self.labels(observed), distinct, "images")
         solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
         pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
             statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
-        limits = yield from self.limits(own, observed, errors)
+        limits = yield from self.limits(tuning, observed, errors)
         for variant, limit in limits.items():
             pictures[variant] = pictures["geiping"] if limit is None else limit.images["attack"]
             statuses[variant] = statuses["geiping"] if limit is None else limit.statuses
@@ -193,17 +192,20 @@ class _Replica:
         pictures |= self.oracles(released)
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
         table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
-        chosen = [rows(0, one, [-1], {"tv_weight": np.array([weights[one]])}, edges[one]) for one in weights]
+        chosen = [
+            rows(0, variant, [-1], {"tv_weight": np.array([weight])}, edges[variant])
+            for variant, weight in weights.items()
+        ]
         table = pd.concat([table, *chosen], ignore_index=True)
         return table, {"truth": observed.truth, "released": released, **pictures}
 
     def limits(
-        self, own: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
+        self, tuning: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
     ) -> Attacker[dict[str, _Limit | None]]:
-        """Findings of the best method on the attacker's own batches, by variant, or None for the published attack."""
-        if self.size > self.config.most_records:
+        """Return the results of the best methods by variant, None where the published attack is best."""
+        if self.size > self.request.config.most_records:
             return {"attack": None}
-        best = yield from self.best_methods(own.first(max(2, len(own.units) // self.size)), published)
+        best = yield from self.best_methods(tuning.first(max(2, len(tuning.units) // self.size)), published)
         searched: dict[Method | None, _Limit | None] = {None: None}
         for method in dict.fromkeys(best.values()):
             if method is not None:
@@ -212,33 +214,33 @@ class _Replica:
         return {variant: searched[method] for variant, method in best.items()}
 
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
-        """Findings from what was recovered."""
+        """Estimate the records from what was recovered."""
         restored = self.estimated(recovery)
         released = observed.sent.images.cpu().numpy()
         lost = ~np.isfinite(recovery.residuals)
-        found: dict[str, np.ndarray] = {
+        values: dict[str, np.ndarray] = {
             "residual": recovery.residuals,
             "released_mse": ((recovery.images.mean(axis=1) - released) ** 2).mean(axis=(1, 2, 3)) / 4,
         }
         if self.size > 1:
-            found["matched_mse"] = _matched(observed.records, restored["attack"])
+            values["matched_mse"] = _matched(observed.records, restored["attack"])
         statuses = np.where(lost, DIVERGED, "").astype(object)
-        return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, found, statuses)
+        return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, values, statuses)
 
     def best_methods(
-        self, own: _Observed, published: Float[np.ndarray, " n"]
+        self, tuning: _Observed, published: Float[np.ndarray, " n"]
     ) -> Attacker[dict[str, Method | None]]:
-        """Method with the lowest mean error on the attacker's own batches, or None if the published attack's is lower.
+        """Find the method with the lowest mean error on the attacker's own batches, by variant.
 
-        A method that explains the gradients is not bettered by another one; of equations two batches show
-        that. Variant ``unstaged`` is the best method but for ``staged``, which is tried last.
+        No method is better than one that explains the gradients. Two batches suffice to show that equations
+        do. Variant ``unstaged`` is the best method except ``staged``, which is tried last.
         """
         best: dict[str, Method | None] = {"attack": None}
-        least = float(published[: len(own.units)].mean())
-        for method in methods(self.problem(own), self.config):
+        least = float(published[: len(tuning.units)].mean())
+        for method in methods(self.problem(tuning), self.request.config):
             if method.name == "staged":
                 best["unstaged"] = best["attack"]
-            for tried in (own.first(2), own) if method.name == "recursive" else (own,):
+            for tried in (tuning.first(2), tuning) if method.name == "recursive" else (tuning,):
                 recovery: Recovery = yield self.recovering(tried, method)
                 errors = self.mean_errors(tried, recovery)
                 if (
@@ -248,32 +250,33 @@ class _Replica:
                 ):
                     return {"attack": method}
             if errors.mean() < least:
-                best["attack"], least = method, float(errors.mean())
+                best["attack"] = method
+                least = float(errors.mean())
             if recovery.solved:
                 break
         return best
 
     def mean_errors(self, observed: _Observed, recovery: Recovery) -> Float[np.ndarray, " n"]:
-        """Errors of the mean images that are estimated from what was recovered."""
+        """Compute the errors of the mean images that are estimated from what was recovered."""
         means = self.estimated(recovery)["attack"].mean(axis=1)
         return metrics.mse(observed.truth, np.nan_to_num(means, nan=LARGEST_PIXEL))
 
     def recovering(self, observed: _Observed, method: Method) -> Recovering:
         """Search for images by one method."""
         law = None if method.name == "recursive" else self.law()
-        return Recovering(self.problem(observed), method, law, self.config.search_iterations)
+        return Recovering(self.problem(observed), method, law, self.request.config.search_iterations)
 
     def problem(self, observed: _Observed) -> MapProblem:
-        """Uploads as the family of recoveries takes them."""
-        sent = observed.sent.gradients
-        return MapProblem(self.network, self.client, sent, observed.labels, self.request.image_shape)
+        """State the uploads as the family of recoveries takes them."""
+        gradients = observed.sent.gradients
+        return MapProblem(self.network, self.client, gradients, observed.labels, self.request.image_shape)
 
     def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
-        """Records estimated from what was recovered, inside the range of pixels: ``attack``, and ``linear``."""
+        """Estimate records from what was recovered, within the pixel range: ``attack``, and ``linear``."""
         images = recovery.images
         channel = self.client.channel
         estimator = self.request.estimator
-        found = {"attack": images}
+        restored = {"attack": images}
         if channel is not None:
             sound = np.isfinite(recovery.residuals)
             flat = images[sound].reshape(-1, *images.shape[2:])
@@ -283,27 +286,27 @@ class _Replica:
             else:
                 estimates = {"attack": estimates["linear"]}
             for name, values in estimates.items():
-                found[name] = np.full_like(images, np.nan)
-                found[name][sound] = values.reshape(-1, *images.shape[1:])
-        return {name: np.clip(values, -LARGEST_PIXEL, LARGEST_PIXEL) for name, values in found.items()}
+                restored[name] = np.full_like(images, np.nan)
+                restored[name][sound] = values.reshape(-1, *images.shape[1:])
+        return {name: np.clip(values, -LARGEST_PIXEL, LARGEST_PIXEL) for name, values in restored.items()}
 
     def oracles(self, released: Float[np.ndarray, "n colors height width"]) -> dict[str, np.ndarray]:
-        """Estimates of mean images by who knows what gradients were computed on.
+        """Estimate mean images as an attacker does who knows what gradients were computed on.
 
-        The mean of B noisy images has a B-th of the covariance of one, of signal and of noise, so the best
-        linear estimate is that from one image. Without a channel it is the image itself. There is none of
-        disguised gradients.
+        The mean of B noisy images has a B-th of the covariance of one, for signal and noise, so the best
+        linear estimate is that from one image. Without a channel it is the image itself. Disguised gradients
+        have none.
         """
         moments = self.request.known_moments()
         estimator = self.request.estimator
         channel = self.client.channel
-        found = {} if self.client.defense.changes_gradients else {"oracle": released}
+        estimates = {} if self.client.defense.changes_gradients else {"oracle": released}
         if channel is not None:
-            found["oracle"] = linear_estimate(released, channel, moments)
+            estimates["oracle"] = linear_estimate(released, channel, moments)
         if estimator is not None and channel is not None and self.size == 1:
             learned = estimator.estimate(released, channel, moments)
-            found["learned_oracle"] = np.clip(learned, -LARGEST_PIXEL, LARGEST_PIXEL)
-        return found
+            estimates["learned_oracle"] = np.clip(learned, -LARGEST_PIXEL, LARGEST_PIXEL)
+        return estimates
 
     def observe(self, records: Split, count: int, purpose: str) -> _Observed:
         """Choose disjoint batches, and let the client upload the gradient of each.
@@ -317,47 +320,42 @@ class _Replica:
                 f"a batch of {size} records for {purpose}: there are only {len(order)}; take a smaller one"
             )
         count = min(count, len(order) // size)
-        first, others = np.sort(order[:count]), order[count : count * size]
-        batches = np.column_stack([first, others.reshape(size - 1, count).T])
-        images, labels = (
-            torch.from_numpy(array[batches]).to(self.prior.device)
-            for array in (records.images, records.labels)
-        )
+        first = np.sort(order[:count])
+        batches = np.column_stack([first, order[count : count * size].reshape(size - 1, count).T])
+        images = torch.from_numpy(records.images[batches]).to(self.prior.device)
+        labels = torch.from_numpy(records.labels[batches]).to(self.prior.device)
         noise = self.request.noise(_PURPOSE, self.replica)(purpose)
         sent = self.client.upload(self.network, images, labels, noise)
         return _Observed(first, images.cpu().numpy(), labels, sent)
 
-    def known(self, observed: _Observed) -> Tensor:
-        """Classes of batches of one record, (n); fractions of classes in larger ones, (n, classes)."""
-        labels = observed.labels
-        return (
-            labels[:, 0]
-            if self.size == 1
-            else F.one_hot(labels, len(self.request.dataset.classes)).float().mean(1)
-        )
+    def labels(self, observed: _Observed) -> Tensor:
+        """Return the class of each batch of one record, (n), or fractions of classes, (n, classes)."""
+        if self.size == 1:
+            return observed.labels[:, 0]
+        return F.one_hot(observed.labels, len(self.request.dataset.classes)).float().mean(1)
 
 
 def _matched(
     truth: Float[np.ndarray, "n records colors height width"],
     restored: Float[np.ndarray, "n records colors height width"],
 ) -> Float[np.ndarray, " n"]:
-    """Mean error of each batch's records, in the order of the restored ones that makes it least."""
+    """Compute the mean error of each batch's records, with the restored ones in their best order."""
     errors = np.stack(
         [((truth - restored[:, [column]]) ** 2).mean(axis=(2, 3, 4)) / 4 for column in range(truth.shape[1])]
     )
-    found = np.full(len(truth), np.nan)
+    least = np.full(len(truth), np.nan)
     for batch in np.flatnonzero(np.isfinite(errors).all(axis=(0, 2))):
-        found[batch] = errors[:, batch][linear_sum_assignment(errors[:, batch])].mean()
-    return found
+        least[batch] = errors[:, batch][linear_sum_assignment(errors[:, batch])].mean()
+    return least
 
 
 def _table(
     observed: _Observed,
     pictures: Mapping[str, np.ndarray],
     statuses: Mapping[str, np.ndarray],
-    found: Mapping[str, np.ndarray],
+    further: Mapping[str, np.ndarray],
 ) -> pd.DataFrame:
-    """Rows of all variants.
+    """Make the rows of all variants.
 
     The unit is the index of a member, of the first one in a batch. Values are NaN where the status is of
     ``rows.NO_RESULT``. ``mse``, ``psnr``, ``ssim`` and ``cosine`` (no ``psnr`` of an exact image), for all
@@ -370,12 +368,12 @@ def _table(
         observed: What was attacked.
         pictures: Images by variant.
         statuses: Statuses of the images of attacks.
-        found: Further values of the attack.
+        further: Further values of the attack.
     """
     values = {variant: image_values(observed.truth, images) for variant, images in pictures.items()}
     for variant in values.keys() - {"prior"}:
         values[variant]["relative_mse"] = values[variant]["mse"] / values["prior"]["mse"]
-    values["attack"] |= found
+    values["attack"] |= further
     for variant, status in statuses.items():
         values[variant]["bounded_mse"] = np.asarray(
             metrics.bounded_mse(values[variant]["mse"], values["prior"]["mse"])

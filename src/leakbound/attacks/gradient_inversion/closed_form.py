@@ -2,8 +2,8 @@
 
 The gradient of the logits is that of the last bias. A layer's input follows from the gradient of its weights,
 which is linear in it, and from its output, which the layer above gave. So where activations can be inverted,
-the record that a gradient was computed on is found exactly, noise and all: no prior, no search and no pixel
-range enters. Records of several networks of one architecture are solved for at once, each by the weights of
+the record that a gradient was computed on is found exactly, noise included, without a prior, a search or a
+pixel range. Records of several networks of one architecture are solved for at once, each by the weights of
 its own network.
 """
 
@@ -26,20 +26,20 @@ from leakbound.attacks.gradient_inversion.searches import Part, in_parts
 from leakbound.training import memory, stack
 from leakbound.training.known_layers import windows
 
-_ITERATIONS = 2000  # conjugate-gradient steps for a convolution; most need a few hundred
+_ITERATIONS = 2000  # conjugate-gradient steps for a convolution, of which most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold
 _LEAST = 1e-300  # in place of a denominator of 0
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Result of the way down.
+    """Lowest inputs that equations led to.
 
     Attributes:
         layer: Name of the lowest layer whose input is known.
         inputs: That input, float64, (n, ...): the images, if ``complete``.
-        slopes: Of the loss by that layer's outputs, float64, (n, ...).
-        complete: Whether the way led to the images.
+        slopes: Slopes of the loss by that layer's outputs, float64, (n, ...).
+        complete: Whether the equations led to the images.
     """
 
     layer: str
@@ -55,8 +55,8 @@ def descend(
 
     Linear layers and convolutions are passed where their input is an invertible activation of the layer
     below. A ReLU is passed above a linear layer, whose gradient alone gives its input. Pooling, normalisation
-    and branches end the way. Convolutions are solved by least squares over both kinds of equations, outputs
-    weighted by how well float32 holds them: the output of a saturated activation says little.
+    and branches end the descent. Convolutions are solved by least squares over both kinds of equations, with
+    outputs weighted by how well float32 holds them, as the output of a saturated activation says little.
 
     Args:
         model: Network that the gradients come from, its last layer linear with a bias.
@@ -77,14 +77,16 @@ def descend(
 
 
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
-    """True if equations lead from the gradient of a single record to the image, of a shape (colors, height, width)."""
+    """Return whether equations lead from the gradient of a single record to the image."""
     return chain_of(model, image_shape)[1]
 
 
 def solved_images(
     model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]
 ) -> Float[Tensor, "n colors height width"]:
-    """Images that gradients of single records were computed on, float32; arguments are those of :func:`descend`.
+    """Solve for the images that gradients of single records were computed on, float32.
+
+    Arguments are those of :func:`descend`.
 
     Raises:
         ValueError: If no equations lead to the images.
@@ -111,15 +113,15 @@ class Solving:
 
     @property
     def kind(self) -> Hashable:
-        """All go together."""
+        """One kind, as all searches go together."""
         return Solving
 
     def alone(self) -> Float[Tensor, "n colors height width"]:
-        """Images as by :func:`solved_images`."""
+        """Solve for the images as :func:`solved_images`."""
         return solved_images(self.model, self.gradients, self.image_shape)
 
     def together(self, others: Sequence[Solving]) -> list[Tensor]:
-        """Images of this search and of others, the records of all networks in one stack.
+        """Solve for the images of this search and of others, the records of all networks in one stack.
 
         They are solved one search after another where equations do not lead as far down each network as
         another.
@@ -143,10 +145,11 @@ class Solving:
         images = slots.new_empty(len(slots), *self.image_shape, dtype=torch.float32)
 
         def solve(part: Part) -> None:
-            """Records of some rows, whichever networks they come from."""
+            """Solve for some records, whichever networks they come from."""
             (rows,) = part.rows
-            own = {name: value[slots[rows]] for name, value in weights.items()}
-            inputs, _ = _bottom(chain, own, {name: tensor[rows] for name, tensor in gradients.items()})
+            weights_of_rows = {name: value[slots[rows]] for name, value in weights.items()}
+            gradients_of_rows = {name: tensor[rows] for name, tensor in gradients.items()}
+            inputs, _ = _bottom(chain, weights_of_rows, gradients_of_rows)
             part.put(inputs.view(-1, *self.image_shape).float(), [images])
 
         in_parts([len(slots)], problems_at_once(self.model, self.image_shape, device), device, solve)
@@ -163,81 +166,77 @@ class _Outputs(NamedTuple):
 def _bottom(
     chain: Sequence[Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Inputs of the lowest layer of a chain, and slopes of the loss by its outputs, float64, (n, ...).
+    """Find the inputs of the lowest layer of a chain, and slopes of the loss by its outputs, float64.
 
     Args:
         chain: Layers from the logits down.
         weights: Parameter name to its values in one network (...), or to those behind each record (n, ...).
         gradients: Parameter name to gradients (n, ...).
     """
-    exact, known = ({name: tensor.double() for name, tensor in one.items()} for one in (gradients, weights))
-    slopes, outputs = exact[f"{chain[0].name}.bias"], None
+    gradients = {name: tensor.double() for name, tensor in gradients.items()}
+    weights = {name: tensor.double() for name, tensor in weights.items()}
+    slopes = gradients[f"{chain[0].name}.bias"]
+    outputs = None
     for position, link in enumerate(chain):
-        gradient, weight = (one[f"{link.name}.weight"] for one in (exact, known))
+        gradient = gradients[f"{link.name}.weight"]
+        weight = weights[f"{link.name}.weight"]
         if isinstance(link.layer, nn.Linear):
             squares = slopes.square().sum(1, keepdim=True)
-            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares.clamp(
-                min=torch.finfo(squares.dtype).tiny
-            )
+            squares = squares.clamp(min=torch.finfo(squares.dtype).tiny)
+            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares
         else:
-            bias = known.get(f"{link.name}.bias")
+            bias = weights.get(f"{link.name}.bias")
             inputs = _deconvolved(link, weight, bias, gradient, slopes, cast(_Outputs, outputs))
         if link.activation is not None:
             values = inputs.reshape(-1, *chain[position + 1].output_shape)
-            pulled = _pulled(link, weight, slopes).reshape(values.shape)
-            slopes = pulled * link.activation.slope(values)
+            slopes = _pulled(link, weight, slopes).reshape(values.shape) * link.activation.slope(values)
             outputs = _Outputs(link.activation, values) if link.activation.inverse is not None else None
     return inputs, slopes
 
 
 def _pulled(link: Link, weight: Tensor, slopes: Tensor) -> Tensor:
-    """Slopes of the loss by a layer's inputs from those by its outputs."""
+    """Compute slopes of the loss by a layer's inputs from those by its outputs."""
     if isinstance(link.layer, nn.Linear):
         return slopes @ weight if weight.ndim == 2 else torch.bmm(slopes[:, None], weight)[:, 0]
-    stride, padding, dilation = _geometry(link.layer)
+    layer: Any = link.layer
     if weight.ndim == 4:
-        return conv2d_input((len(slopes), *link.input_shape), weight, slopes, stride, padding, dilation)
+        shape = (len(slopes), *link.input_shape)
+        return conv2d_input(shape, weight, slopes, layer.stride, layer.padding, layer.dilation)
     patches = weight.flatten(2).mT @ slopes.flatten(2)
-    return F.fold(patches, link.input_shape[1:], link.layer.kernel_size, dilation, padding, stride)
-
-
-def _geometry(layer: nn.Conv2d) -> tuple[Any, Any, Any]:
-    """Stride, padding and dilation."""
-    return layer.stride, layer.padding, layer.dilation
+    geometry = (link.input_shape[1:], layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    return F.fold(patches, *geometry)
 
 
 def _deconvolved(
     link: Link, weight: Tensor, bias: Tensor | None, gradient: Tensor, slopes: Tensor, outputs: _Outputs
 ) -> Tensor:
-    """Least-squares input of a convolution, by conjugate gradients on all records at once.
+    """Solve for the input of a convolution by least squares, with conjugate gradients on all records at once.
 
-    Equations: weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) =
+    The equations are weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) =
     gradient. Both are scaled to like size, and the unknowns so that each column of the system has norm 1.
     """
-    layer = cast(nn.Conv2d, link.layer)
-    stride, padding, dilation = _geometry(layer)
+    layer: Any = link.layer
     shift = 0.0 if bias is None else bias[..., None, None]
-    kernel, size = layer.kernel_size, link.input_shape[1:]
+    geometry = (link.input_shape[1:], layer.kernel_size, layer.dilation, layer.padding, layer.stride)
     before = cast(Callable[[Tensor], Tensor], outputs.activation.inverse)(outputs.values)
     held = outputs.activation.slope(outputs.values)
-    held = held / _norms(held).clamp(min=INSIDE) * held[0].numel() ** 0.5
+    held = (held / _norms(held).clamp(min=INSIDE) * held[0].numel() ** 0.5).flatten(2)
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
-    held, flat, taps = held.flatten(2), (factor * slopes).flatten(2), weight.flatten(-3)
+    flat, taps = (factor * slopes).flatten(2), weight.flatten(-3)
 
     def forward(a: Tensor) -> tuple[Tensor, Tensor]:
-        """Both sides of the system for inputs, from one set of patches."""
+        """Compute both sides of the system for inputs, from one set of patches."""
         patches = windows(a, layer)
         return held * (taps @ patches), flat @ patches.transpose(1, 2)
 
     def backward(first: Tensor, second: Tensor) -> Tensor:
-        """Transpose of ``forward``."""
-        patches = taps.mT @ (held * first) + second.transpose(1, 2) @ flat
-        return F.fold(patches, size, kernel, dilation, padding, stride)
+        """Apply the transpose of ``forward``."""
+        return F.fold(taps.mT @ (held * first) + second.transpose(1, 2) @ flat, *geometry)
 
     squares = taps.mT.square() @ held.square() + flat.square().sum(1, keepdim=True)
-    columns = F.fold(squares, size, kernel, dilation, padding, stride).clamp(min=INSIDE).rsqrt()
+    columns = F.fold(squares, *geometry).clamp(min=INSIDE).rsqrt()
     first, second = held * (before - shift).flatten(2), factor[:, 0] * gradient.flatten(2)
-    found = torch.zeros_like(columns)
+    solution = torch.zeros_like(columns)
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()
     enough = _TOLERANCE**2 * energy
@@ -245,16 +244,16 @@ def _deconvolved(
     for iteration in range(1, _ITERATIONS + 1):
         moved = forward(columns * direction)
         step = energy / (_norms(moved[0]).square() + _norms(moved[1]).square()).clamp(min=_LEAST)
-        found = found + step * direction
+        solution = solution + step * direction
         first, second = first - step[:, 0] * moved[0], second - step[:, 0] * moved[1]
         residual = columns * backward(first, second)
-        before_step, energy = energy, _norms(residual).square()
+        energy_before, energy = energy, _norms(residual).square()
         if iteration % check_every == 0 and bool((energy <= enough).all()):
             break
-        direction = residual + energy / before_step.clamp(min=_LEAST) * direction
-    return columns * found
+        direction = residual + energy / energy_before.clamp(min=_LEAST) * direction
+    return columns * solution
 
 
 def _norms(tensors: Tensor) -> Tensor:
-    """Norm of each record's tensor, (n, 1, 1, 1)."""
+    """Compute the norm of each record's tensor, (n, 1, 1, 1)."""
     return tensors.flatten(1).norm(dim=1)[:, None, None, None]

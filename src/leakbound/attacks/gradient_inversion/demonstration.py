@@ -1,10 +1,10 @@
-"""A few records, what a client uploads of them, and what an attacker makes of the uploads, with a channel and without.
+"""A few records, what a client uploads of them with and without a channel, and what an attacker makes of it.
 
-Each record is a batch of its own, the network is untrained and its labels are known: the attacker's best
-case. It solves the equations of the gradient for the picture that the network saw, and takes the best linear
-estimate of the record. That takes a second for each, so a few gradients are solved; and much noise saturates
-the network, which makes solving inexact. Errors behind a channel are therefore those of estimates from what
-the network saw itself, of many more records: nobody who attacks gradients knows more.
+Each record is a batch of its own, the network is untrained and its labels are known, which is the attacker's
+best case. The attacker solves the equations of the gradient for the picture that the network saw, and takes
+the best linear estimate of the record. That takes a second for each, so a few gradients are solved. Much
+noise saturates the network, which makes solving inexact. Errors behind a channel are therefore those of
+estimates from what the network saw itself, for many more records. No attack on gradients knows more.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,10 +41,11 @@ class Shown:
         seen: What the network saw of the first records, on [-1, 1] and beyond it.
         found: The attacker's estimates of them, solved from gradients, on [-1, 1].
         missed: Largest relative error of a picture that was solved for, ‖solved − seen‖/‖seen‖.
-        mse: Mean squared error of estimates of all records, of the first ones without a channel; on the scale
-            [0, 1].
-        least: Error of the best linear estimate of what the network saw, in expectation, or 0 without a channel.
-        named: Share of the records that are named rightly among all of them, by what the network saw.
+        mse: Mean squared error of estimates of all records, or of the first ones without a channel, on the
+            scale [0, 1].
+        least: Error of the best linear estimate of what the network saw, in expectation, or 0 without a
+            channel.
+        named: Share of the records that are identified among all of them, by what the network saw.
         most: Largest probability of that for any attacker, or 1 without a channel.
     """
 
@@ -75,16 +76,18 @@ def demonstration(
         moments: Mean and covariance of its auxiliary records, to which noise is calibrated.
         capacities: κ of each channel, nats, > 0.
         pictures: Records whose gradients are solved.
-        trials: Records, these among them, that errors are measured on, and candidates for a name, not more
-            than there are members.
-        seed: Of the network and the noise.
-        each: Told that one more of the 1 + len(capacities) attacks is done.
+        trials: Records, these among them, that errors are measured on, and candidates of an identification,
+            not more than there are members.
+        seed: Seed of the network and the noise.
+        each: Called with 1 when one of the 1 + len(capacities) attacks is done.
 
     Returns:
         The first records, on [-1, 1], and what is shown of each attack.
     """
-    members, words = dataset.members(0), (dataset.name, "demonstration")
-    truth, labels = members.images[:trials], torch.from_numpy(members.labels[:trials])[:, None]
+    members = dataset.members(0)
+    truth = members.images[:trials]
+    labels = torch.from_numpy(members.labels[:trials])[:, None]
+    words = (dataset.name, "demonstration")
     network = build(
         _MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
     ).eval()
@@ -96,29 +99,30 @@ def demonstration(
         client = client_step(defense, capacity, channel)
         source = torch_generator(seed, *words, "noise")
         sent = client.upload(network, torch.from_numpy(truth)[:, None], labels, source)
-        gradients, seen = {name: one[:pictures] for name, one in sent.gradients.items()}, sent.images.numpy()
+        gradients = {name: values[:pictures] for name, values in sent.gradients.items()}
+        seen = sent.images.numpy()
         solved = solved_images(network, gradients, truth.shape[1:]).numpy()
-        found, least, most = [solved, seen], 0.0, 1.0
+        estimates = [solved, seen]
+        least, most = 0.0, 1.0
         if channel is not None:
-            found = [linear_estimate(images, channel, moments) for images in found]
+            estimates = [linear_estimate(images, channel, moments) for images in estimates]
             noise = channel.variances[0]
             least = float(np.mean(spectrum.eigenvalues * noise / (spectrum.eigenvalues + noise))) / _SCALE
             most = naming_bound(channel_capacity(channel, spectrum), len(truth))
-        few, all_of_them = (np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL) for images in found)
-        missed = float(
-            max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(solved, seen, strict=False))
-        )
-        guesses = few if channel is None else all_of_them
+        from_gradients, from_images = (np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL) for images in estimates)
+        missed = max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(solved, seen, strict=False))
+        guesses = from_gradients if channel is None else from_images
         error = float(metrics.mse(truth[: len(guesses)], guesses).mean())
-        shown.append(Shown(capacity, seen[:pictures], few, missed, error, least, _named(truth, seen), most))
+        numbers = (float(missed), error, least, _identified(truth, seen), most)
+        shown.append(Shown(capacity, seen[:pictures], from_gradients, *numbers))
         each(1)
     return truth[:pictures], shown
 
 
-def _named(
+def _identified(
     truth: Float[np.ndarray, "n colors height width"], noisy: Float[np.ndarray, "n colors height width"]
 ) -> float:
-    """Share of noisy pictures whose nearest record is their own: the most probable one, as all noise is alike."""
+    """Compute the share of noisy pictures whose nearest record, the most probable one, is their own."""
     flat, seen = (pictures.reshape(len(pictures), -1).astype(np.float64) for pictures in (truth, noisy))
     distances = np.square(flat).sum(axis=1) - 2 * seen @ flat.T
     return float(np.mean(distances.argmin(axis=1) == np.arange(len(flat))))

@@ -23,7 +23,7 @@ class Matching:
     """Cosine distance between the gradients of candidates and observed gradients, problem by problem.
 
     Args:
-        factors: Of the networks whose gradients were observed.
+        factors: Factors of the networks whose gradients were observed.
         observed: Parameter name to gradients (n, ...), one per problem.
     """
 
@@ -35,24 +35,24 @@ class Matching:
         )
 
     def distances(self, candidates: ImageTensor, labels: Labels) -> Float[Tensor, " n"]:
-        """1 - cos(gradient of the candidate, observed gradient), in [0, 2], differentiable in the candidates.
+        """Compute 1 - cos(gradient of the candidate, observed gradient), in [0, 2], differentiably.
 
         Args:
             candidates: One image per problem.
-            labels: Its class.
+            labels: Class of each.
         """
         products, squares = self._compared(candidates, labels)
         return 1.0 - products / (squares.sqrt() * self._norms)
 
     def _compared(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
-        """Inner product of each candidate's gradient with the observed one, and its squared norm."""
+        """Multiply each candidate's gradient with the observed one, and square its norm."""
         pairs = [factor.compared(self._observed) for factor in self._factors(candidates, labels)]
         products, squares = zip(*pairs, strict=True)
         return torch.stack(products).sum(0), torch.stack(squares).sum(0)
 
 
 class GradientMatching(Matching):
-    """The same for gradients of any single network.
+    """Cosine distance for gradients of any single network.
 
     Args:
         model: Network whose gradients were observed. A copy is kept.
@@ -60,7 +60,7 @@ class GradientMatching(Matching):
         image_shape: (colors, height, width) of the candidates.
 
     Attributes:
-        factored: Whether per-record gradients are taken in factored form; else by vmap.
+        factored: Whether per-record gradients are taken in factored form, and not by vmap.
 
     Raises:
         ValueError: If the names are not those of the model's parameters.
@@ -78,7 +78,7 @@ class GradientMatching(Matching):
         self.factored = factorable(self._model) and self._factors.cover(example)
 
     def _compared(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
-        """By factors or by vmap."""
+        """Compare by factors or by vmap."""
         if self.factored:
             return super()._compared(candidates, labels)
         gradients = record_gradients(self._model, candidates, labels)
@@ -88,12 +88,12 @@ class GradientMatching(Matching):
 
 
 def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
-    """Number of candidates that are matched side by side: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
+    """Count the candidates that are matched at once: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
 
     A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of
     convolutions, formed and differentiated) and four times what a training step needs for a record. On a CPU
-    two gibibytes are filled, whatever the machine has; on a GPU 60 % of what is free. The network is on the
-    device. Images have a shape (colors, height, width).
+    two gibibytes are filled, whatever the machine has, and on a GPU 60 % of what is free. The network is on
+    the device. Images have a shape (colors, height, width).
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     budget = memory.byte_budget(device, memory.MATCHING_BYTES)

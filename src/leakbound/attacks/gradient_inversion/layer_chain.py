@@ -1,6 +1,6 @@
-"""Layers of a network from the logits down, as far as equations lead from the gradient of one to the input of the next.
+"""Layers of a network from the logits down, as far as equations lead from gradients to inputs.
 
-A network is known by what its layers do to one image of noise. A layer stands on another one where its input
+A network is traced by what its layers do to one image of noise. A layer follows another one where its input
 is, value by value, a known function of the other's output, however the network's code calls them.
 """
 
@@ -53,8 +53,8 @@ class Link:
         layer: The layer.
         output_shape: Shape of its output for one record.
         input_shape: Shape of its input for one record.
-        activation: Function of the layer below that its input is, reshaped; None below the last link of the
-            chain.
+        activation: Function of the output below that its input is, reshaped, or None below the last link of
+            the chain.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Called(NamedTuple):
     Attributes:
         name: Its name.
         layer: The layer.
-        inputs: What it was given.
-        output: What it made of it.
+        inputs: Its inputs.
+        output: Its output for them.
     """
 
     name: str
@@ -81,15 +81,15 @@ class Called(NamedTuple):
 
 
 def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tensor, list[Called]]:
-    """An image of normal noise, and the layers with parameters that a network calls on it.
+    """Run a network on an image of normal noise, and list the layers with parameters that it calls.
 
     Args:
         model: The network.
         image_shape: (colors, height, width).
 
     Returns:
-        The image, (1, ...), and the calls in their order, or none of a network whose last layer does not make
-        the logits, or that calls a layer twice.
+        The image, (1, ...), and the calls in their order, or none if the last layer does not make the logits
+        or a layer is called twice.
     """
     calls: list[Called] = []
     handles = [
@@ -151,7 +151,7 @@ def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[
 
 
 def _follows(called: Called, links: list[Link]) -> bool:
-    """True if the input of a layer can be found, given the layers above it."""
+    """Return whether the input of a layer can be found, given the layers above it."""
     if not passable(called.layer, called.inputs):
         return False
     if not links:
@@ -161,26 +161,26 @@ def _follows(called: Called, links: list[Link]) -> bool:
 
 
 def _ended(links: list[Link]) -> list[Link]:
-    """Layers of which the lowest one stands on a layer that is not passed."""
+    """End a chain whose lowest layer follows a layer that is not passed."""
     return [*links[:-1], replace(links[-1], activation=None)] if links else []
 
 
 def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
-    """True if a layer's input can be sought."""
+    """Return whether a layer's input can be sought."""
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     return isinstance(layer, nn.Linear) and inputs.ndim == 2
 
 
 def _activation(source: Tensor, inputs: Tensor) -> Activation | None:
-    """Function that makes a layer's input from the output below, or None if it is none of those known."""
+    """Find the function that makes a layer's input from the output below, None if it is no known one."""
     return next(
         (activation for activation in _ACTIVATIONS if equal(activation.function(source), inputs)), None
     )
 
 
 def equal(first: Tensor, second: Tensor) -> bool:
-    """True if, up to rounding, two tensors have the same values up to their shape."""
+    """Return whether two tensors have the same values, up to rounding and their shape."""
     return first.numel() == second.numel() and torch.allclose(
         first.flatten(), second.flatten(), rtol=_SAME, atol=_SAME
     )

@@ -1,11 +1,11 @@
 """Recovery of what gradients were computed on, by attackers who know the defense: one family, one interface.
 
-``recursive`` solves for a single record in closed form. The others look for the most probable images under a
-Gaussian law, of which the attacker's own records give mean and covariance and the channel the noise: they
-minimise ½ Σ ‖u‖² + w · ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u of all
-records of a batch together. ``quasi_newton`` (L-BFGS) suits smooth networks. ``adam`` is not stopped by the
-kinks of ReLU and pooling, and ``staged`` softens them, where a single record went through a chain of
-convolutions (:mod:`leakbound.attacks.gradient_inversion.staged`). No search keeps to the range of pixels:
+``recursive`` solves for a single record in closed form. The others search for the most probable images under
+a Gaussian distribution, whose mean and covariance come from the attacker's own records and the channel's
+noise. They minimise ½ Σ ‖u‖² + w · ‖difference of gradients‖² / ‖gradient‖² over images z = mean + root · u
+of all records of a batch together. ``quasi_newton`` (L-BFGS) suits smooth networks. ``adam`` is not stopped
+by the kinks of ReLU and pooling, and ``staged`` softens them, where a single record went through a chain of
+convolutions (:mod:`leakbound.attacks.gradient_inversion.staged`). No search keeps to the range of pixels, as
 noisy images do not. On a GPU all but L-BFGS take several replicas in one stack.
 """
 
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from leakbound.attacks.gradient_inversion import staged
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
-from leakbound.attacks.gradient_inversion.searches import Part, beside, in_parts
+from leakbound.attacks.gradient_inversion.searches import Part, in_parts, interleaved
 from leakbound.channels.channel import GaussianChannel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
@@ -39,7 +39,7 @@ logger = logging.getLogger("leakbound")
 SOLVED = 0.01
 """Relative difference of gradients below which an attacker knows that it has found the images."""
 
-_EXACT_WEIGHT = 1e9  # of a gradient without noise: the law only breaks ties
+_EXACT_WEIGHT = 1e9  # of a gradient without noise, where the distribution only breaks ties
 _RIDGE = 1e-4  # variance added in every direction, in terms of the mean one
 _MEMORY = 30  # steps that L-BFGS remembers
 _STEP = 0.1  # Adam's first step, in standard deviations
@@ -47,10 +47,10 @@ _STEP = 0.1  # Adam's first step, in standard deviations
 
 @dataclass(frozen=True)
 class Law:
-    """Gaussian law of released images.
+    """Gaussian distribution of released images.
 
     Attributes:
-        mean: (d,).
+        mean: (d,), mean image.
         root: (d, d), with root rootᵀ = covariance.
     """
 
@@ -59,7 +59,7 @@ class Law:
 
     @classmethod
     def of(cls, records: Float[np.ndarray, "n colors height width"], channel: GaussianChannel | None) -> Law:
-        """Law of records like the attacker's own, sent through a channel; a little variance in every direction."""
+        """Estimate the distribution of records like the attacker's own after a channel."""
         flat = records.reshape(len(records), -1).astype(np.float64)
         mean = flat.mean(axis=0)
         covariance = (flat - mean).T @ (flat - mean) / len(flat)
@@ -81,7 +81,7 @@ class Law:
 
 @dataclass(frozen=True)
 class MapProblem:
-    """Uploads of some batches, and all that the attacker knows besides.
+    """Uploads for some batches, and what else the attacker knows.
 
     Attributes:
         network: The network that they come from, in evaluation mode.
@@ -98,12 +98,12 @@ class MapProblem:
     image_shape: tuple[int, int, int]
 
     def part(self, rows: slice | Int[Tensor, " k"]) -> MapProblem:
-        """Some of the batches."""
+        """Select some of the batches."""
         chosen = {name: tensor[rows] for name, tensor in self.gradients.items()}
         return MapProblem(self.network, self.client, chosen, self.labels[rows], self.image_shape)
 
     def to(self, dtype: torch.dtype) -> MapProblem:
-        """The same in another precision."""
+        """Convert the problem to another precision."""
         network = copy.deepcopy(self.network).to(dtype)
         gradients = {name: tensor.to(dtype) for name, tensor in self.gradients.items()}
         return MapProblem(network, self.client, gradients, self.labels, self.image_shape)
@@ -122,7 +122,7 @@ class MapProblem:
     def differences(
         self, images: Float[Tensor, "n records colors height width"]
     ) -> Float[Tensor, "n parameters"]:
-        """Uploads that images lead to before noise, less the ones seen, over the length of the latter."""
+        """Subtract seen uploads from those that images lead to without noise, relative to their length."""
         differences = self.averaged(images) - self.flat
         if self.sent is not None:
             differences = torch.where(self.sent, differences, 0.0)
@@ -133,12 +133,12 @@ class MapProblem:
     def averaged(
         self, images: Float[Tensor, "n records colors height width"]
     ) -> Float[Tensor, "n parameters"]:
-        """Averages that a client forms of the gradients at images."""
+        """Average the gradients at images as a client does."""
         gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
         return self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
 
     def weighed(self, gradients: Gradients) -> Float[Tensor, "rows parameters"]:
-        """Gradients of single records as they go into an average, in one row each."""
+        """Weigh gradients of single records as they go into an average, in one row each."""
         rows = torch.cat([gradients[name].flatten(1) for name in self.gradients], dim=1)
         if self.client.defense.clips:
             rows = rows * self.client.record_weights(rows.norm(dim=1))[:, None]
@@ -147,10 +147,11 @@ class MapProblem:
 
 @dataclass(frozen=True)
 class StackedProblem(MapProblem):
-    """Batches of several networks, batch by batch with the networks side by side.
+    """Batches of several networks, batch by batch with the networks next to each other.
 
     Attributes:
-        factors: Of the gradients of all networks, record by record with the networks side by side.
+        factors: Factors of the gradients of all networks, record by record with the networks next to each
+            other.
         slots: Number of networks.
     """
 
@@ -159,28 +160,26 @@ class StackedProblem(MapProblem):
 
     @classmethod
     def of(cls, problems: Sequence[MapProblem], stack: Stack, part: Part) -> StackedProblem:
-        """Some batches of each problem. Clients, numbers of records and shapes are those of all."""
-        own = [(problems[place], rows) for place, rows in zip(part.searches, part.rows, strict=True)]
-        gradients = {
-            name: beside(one.gradients[name][rows] for one, rows in own) for name in own[0][0].gradients
-        }
-        labels = beside(one.labels[rows] for one, rows in own)
-        known = (problems[0].network, problems[0].client, gradients, labels, problems[0].image_shape)
-        return cls(*known, stack.factors(part.searches), len(own))
+        """Stack some batches of each problem. Clients, numbers of records and shapes are those of all."""
+        parts = [problems[place].part(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
+        names = parts[0].gradients
+        gradients = {name: interleaved(part.gradients[name] for part in parts) for name in names}
+        labels = interleaved(part.labels for part in parts)
+        shared = (problems[0].network, problems[0].client, gradients, labels, problems[0].image_shape)
+        return cls(*shared, stack.factors(part.searches), len(parts))
 
     def averaged(
         self, images: Float[Tensor, "n records colors height width"]
     ) -> Float[Tensor, "n parameters"]:
-        """Averages that clients form of the gradients at images."""
-        records, labels = (
-            one.unflatten(0, (-1, self.slots)).transpose(1, 2) for one in (images, self.labels)
-        )
+        """Average the gradients at images as clients do."""
+        records = images.unflatten(0, (-1, self.slots)).transpose(1, 2)
+        labels = self.labels.unflatten(0, (-1, self.slots)).transpose(1, 2)
         rows = self.weighed(self.factors.gradients(records.flatten(0, 2), labels.flatten()))
         return rows.unflatten(0, labels.shape).mean(1).flatten(0, 1)
 
 
 class Method(NamedTuple):
-    """Member of the family, with the weight of the gradient against the law."""
+    """Member of the family, with the weight of the gradient against the distribution of images."""
 
     name: str
     weight: float
@@ -188,7 +187,7 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True)
 class Recovery:
-    """Images found.
+    """Recovered images.
 
     Attributes:
         images: (n, records, colors, height, width), float32, NaN where there is no result.
@@ -205,10 +204,10 @@ class Recovery:
 
 
 def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Method]:
-    """Members of the family that suit an upload, the surest one first.
+    """Yield the members of the family that suit an upload, the surest one first.
 
     Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s².
-    A network that is not searched in stages goes without that, and the log says why.
+    A network that cannot be searched in stages goes without that, and the log says why.
     """
     size = problem.labels.shape[1]
     noise = problem.client.noise_std(size)
@@ -236,7 +235,7 @@ class Recovering:
     Attributes:
         problem: The uploads.
         method: One of :func:`methods`.
-        law: Law of what was released, may be missing for ``recursive``.
+        law: Distribution of what was released, which may be missing for ``recursive``.
         iterations: Steps of a search.
     """
 
@@ -247,14 +246,14 @@ class Recovering:
 
     @property
     def kind(self) -> Hashable:
-        """Searches of one attack by one method go together, whatever their weights."""
+        """Method, as searches of one attack by one method go together, whatever their weights."""
         return Recovering, self.method.name
 
     def alone(self) -> Recovery:
-        """Images.
+        """Recover the images.
 
         Raises:
-            ValueError: If a search has no law, or no equations lead to the images.
+            ValueError: If a search has no distribution, or no equations lead to the images.
         """
         if self.method.name == "recursive":
             return _checked(self.problem, self._solving().alone()[:, None])
@@ -269,81 +268,78 @@ class Recovering:
         return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
 
     def together(self, others: Sequence[Recovering]) -> list[Recovery]:
-        """Images of this search and of others in one stack. L-BFGS, a search of SciPy, takes one after another."""
+        """Recover the images of this search and of others in one stack, except by L-BFGS."""
         searches = [self, *others]
-        problems = [one.problem for one in searches]
+        problems = [search.problem for search in searches]
         if self.method.name == "recursive":
-            first, *rest = (one._solving() for one in searches)
+            solved = self._solving().together([search._solving() for search in others])
             return [
-                _checked(one, images[:, None])
-                for one, images in zip(problems, first.together(rest), strict=True)
+                _checked(problem, images[:, None]) for problem, images in zip(problems, solved, strict=True)
             ]
         if self.method.name == "staged" and self.law is not None:
             return self._staged(searches, self.law)
-        stack = stack_of([one.network for one in problems], self.problem.image_shape)
+        stack = stack_of([problem.network for problem in problems], self.problem.image_shape)
         if self.method.name != "adam" or self.law is None or stack is None:
-            return [one.alone() for one in searches]
+            return [search.alone() for search in searches]
         return self._adam(searches, self.law, lambda part: StackedProblem.of(problems, stack, part))
 
     def _solving(self) -> Solving:
-        """Search for a solution of equations."""
+        """Make the search for a solution of equations."""
         return Solving(self.problem.network, self.problem.gradients, self.problem.image_shape)
 
     def _adam(
         self, searches: list[Recovering], law: Law, batches: Callable[[Part], MapProblem]
     ) -> list[Recovery]:
-        """Images of several searches, which have a weight each; some batches at once."""
+        """Recover the images of several searches, each with its weight, some batches at once."""
 
         def climbed(part: Part) -> Tensor:
-            """Images of some batches of each."""
+            """Recover some batches of each search."""
             weights = [searches[place].method.weight for place in part.searches] * len(part.rows[0])
             return _climbed(batches(part), law, weights, self.iterations)
 
         return self._in_parts(searches, climbed)
 
     def _staged(self, searches: list[Recovering], law: Law) -> list[Recovery]:
-        """Images of several searches in stages, by what the linear layers of each network reveal."""
-        shape, problems = self.problem.image_shape, [one.problem for one in searches]
-        known = [staged.features_of(one.network, one.gradients, shape) for one in problems]
-        device = known[0].values.device
-        weights = {
-            name: value.detach() for name, value in stacked([one.network for one in problems], device).items()
-        }
+        """Recover the images of several searches in stages, from what linear layers reveal."""
+        shape = self.problem.image_shape
+        problems = [search.problem for search in searches]
+        features = [staged.features_of(problem.network, problem.gradients, shape) for problem in problems]
+        networks = stacked([problem.network for problem in problems], features[0].values.device)
+        weights = {name: value.detach() for name, value in networks.items()}
         stages = staged.stages_of(self.problem.network, shape)
 
         def searched(part: Part) -> Tensor:
-            """Images of some records of each."""
-            own = list(zip(part.searches, part.rows, strict=True))
-            side = (beside(known[place][field][rows] for place, rows in own) for field in (0, 1))
+            """Recover some records of each search."""
+            places = list(zip(part.searches, part.rows, strict=True))
+            values = interleaved(features[place].values[rows] for place, rows in places)
+            slopes = interleaved(features[place].slopes[rows] for place, rows in places)
             seen = {
-                name: beside(problems[place].gradients[name][rows] for place, rows in own) for name in weights
+                name: interleaved(problems[place].gradients[name][rows] for place, rows in places)
+                for name in weights
             }
             encoder = staged.Encoder(stages, {name: value[part.searches] for name, value in weights.items()})
-            found = staged.search(
-                encoder, staged.Features(*side), seen, (law.mean, law.root), shape, self.iterations
-            )
-            return found[:, None]
+            revealed = staged.Features(values, slopes)
+            return staged.search(encoder, revealed, seen, (law.mean, law.root), shape, self.iterations)[
+                :, None
+            ]
 
         return self._in_parts(searches, searched, staged.STARTS)
 
     def _in_parts(
         self, searches: list[Recovering], images: Callable[[Part], Tensor], starts: int = 1
     ) -> list[Recovery]:
-        """Images of several searches, which begin at some points each, when those of a part are found at once."""
+        """Recover the images of several searches part by part, each search from a number of starts."""
         problem = self.problem
         like = next(iter(problem.gradients.values()))
-        found = [like.new_empty(*one.problem.labels.shape, *problem.image_shape) for one in searches]
-        rows = problems_at_once(problem.network, problem.image_shape, like.device) // (
-            problem.labels.shape[1] * starts
-        )
-        in_parts(
-            [len(one) for one in found], max(1, rows), like.device, lambda part: part.put(images(part), found)
-        )
-        return [_checked(one.problem, own) for one, own in zip(searches, found, strict=True)]
+        ends = [like.new_empty(*search.problem.labels.shape, *problem.image_shape) for search in searches]
+        at_once = problems_at_once(problem.network, problem.image_shape, like.device)
+        rows = max(1, at_once // (problem.labels.shape[1] * starts))
+        in_parts([len(end) for end in ends], rows, like.device, lambda part: part.put(images(part), ends))
+        return [_checked(search.problem, end) for search, end in zip(searches, ends, strict=True)]
 
 
 def _checked(problem: MapProblem, images: Tensor) -> Recovery:
-    """Images, and how well they explain what was uploaded."""
+    """Compute how well images explain what was uploaded."""
     with torch.no_grad():
         residuals = problem.to(torch.float64).differences(images.double()).norm(dim=1)
     lost = ~(residuals.isfinite() & images.flatten(1).isfinite().all(1))
@@ -352,40 +348,35 @@ def _checked(problem: MapProblem, images: Tensor) -> Recovery:
 
 
 def _placed(law: Law, u: Tensor, problem: MapProblem) -> Tensor:
-    """Images z = mean + root u."""
-    flat = law.mean.to(u) + u @ law.root.to(u).T
-    return flat.view(*u.shape[:2], *problem.image_shape)
+    """Compute the images z = mean + root u."""
+    return (law.mean.to(u) + u @ law.root.to(u).T).view(*u.shape[:2], *problem.image_shape)
 
 
 def _starts(problem: MapProblem, values: int, dtype: torch.dtype) -> Tensor:
-    """First u of each batch: the mean, moved a little so that records of one class do not stay alike."""
+    """Return the first u of each batch: the mean, moved a little so that equal records do not stay equal."""
     count, size = problem.labels.shape
-    generator = torch.Generator().manual_seed(size)
-    moved = (
-        0.1 * torch.randn(size, values, generator=generator, dtype=dtype)
-        if size > 1
-        else torch.zeros(1, values)
-    )
+    drawn = torch.randn(size, values, generator=torch.Generator().manual_seed(size), dtype=dtype)
+    moved = 0.1 * drawn if size > 1 else torch.zeros(1, values)
     return moved.to(problem.labels.device, dtype).expand(count, -1, -1).clone()
 
 
 def _climbed(part: MapProblem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
-    """Images of batches, each with a weight of the gradient against the law: Adam on u with a cosine schedule."""
+    """Minimise over u by Adam with a cosine schedule, for batches that have a weight of the gradient each."""
     root = Law(law.mean.to(part.flat), law.root.to(part.flat))
-    own = torch.tensor(weights, dtype=torch.float64).to(part.flat)
+    factors = torch.tensor(weights, dtype=torch.float64).to(part.flat)
     u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
     optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
     for _ in range(iterations):
         differences = part.differences(_placed(root, u, part)).square().sum(1)
-        (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + (own * differences).sum(), u)
+        (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + (factors * differences).sum(), u)
         optimizer.step()
         schedule.step()
     return _placed(root, u.detach(), part)
 
 
 def _quasi_newton(problem: MapProblem, law: Law, weight: float, iterations: int) -> Tensor:
-    """L-BFGS on u in float64, batch by batch."""
+    """Minimise over u by L-BFGS in float64, batch by batch."""
     exact, pieces = problem.to(torch.float64), []
     root = Law(law.mean.to(exact.flat), law.root.to(exact.flat))
     for row in range(len(problem.labels)):
@@ -395,27 +386,23 @@ def _quasi_newton(problem: MapProblem, law: Law, weight: float, iterations: int)
         def objective(
             values: np.ndarray, part: MapProblem = part, start: Tensor = start
         ) -> tuple[float, np.ndarray]:
-            """Value and gradient at u."""
+            """Compute value and gradient at u."""
             u = torch.from_numpy(values).to(start).view_as(start).requires_grad_()
             value = 0.5 * u.square().sum() + weight * part.differences(_placed(root, u, part)).square().sum()
             (slopes,) = torch.autograd.grad(value, u)
-            both = (
-                torch.cat([value.detach().view(1), slopes.flatten()]).cpu().numpy()
-            )  # a GPU is waited for once
+            # One copy, so that a GPU is waited for once.
+            both = torch.cat([value.detach().view(1), slopes.flatten()]).cpu().numpy()
             return float(both[0]), both[1:]
 
+        options = {
+            "maxiter": iterations,
+            "maxfun": 2 * iterations,
+            "maxcor": _MEMORY,
+            "ftol": 0.0,
+            "gtol": 0.0,
+        }
         minimum = optimize.minimize(
-            objective,
-            start.flatten().cpu().numpy(),
-            jac=True,
-            method="L-BFGS-B",
-            options={
-                "maxiter": iterations,
-                "maxfun": 2 * iterations,
-                "maxcor": _MEMORY,
-                "ftol": 0.0,
-                "gtol": 0.0,
-            },
+            objective, start.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options
         )
         pieces.append(_placed(root, torch.from_numpy(minimum.x).to(start).view_as(start), part))
     return torch.cat(pieces)

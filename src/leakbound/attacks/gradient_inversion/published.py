@@ -1,9 +1,9 @@
-"""Published gradient inversion: the image whose gradient points where an observed one points (Geiping et al. 2020).
+"""Published gradient inversion: match the direction of an observed gradient (Geiping et al. 2020).
 
 A batch of several records is restored as one image. The weight of the total variation decides how good the
-attack is, and noise asks for more of it, so it is chosen at each level on the attacker's own records. An
+attack is, and noise needs more of it, so it is chosen at each level on the attacker's own records. An
 attacker who keeps one weight flatters the defense. The search keeps to smooth images in the range of pixels,
-which a noisy image leaves: behind a channel it fails for that reason, whatever the gradient reveals.
+which noisy images are not. So behind a channel it fails whatever the gradient reveals.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leakbound.attacks.gradient_inversion.gradient_matching import (
     Matching,
     problems_at_once,
 )
-from leakbound.attacks.gradient_inversion.searches import Attacker, Part, beside, in_parts
+from leakbound.attacks.gradient_inversion.searches import Attacker, Part, in_parts, interleaved
 from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
 from leakbound.attacks.search_images import (
     EXTENSIONS,
@@ -61,7 +61,7 @@ def reconstruct(
         start: First candidates.
         tv_weights: Weight of each candidate's total variation, >= 0.
         iterations: Steps.
-        learning_rate: Adam's, before it falls.
+        learning_rate: Adam's learning rate, before it falls.
 
     Returns:
         The last candidates.
@@ -99,7 +99,7 @@ class _Problems(NamedTuple):
 
 @dataclass(frozen=True)
 class PublishedReconstruction:
-    """Problems of one network that an attacker has inverted. Each has an observed gradient, a start and a weight.
+    """Problems of one network that an attacker inverts. Each has a gradient, a start and a weight.
 
     Attributes:
         network: The network, in evaluation mode.
@@ -121,7 +121,7 @@ class PublishedReconstruction:
 
     @property
     def kind(self) -> Hashable:
-        """Inversions of one attack go together."""
+        """One kind, as all inversions of one attack go together."""
         return PublishedReconstruction
 
     @property
@@ -130,13 +130,14 @@ class PublishedReconstruction:
         return self.starts.shape[1], self.starts.shape[2], self.starts.shape[3]
 
     def alone(self) -> _Solved:
-        """Images and statuses."""
-        return self._inverted([self], lambda _, rows: GradientMatching(self.network, rows, self.image_shape))[
-            0
-        ]
+        """Invert the gradients, and return images and statuses."""
+        searches = [self]
+        return self._inverted(
+            searches, lambda _, rows: GradientMatching(self.network, rows, self.image_shape)
+        )[0]
 
     def together(self, others: Sequence[PublishedReconstruction]) -> list[_Solved]:
-        """Images and statuses of this search and of others, with the problems of all networks in one stack."""
+        """Invert the gradients of this search and of others, with all networks in one stack."""
         searches = [self, *others]
         stack = stack_of([search.network for search in searches], self.image_shape)
         if stack is None:
@@ -148,19 +149,20 @@ class PublishedReconstruction:
     def _inverted(
         self, searches: list[PublishedReconstruction], matching: Callable[[Part, Gradients], Matching]
     ) -> list[_Solved]:
-        """Images and statuses of searches, as many problems at once as memory holds."""
-        ends = [torch.empty_like(one.starts) for one in searches]
-        statuses = [np.empty(len(one.starts), dtype=object) for one in searches]
+        """Invert the problems of searches, as many at once as memory holds."""
+        ends = [torch.empty_like(search.starts) for search in searches]
+        statuses = [np.empty(len(search.starts), dtype=object) for search in searches]
 
         def solve(part: Part) -> None:
-            """Some problems of each."""
+            """Invert some problems of each search."""
             chosen = [
                 searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)
             ]
-            gradients = {name: beside(one.gradients[name] for one in chosen) for name in chosen[0].gradients}
-            labels = beside(one.labels for one in chosen)
-            starts = beside(one.starts for one in chosen)
-            weights = beside(one.tv_weights for one in chosen)
+            names = chosen[0].gradients
+            gradients = {name: interleaved(problems.gradients[name] for problems in chosen) for name in names}
+            labels = interleaved(problems.labels for problems in chosen)
+            starts = interleaved(problems.starts for problems in chosen)
+            weights = interleaved(problems.tv_weights for problems in chosen)
             problem = matching(part, gradients), labels, starts, weights
             images = reconstruct(
                 *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
@@ -173,7 +175,7 @@ class PublishedReconstruction:
         return list(zip(ends, statuses, strict=True))
 
     def _chosen(self, problems: Int[Tensor, " k"]) -> _Problems:
-        """Some problems."""
+        """Select some problems."""
         record = self.record[problems]
         gradients = {name: tensor[record] for name, tensor in self.observed.items()}
         return _Problems(gradients, self.labels[record], self.starts[problems], self.tv_weights[problems])
@@ -181,13 +183,13 @@ class PublishedReconstruction:
 
 @dataclass(frozen=True)
 class Geiping:
-    """Attacker on one network. Its searches are done by whoever advances it.
+    """Attacker on one network, which yields the searches that it needs.
 
     Attributes:
         network: The network.
         prior: (colors, height, width), mean auxiliary image, where each search starts.
         config: Settings.
-        generator: Gives the generator of a purpose.
+        generator: Returns the generator of a purpose.
     """
 
     network: nn.Module
@@ -198,11 +200,12 @@ class Geiping:
     def tuned(
         self, gradients: Gradients, labels: Labels, truth: Float[np.ndarray, "n colors height width"]
     ) -> Attacker[tuple[float, bool, Float[np.ndarray, " n"]]]:
-        """Weight with the lowest mean error on the attacker's own records, whether its grid binds there, and errors.
+        """Return the weight with the lowest mean error on the attacker's own records, and these errors.
 
         The untuned weight is among those tried, and stays unless another one is better by more than two
-        standard errors of their difference: few records would often choose a worse one by luck. A record
-        whose inversion is no result counts as the prior.
+        standard errors of their difference, as few records would often choose a worse one by luck. A record
+        whose inversion has no result counts as the prior. Between both it says whether the best weight is at
+        an edge of the grid.
         """
         grid = sorted({*self.config.tv_weights, self.config.untuned_tv_weight})
         prior = metrics.mse(truth, np.broadcast_to(self.prior.cpu().numpy(), truth.shape))
@@ -211,8 +214,8 @@ class Geiping:
         def extend(weights: Sequence[float]) -> Attacker[list[float]]:
             """Try weights, and return all mean errors in the order of the grid."""
             solved = yield from self.solve(gradients, labels, weights, "tuning")
-            for weight, images, found in zip(weights, *solved, strict=True):
-                lost = np.isin(found.astype(str), NO_RESULT)
+            for weight, images, statuses in zip(weights, *solved, strict=True):
+                lost = np.isin(statuses.astype(str), NO_RESULT)
                 errors[weight] = np.where(lost, prior, metrics.mse(truth, images))
             return [float(errors[weight].mean()) for weight in sorted(errors)]
 
@@ -234,9 +237,9 @@ class Geiping:
     def solve(
         self, observed: Gradients, labels: Labels, tv_weights: Sequence[float], purpose: str
     ) -> Attacker[tuple[Float[np.ndarray, "weights n colors height width"], np.ndarray]]:
-        """Invert each gradient with each weight; images, and their statuses (weights, n).
+        """Invert each gradient with each weight, and return images and their statuses (weights, n).
 
-        The start is the prior image, and as far as that leads to no result a jittered one.
+        The start is the prior image, and where that leads to no result a jittered one.
         """
         count, device = len(labels), self.prior.device
         weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
@@ -246,11 +249,8 @@ class Geiping:
         jitter = torch_generator(int(self.generator(f"jitter {purpose}").integers(2**31)))
         starts = images.clone()
         for attempt in range(1 + RESTARTS):
-            if attempt:
-                noisy = jittered(
-                    self.prior.expand(count, -1, -1, -1), attempt, jitter
-                )  # of a record, with any weight
-                starts = noisy[record]
+            if attempt:  # a record has the same start with any weight
+                starts = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)[record]
             unsolved = np.flatnonzero(np.isin(statuses.astype(str), NO_RESULT))
             if not len(unsolved):
                 break
@@ -266,14 +266,13 @@ class Geiping:
 def _statuses(
     matching: Matching, labels: Labels, start: Tensor, tv_weights: Tensor, end: Tensor
 ) -> np.ndarray:
-    """Statuses of inversions from where they began and ended, (n)."""
+    """Judge inversions from where they began and ended, (n)."""
     began = start.clone().requires_grad_()
     distances = matching.distances(began, labels)
     (slopes,) = torch.autograd.grad(distances.sum(), began)
     before = distances.detach() + tv_weights * total_variation(start)
-    after = matching.distances(end.clone().requires_grad_(), labels).detach() + tv_weights * total_variation(
-        end
-    )
+    distances = matching.distances(end.clone().requires_grad_(), labels)
+    after = distances.detach() + tv_weights * total_variation(end)
     statuses = np.full(len(end), "", dtype=object)
     statuses[(~(after < before)).cpu().numpy()] = NOT_CONVERGED
     still = ~(slopes.flatten(1).abs().amax(1) > 0) | (end == start).flatten(1).all(1)

@@ -37,15 +37,14 @@ def reconstructions(
     moments: Moments | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Pictures reconstructed from single gradients of an untrained sigmoid LeNet, each of a few members.
+    """Reconstruct pictures of a few members from single gradients of an untrained sigmoid LeNet.
 
-    Records that are no square images are reconstructed from those of a perceptron.
-
-    The settings need ``levels``: one shape to capacities; ``images`` is the number of pictures. A picture has
-    the same standard normal draws at every level.
+    Records that are no square images are reconstructed from gradients of a perceptron. The settings need
+    ``levels``, which maps one shape to capacities, and ``images``, the number of pictures. A picture has the
+    same standard normal draws at every level.
 
     Returns:
-        Columns as of the pictures after channels, with ``defense`` one of ``none`` (the clean picture),
+        Columns as for pictures after channels, with ``defense`` one of ``none`` (the clean picture),
         ``released`` (what the gradient was computed on), ``geiping`` (the published attack with its usual
         weight of the total variation) and ``attack`` (solved for the noisy picture, then the best linear
         estimate), and metrics ``pixel`` and, with color, row and column -1, ``mse``, all on the scale [0, 1].
@@ -60,8 +59,10 @@ def reconstructions(
             f"reconstructions: levels = {dict(settings.levels)}: give the capacities of one shape"
         )
     ((shape, levels),) = settings.levels.items()
-    members, words = dataset.members(0), (dataset.name, "reconstructions")
-    clean, labels = members.images[: settings.images], torch.from_numpy(members.labels[: settings.images])
+    members = dataset.members(0)
+    clean = members.images[: settings.images]
+    labels = torch.from_numpy(members.labels[: settings.images])
+    words = (dataset.name, "reconstructions")
     model = _MODEL if isinstance(dataset.side, int) else _MODEL_OF_VECTORS
     network = build(
         model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side

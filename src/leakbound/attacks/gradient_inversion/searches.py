@@ -1,8 +1,8 @@
-"""Searches of attackers on gradients: one after another on a CPU, those of several replicas in one stack on a GPU.
+"""Searches of attackers on gradients: one by one on a CPU, those of several replicas in one stack on a GPU.
 
-An attacker is a generator that yields a search and is sent what it found. A stack takes the kernels of one
-search, however many replicas wait. Each gets what it would get alone, up to rounding. On a CPU a stack would
-be slower, and the bytes stay those of each replica alone.
+An attacker is a generator that yields a search and is sent what it found. A stack launches as many kernels as
+one search, however many replicas wait. Each gets what it would get alone, up to rounding. On a CPU a stack
+would be slower, and the bytes stay those of each replica alone.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Search(Protocol):
 
     @property
     def kind(self) -> Hashable:
-        """Equal for searches that one stack can hold."""
+        """Value that is equal for searches that one stack can hold."""
 
     def alone(self) -> Any:
-        """Findings."""
+        """Return the findings of this search."""
 
     def together(self, others: Sequence[Any]) -> list[Any]:
-        """Findings of this search and of others of its kind."""
+        """Return the findings of this search and of others of its kind."""
 
 
 Attacker: TypeAlias = Generator[Search, Any, Result]
@@ -45,10 +45,12 @@ def attacked(
     model: Callable[[], nn.Module],
     uploads: int,
 ) -> list[Result]:
-    """Results of attackers: one after another on a CPU, on a GPU as many side by side as half of its free memory holds.
+    """Return the results of attackers: one by one on a CPU, several at once on a GPU.
+
+    Those at once fill at most half of the free memory.
 
     Args:
-        attackers: None has begun.
+        attackers: Attackers, none of which has begun.
         device: Where they search.
         model: Makes a network like those that they attack.
         uploads: Number of gradients that each of them holds.
@@ -64,17 +66,17 @@ def attacked(
 
 
 def alone(attacker: Attacker[Result]) -> Result:
-    """Result of one attacker."""
+    """Return the result of one attacker."""
     return side_by_side([attacker], answered)[0]
 
 
 def answered(searches: Sequence[Search]) -> list[Any]:
-    """Findings of searches that are waited for at a time, those of one kind in one stack."""
+    """Do the searches that are waited for at a time, those of one kind in one stack."""
     return by_kind(searches, lambda search: search.kind, _of_one_kind)
 
 
 def _of_one_kind(searches: list[Search]) -> list[Any]:
-    """Findings of searches that one stack can hold."""
+    """Do searches that one stack can hold."""
     first, *others = searches
     return first.together(others) if others else [first.alone()]
 
@@ -94,17 +96,17 @@ class Part(NamedTuple):
     counts: list[int]
     rows: list[Int[Tensor, " n"]]
 
-    def put(self, rows: Any, found: Sequence[Any]) -> None:
-        """Write to the places of each search's problems, (n, ...), from rows that lie as :func:`beside` lays them.
+    def put(self, rows: Any, targets: Sequence[Any]) -> None:
+        """Write rows, ordered as :func:`interleaved` orders them, to the places of each search's problems.
 
-        Both are tensors or arrays.
+        Rows and targets, (n, ...) of each search, are tensors or arrays.
         """
         side = rows.reshape(-1, len(self.searches), *rows.shape[1:])
         for column, (search, count) in enumerate(zip(self.searches, self.counts, strict=True)):
-            found[search][self.first : self.first + count] = side[:count, column]
+            targets[search][self.first : self.first + count] = side[:count, column]
 
     def halves(self) -> Sequence[Part]:
-        """Half of the problems of each search, or all problems of half of the searches, or nothing of one problem."""
+        """Divide the problems of each search, or the searches, into halves. Nothing divides one problem."""
         if (middle := len(self.rows[0]) // 2) > 0:
             above = [place for place, count in enumerate(self.counts) if count > middle]
             counts = [min(count, middle) for count in self.counts]
@@ -116,14 +118,14 @@ class Part(NamedTuple):
             )
         if (middle := len(self.searches) // 2) > 0:
             return tuple(
-                Part(self.searches[some], self.first, self.counts[some], self.rows[some])
-                for some in (slice(middle), slice(middle, None))
+                Part(self.searches[half], self.first, self.counts[half], self.rows[half])
+                for half in (slice(middle), slice(middle, None))
             )
         return ()
 
 
-def beside(values: Iterable[Tensor]) -> Tensor:
-    """Values of some searches, (n, ...) of each, as rows problem by problem with the searches side by side."""
+def interleaved(values: Iterable[Tensor]) -> Tensor:
+    """Interleave the values of searches, (n, ...) of each: the first of all, the second of all, and so on."""
     return torch.stack(list(values), dim=1).flatten(0, 1)
 
 
@@ -135,8 +137,8 @@ def in_parts(
     Args:
         counts: Number of problems of each search.
         at_once: At least 1.
-        device: Of the problems.
-        solve: Solves some.
+        device: Device of the problems.
+        solve: Solves some of the problems.
 
     Raises:
         torch.OutOfMemoryError: If memory does not hold one.
@@ -151,11 +153,12 @@ def parts(counts: Sequence[int], at_once: int, device: str | torch.device) -> It
     Args:
         counts: Number of problems of each search.
         at_once: At least 1.
-        device: Of the problems.
+        device: Device of the problems.
     """
     for begin in range(0, len(counts), at_once):
         group = range(begin, min(begin + at_once, len(counts)))
-        size, most = at_once // len(group), max(counts[place] for place in group)
+        size = at_once // len(group)
+        most = max(counts[place] for place in group)
         for first in range(0, most, size):
             length = min(size, most - first)
             left = {place: min(counts[place] - first, length) for place in group if counts[place] > first}

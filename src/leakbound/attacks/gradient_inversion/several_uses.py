@@ -1,4 +1,4 @@
-"""Error of gradient inversion against the number of uses of a channel: fresh noise averages out, frozen noise stays."""
+"""Error of gradient inversion by the number of uses: fresh noise averages out, frozen noise stays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PURPOSE = "uses"
 
 
 @in_full_precision
-def attack(request: AttackRequest[UsesConfig]) -> Attacked:
+def invert_several_uses(request: AttackRequest[UsesConfig]) -> Attacked:
     """Estimate members from the gradients of their first k uses of a channel.
 
     Each upload is solved for the noisy image. The images are averaged, and the best linear estimate is taken
@@ -42,16 +42,16 @@ def attack(request: AttackRequest[UsesConfig]) -> Attacked:
     ones.
 
     Returns:
-        Rows whose unit is k: metric ``mse``, the mean over images, of ``attack`` and of ``prior``, the mean
-        auxiliary image; and ``line``, the error of the best linear estimate in expectation under the moments,
-        Σ λσ/(kλ + σ)/d. And ``errors`` (replicas, images, numbers of uses).
+        Rows whose unit is k, with metric ``mse``, for ``attack`` and ``prior``, the mean auxiliary image,
+        averaged over images, and for ``line``, the error of the best linear estimate in expectation under the
+        moments, Σ λσ/(kλ + σ)/d. And the array ``errors`` (replicas, images, numbers of uses).
 
     Raises:
         ValueError: If the defense is no channel, or no equations lead from the network's gradients to the
             image.
 
     Source:
-        The joint bound of k uses; errata to Tan et al. 2024, Sec. 5.
+        The joint bound of k uses, see errata to Tan et al. 2024, Sec. 5.
     """
     config = request.config
     channel = request.channel
@@ -72,11 +72,11 @@ def attack(request: AttackRequest[UsesConfig]) -> Attacked:
         truth = records[place].images[:, 0].cpu().numpy()
         first = place * max(counts)
         seen = np.stack(solved[first : first + max(counts)])
-        own = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
+        errors = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
         prior_error = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
-        variants = {"attack": own.mean(axis=0), "line": line, "prior": np.full(len(uses), prior_error)}
+        variants = {"attack": errors.mean(axis=0), "line": line, "prior": np.full(len(uses), prior_error)}
         tables = [rows(replica, variant, uses, {"mse": values}) for variant, values in variants.items()]
-        results.append((pd.concat(tables, ignore_index=True), {"errors": own}))
+        results.append((pd.concat(tables, ignore_index=True), {"errors": errors}))
     return joined(results)
 
 
@@ -100,7 +100,7 @@ class _Records:
 
     @classmethod
     def of(cls, request: AttackRequest[UsesConfig], replica: int, client: ClientStep) -> _Records:
-        """Records of a replica.
+        """Choose the records of a replica.
 
         Raises:
             ValueError: If no equations lead from the network's gradients to the image.
@@ -119,7 +119,7 @@ class _Records:
         return cls(network, client, images.to(request.device), labels.to(request.device), source)
 
     def use(self) -> Attacker[Float[np.ndarray, "n colors height width"]]:
-        """Attacker on one use of each record, whose noise is drawn as it begins: noisy images."""
+        """Attack one use of each record, whose noise is drawn as it begins, and return the noisy images."""
         sent = self.client.upload(self.network, self.images, self.labels, self.source)
         colors, height, width = self.images.shape[2:]
         solved: Tensor = yield Solving(self.network, sent.gradients, (colors, height, width))
@@ -128,18 +128,18 @@ class _Records:
 
 def _errors(
     truth: Float[np.ndarray, "n colors height width"],
-    found: Float[np.ndarray, "uses n colors height width"],
+    noisy: Float[np.ndarray, "uses n colors height width"],
     channel: GaussianChannel,
     moments: Moments,
 ) -> Float[np.ndarray, " n"]:
-    """Squared error of each image's estimate from some noisy versions."""
-    quieter = replace(channel, variances=channel.variances / len(found))
-    estimates = linear_estimate(found.mean(axis=0, dtype=np.float64).astype(np.float32), quieter, moments)
+    """Compute the squared error of each image's estimate from some noisy versions."""
+    quieter = replace(channel, variances=channel.variances / len(noisy))
+    estimates = linear_estimate(noisy.mean(axis=0, dtype=np.float64).astype(np.float32), quieter, moments)
     return metrics.mse(truth, np.clip(estimates, -LARGEST_PIXEL, LARGEST_PIXEL))
 
 
 def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:
-    """Expected error of the best linear estimate, on the scale [0, 1]. Axes that a gain shuts reveal nothing."""
+    """Compute the expected error of the best linear estimate, on [0, 1]. Axes that a gain shuts reveal nothing."""
     covariance = moments.covariance
     if channel.basis is not None:
         covariance = channel.basis.T @ covariance @ channel.basis

@@ -2,10 +2,10 @@
 
 The linear layers' gradients reveal the features below them and the slopes of the loss there without a search
 (:mod:`leakbound.attacks.gradient_inversion.closed_form`). Below lie convolutions, each with a ReLU and
-perhaps pooling. Wanted is the most probable image under a Gaussian law that leads to these features, and with
-these slopes to the gradients of the convolutions: each is compared in terms of its own norm, because the
-convolutions are a hundredth of the whole gradient. ReLU and pooling are softened at first and hardened step
-by step, as a search with kinks stays with the units that are active where it begins.
+perhaps pooling. The search finds the most probable image under a Gaussian distribution that leads to these
+features, and with these slopes to the gradients of the convolutions. Each is compared in terms of its own
+norm, because the convolutions are a hundredth of the whole gradient. ReLU and pooling are softened at first
+and hardened step by step, as a search with kinks stays with the units that are active where it begins.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ from leakbound.training.known_layers import own_parameters, windows
 from leakbound.training.stacked_layers import Pulled, convolution
 
 STARTS = 2
-"""Starts of each record: the mean of the law, and a point near it."""
+"""Starts of each record: the mean of the distribution, and a point near it."""
 WEIGHT = 1e5
-"""Of the differences against the law of images, at the end."""
+"""Weight of the differences against the distribution of images, at the end."""
 
-_STEP = 0.1  # Adam's first step, in standard deviations of the law
+_STEP = 0.1  # Adam's first step, in standard deviations of the distribution
 _SPREAD = 0.3  # distance of the second start from the mean, in the same
 _LIGHTEST = 1e2  # weight at the beginning
 _RISING = 0.8  # part of the steps over which the weight rises
@@ -43,7 +43,7 @@ class Stage(NamedTuple):
     Attributes:
         name: Name of the convolution.
         layer: The convolution.
-        side: Of the windows that are pooled, which do not overlap, or 1 without pooling.
+        side: Side of the windows that are pooled, which do not overlap, or 1 without pooling.
         mean: Whether their mean is taken instead of the largest value.
     """
 
@@ -58,7 +58,7 @@ class Features(NamedTuple):
 
     Attributes:
         values: (n, features), float64.
-        slopes: Of the loss by them, float64, of the same shape.
+        slopes: Slopes of the loss by them, float64, of the same shape.
     """
 
     values: Float[Tensor, "n features"]
@@ -66,15 +66,15 @@ class Features(NamedTuple):
 
 
 def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage]:
-    """Convolutions of a network from the image up.
+    """List the convolutions of a network from the image up.
 
     Args:
         model: Network, in evaluation mode.
         image_shape: (colors, height, width).
 
     Raises:
-        ValueError: If the network is none of convolutions with ReLU, and pooling in windows that do not
-            overlap, below linear layers whose inputs are known in closed form.
+        ValueError: If the network does not consist of convolutions with ReLU, and pooling in windows that do
+            not overlap, below linear layers whose inputs are known in closed form.
     """
     source, calls = calls_of(model, image_shape)
     links, _ = chain_of(model, image_shape)
@@ -101,7 +101,7 @@ def stages_of(model: nn.Module, image_shape: tuple[int, int, int]) -> list[Stage
 
 
 def _pooling(source: Tensor, inputs: Tensor) -> tuple[int, bool]:
-    """Side of the windows by which a ReLU and pooling lead to the inputs, 0 if they do not, and if it is their mean."""
+    """Find the side of the windows pooled between layers, 0 if none fits, and whether it is their mean."""
     for side in range(1, min(source.shape[2:]) + 1):
         if equal(F.relu(F.max_pool2d(source, side)), inputs):
             return side, False
@@ -111,9 +111,10 @@ def _pooling(source: Tensor, inputs: Tensor) -> tuple[int, bool]:
 
 
 def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, int, int]) -> Features:
-    """Features below the linear layers and the slopes of the loss by them, in closed form.
+    """Compute the features below the linear layers and the slopes of the loss by them, in closed form.
 
-    Of the lowest linear layer, y = W f + b, the gradient is δ fᵀ, so f = Gᵀδ/‖δ‖², and the slopes are Wᵀδ.
+    For the lowest linear layer, y = W f + b, the gradient is G = δ fᵀ, so f = Gᵀδ/‖δ‖², and the slopes are
+    Wᵀδ.
 
     Args:
         model: Network that has stages.
@@ -132,7 +133,7 @@ def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Convolutions of some networks, whose rows lie record by record with the networks side by side.
+    """Convolutions of some networks, whose rows lie record by record with the networks next to each other.
 
     Attributes:
         stages: From the image up.
@@ -148,12 +149,12 @@ class Encoder:
         slopes: Float[Tensor, "rows features"],
         temperature: float,
     ) -> tuple[Float[Tensor, "rows features"], Gradients]:
-        """Features, and gradients of the convolutions for known slopes of the loss by the features.
+        """Compute features, and gradients of the convolutions for known slopes of the loss by the features.
 
         Args:
             images: The images.
             slopes: The slopes.
-            temperature: Of the softened kinks; at 0 features and gradients are the network's own.
+            temperature: Temperature of the softened kinks. At 0 features and gradients are the network's own.
         """
         values, kept = images, []
         for stage in self.stages:
@@ -163,33 +164,33 @@ class Encoder:
             values = pooled
         gradients: Gradients = {}
         slope = slopes.view(values.shape)
-        for stage, given, before, shares in reversed(kept):
+        for stage, inputs, before, shares in reversed(kept):
             through = _spread(slope, shares, before)
-            patches = windows(given, stage.layer)
+            patches = windows(inputs, stage.layer)
             gradients[f"{stage.name}.weight"] = torch.bmm(through.flatten(2), patches.transpose(1, 2))
             if stage.layer.bias is not None:
                 gradients[f"{stage.name}.bias"] = through.flatten(2).sum(2)
             if stage is not self.stages[0]:
-                slope = self._pulled(stage, through, given)
+                slope = self._pulled(stage, through, inputs)
         return values.flatten(1), gradients
 
     def _own(self, stage: Stage) -> dict[str, Tensor]:
-        """Parameters of a convolution in all networks."""
+        """Return the parameters of a convolution in all networks."""
         return {
             parameter: self.weights[f"{stage.name}.{parameter}"] for parameter in own_parameters(stage.layer)
         }
 
-    def _pulled(self, stage: Stage, slopes: Tensor, given: Tensor) -> Tensor:
-        """Slopes by the inputs of a convolution, from those by its outputs."""
+    def _pulled(self, stage: Stage, slopes: Tensor, inputs: Tensor) -> Tensor:
+        """Compute slopes by the inputs of a convolution from those by its outputs."""
         layer, weight = stage.layer, self.weights[f"{stage.name}.weight"]
-        side, shape = (values.unflatten(0, (-1, len(weight))).flatten(1, 2) for values in (slopes, given))
+        side, before = (values.unflatten(0, (-1, len(weight))).flatten(1, 2) for values in (slopes, inputs))
         settings = layer.stride, layer.padding, layer.dilation, len(weight)
-        made: Tensor = Pulled.apply(side, weight.flatten(0, 1), shape.shape, *settings)
-        return made.unflatten(1, (len(weight), -1)).flatten(0, 1)
+        pulled: Tensor = Pulled.apply(side, weight.flatten(0, 1), before.shape, *settings)
+        return pulled.unflatten(1, (len(weight), -1)).flatten(0, 1)
 
 
 def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, Tensor]:
-    """Softened pooling of a softened ReLU, and the share of each value of a window (..., side²) in the slope.
+    """Pool a softened ReLU softly, and share the slope among the values of each window (..., side²).
 
     At temperature t times the standard deviation of a record's values x the largest one is softened to their
     mean with weights softmax(x/t), the ReLU to t ln(1 + exp(x/t)), and its gate to 1/(1 + exp(−x/t)).
@@ -211,15 +212,10 @@ def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, T
 
 
 def _spread(slopes: Tensor, shares: Tensor, before: Tensor) -> Tensor:
-    """Slopes by the output of a convolution from those by its pooled values, or 0 of values outside of all windows."""
+    """Compute slopes by a convolution's output from those by its pooled values, 0 outside of all windows."""
     side = round(shares.shape[-1] ** 0.5)
-    tiles = (
-        (slopes.unsqueeze(-1) * shares)
-        .unflatten(-1, (side, side))
-        .transpose(3, 4)
-        .flatten(4, 5)
-        .flatten(2, 3)
-    )
+    tiles = (slopes.unsqueeze(-1) * shares).unflatten(-1, (side, side)).transpose(3, 4)
+    tiles = tiles.flatten(4, 5).flatten(2, 3)
     missing = [whole - reached for whole, reached in zip(before.shape[2:], tiles.shape[2:], strict=True)]
     return F.pad(tiles, (0, missing[1], 0, missing[0])) if any(missing) else tiles
 
@@ -234,45 +230,45 @@ def search(
 ) -> Float[Tensor, "rows colors height width"]:
     """Find the most probable image x = mean + root u of each row.
 
-    Minimises ½‖u‖² + w (‖Δf‖²/‖f‖² + Σ ‖ΔG‖²/‖G‖² + ‖Δb‖²/10‖b‖²) by Adam, with f the features, G the
+    It minimises ½‖u‖² + w (‖Δf‖²/‖f‖² + Σ ‖ΔG‖²/‖G‖² + ‖Δb‖²/10‖b‖²) by Adam, with f the features, G the
     gradients of the convolutions and b that of the lowest one's bias. The weight w rises, and the temperature
     of ReLU and pooling falls to 0. Of several starts the one with the lowest value at temperature 0 is kept.
 
     Args:
         encoder: The convolutions.
-        features: Of each row.
+        features: Features of each row.
         gradients: Parameter name to observed gradients (rows, ...).
-        law: Mean of the law of images, and the root of its covariance.
+        law: Mean of the distribution of images, and the root of its covariance.
         image_shape: (colors, height, width).
-        steps: Of Adam, from each start.
+        steps: Steps of Adam from each start.
     """
     like = next(iter(encoder.weights.values()))
     mean, root = law[0].to(like), law[1].to(like).T
     shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in encoder.stages}}
     shares[f"{encoder.stages[0].name}.bias"] = _BIAS
     wanted = {
-        name: torch.cat([one.flatten(1).to(like)] * STARTS)
-        for name, one in {"": features.values, **gradients}.items()
+        name: torch.cat([value.flatten(1).to(like)] * STARTS)
+        for name, value in {"": features.values, **gradients}.items()
         if name in shares
     }
     tiny = torch.finfo(like.dtype).tiny
-    scales = {name: shares[name] / one.square().sum(1).clamp(min=tiny) for name, one in wanted.items()}
+    scales = {name: shares[name] / value.square().sum(1).clamp(min=tiny) for name, value in wanted.items()}
     slopes = torch.cat([features.slopes.to(like)] * STARTS)
 
     def values(u: Tensor, weight: float, temperature: float) -> Float[Tensor, " rows"]:
-        """Value of each row."""
-        found, made = encoder((mean + u @ root).view(-1, *image_shape), slopes, temperature)
-        made[""] = found
+        """Compute the value of each row."""
+        values_reached, reached = encoder((mean + u @ root).view(-1, *image_shape), slopes, temperature)
+        reached[""] = values_reached
         misfits = [
-            scales[name] * (made[name].flatten(1) - one).square().sum(1) for name, one in wanted.items()
+            scales[name] * (reached[name].flatten(1) - value).square().sum(1)
+            for name, value in wanted.items()
         ]
         return 0.5 * u.square().sum(1) + weight * torch.stack(misfits).sum(0)
 
     rows = len(features.values)
     moved = torch.randn(len(mean), generator=torch.Generator().manual_seed(1)).to(like)
-    u = torch.cat(
-        [torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]
-    ).requires_grad_()
+    starts = [torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]
+    u = torch.cat(starts).requires_grad_()
     optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):

@@ -21,7 +21,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class ChannelView:
-    """Channels as the network sees them: what a Gaussian law of the images would leave unknown of them.
+    """Channels as the network sees them: what they would leave unknown of Gaussian images.
 
     Attributes:
         noise: (n, d), standard deviation of the noise on each pixel.
@@ -35,7 +35,7 @@ class ChannelView:
     context: Float[Tensor, "n bands"]
 
     def chosen(self, rows: Tensor) -> ChannelView:
-        """Some of the channels."""
+        """Select some of the channels."""
         return ChannelView(self.noise[rows], self.posterior[rows], self.context[rows])
 
 
@@ -43,8 +43,8 @@ class Denoiser(nn.Module):
     """U-Net that is as good as the best linear estimate before its first step, and corrects it.
 
     It works on blocks of 2×2 pixels, which a CPU multiplies twice as fast as single ones, and learns where in
-    the image it is. The correction comes in posterior standard deviations, so that all levels ask for numbers
-    of the same size.
+    the image it is. The correction comes in posterior standard deviations, so that all levels need numbers of
+    the same size.
 
     Args:
         image_shape: (colors, height, width). Height and width are multiples of 8.
@@ -78,33 +78,28 @@ class Denoiser(nn.Module):
         self._draw(generator)
 
     def _draw(self, generator: torch.Generator) -> None:
-        """First weights, with which the network is one hidden layer: what lies deeper is added as it learns.
+        """Draw first weights with which the network is one hidden layer. Deeper layers join in as it learns.
 
-        All else would start with random deep features, which are hardly related to the error of a linear
+        Other weights would start with random deep features, which are hardly related to the error of a linear
         estimate.
         """
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
-                fan = module.in_channels * (
-                    math.prod(module.kernel_size) if isinstance(module, nn.Conv2d) else 1
-                )
+                taps = math.prod(module.kernel_size) if isinstance(module, nn.Conv2d) else 1
+                fan = module.in_channels * taps
                 weight, bias = module.parameters()
                 nn.init.uniform_(weight, -math.sqrt(3 / fan), math.sqrt(3 / fan), generator=generator)
                 nn.init.uniform_(bias, -0.5, 0.5, generator=generator)
         blocks = [module for module in self.modules() if isinstance(module, _Block)]
-        for last in (
-            self.head,
-            self.up,
-            self.back,
-            *(part for block in blocks for part in (block.last, block.told)),
-        ):
+        of_blocks = [part for block in blocks for part in (block.last, block.told)]
+        for last in (self.head, self.up, self.back, *of_blocks):
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
 
     def forward(
         self, linear: Float[Tensor, "n d"], released: Float[Tensor, "n d"], view: ChannelView
     ) -> Float[Tensor, "n d"]:
-        """Corrected estimates of images, not clipped.
+        """Correct estimates of images, without clipping.
 
         Args:
             linear: Their best linear estimates.
@@ -112,9 +107,8 @@ class Denoiser(nn.Module):
             view: The channel of each.
         """
         floor = 1e-6 * view.noise.amax(1, keepdim=True)  # where nothing is unknown both images agree
-        noise = torch.where(
-            view.noise > floor, (released - linear) / view.noise.clamp_min(floor + _TINY), 0.0
-        )
+        scaled = (released - linear) / view.noise.clamp_min(floor + _TINY)
+        noise = torch.where(view.noise > floor, scaled, 0.0)
         unsure = view.posterior.clamp_min(1e-4).log()
         # Centred and scaled, so that no input drowns the image before the first nonlinear layer.
         context = torch.cat([2 * linear, noise / 2, unsure - unsure.mean(1, keepdim=True)], dim=1)
@@ -138,20 +132,20 @@ class _Block(nn.Module):
         self.last = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, features: Tensor, context: Tensor) -> Tensor:
-        """Features of the same shape."""
+        """Compute features of the same shape."""
         scale, shift = self.told(context)[:, :, None, None].chunk(2, dim=1)
         return features + self.last(F.relu(self.first(F.relu(features)) * (1 + scale) + shift))
 
 
 def _through(blocks: nn.ModuleList, features: Tensor, context: Tensor) -> Tensor:
-    """Features after some blocks."""
+    """Pass features through some blocks."""
     for block in blocks:
         features = block(features, context)
     return features
 
 
 def band_of(height: int, width: int) -> Int[np.ndarray, "height width"]:
-    """Band of frequencies of each cosine coefficient of an image."""
+    """Find the band of frequencies of each cosine coefficient of an image."""
     frequency = np.maximum(np.arange(height)[:, None] / height, np.arange(width) / width)
     return np.digitize(frequency, _EDGES)
 
@@ -159,7 +153,7 @@ def band_of(height: int, width: int) -> Int[np.ndarray, "height width"]:
 def in_bands(
     columns: Float[np.ndarray, "d k"], image_shape: tuple[int, int, int]
 ) -> Float[np.ndarray, "bands k"]:
-    """Mean square of the cosine coefficients of images in each band of frequencies, one image a column."""
+    """Compute the mean square of images' cosine coefficients in each band, one image a column."""
     coefficients = dctn(columns.reshape(*image_shape, -1), axes=(1, 2), norm="ortho")
     band, squares = band_of(*image_shape[1:]), np.square(coefficients)
     return np.stack([squares[:, band == number].mean(axis=(0, 1)) for number in range(BANDS)])
@@ -168,5 +162,5 @@ def in_bands(
 def relative(
     left: Float[np.ndarray, " bands"], variances: Float[np.ndarray, " bands"]
 ) -> Float[np.ndarray, " bands"]:
-    """Logarithm of the part of the variance in each band that stays unknown, 0 where nothing varies."""
+    """Compute the logarithm of the part of the variance in each band that stays unknown, 0 without any."""
     return np.log(np.maximum(left, _TINY) / np.maximum(variances, _TINY))

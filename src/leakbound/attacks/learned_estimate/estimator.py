@@ -1,8 +1,8 @@
 """Learned estimate of images from their noisy versions, by an attacker who knows the channel.
 
 The best linear estimate is the posterior mean of Gaussian images only. A network that was trained on the
-attacker's own records through the simulated channel (:mod:`leakbound.attacks.learned_estimate.estimator_training`)
-corrects it where images are not Gaussian.
+attacker's own records through the simulated channel
+(:mod:`leakbound.attacks.learned_estimate.estimator_training`) corrects it where images are not Gaussian.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Family:
 
     Attributes:
         shape: Name of the shape.
-        profile: (d,) noise variance on each pixel over its mean, for noise along the pixels, or None along other
-            axes.
+        profile: (d,) noise variance on each pixel over its mean, for noise along the pixels, or None along
+            other axes.
         unknown: (levels,), ascending, part of the images' variance that each of some channels leaves unknown
             to the linear estimate.
         trust: (levels,), weight in [0, 1] of the network's estimate against the linear one that was best for
@@ -56,14 +56,14 @@ class Family:
     trust: Float[np.ndarray, " levels"]
 
     def holds(self, channel: GaussianChannel) -> bool:
-        """True if a channel is one of these, whatever its level."""
+        """Return whether a channel is one of these, whatever its level."""
         profile = profile_of(channel)
         if self.profile is None or profile is None:
             return self.profile is profile and self.shape == channel.shape
         return bool(np.allclose(profile, self.profile, rtol=_SAME, atol=0))
 
     def weight(self, unknown: float) -> float:
-        """Weight of the network for a channel that leaves this part of the variance unknown; 0 beyond those tried."""
+        """Return the weight of the network where this part of the variance is unknown, 0 beyond those tried."""
         if not self.unknown[0] / _REACH <= unknown <= self.unknown[-1] * _REACH:
             return 0.0
         return float(np.interp(np.log(unknown), np.log(self.unknown), self.trust))
@@ -71,7 +71,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Estimator:
-    """Posterior mean of images given noisy ones, as far as one network has learned it for all channels of a dataset.
+    """Posterior mean of images given noisy ones, as one network has learned it for a dataset's channels.
 
     Attributes:
         image_shape: (colors, height, width).
@@ -89,15 +89,15 @@ class Estimator:
     def estimate(
         self, released: Float[np.ndarray, "n colors height width"], channel: GaussianChannel, moments: Moments
     ) -> Float[np.ndarray, "n colors height width"]:
-        """Estimates of records from their noisy versions, clipped to [-1, 1].
+        """Estimate records from their noisy versions, clipped to [-1, 1].
 
-        Of channels that the network was not trained on, by shape, weights or level, it is the linear
-        estimate, clipped. Images are single records: the mean of several has another law than the network has
+        For channels that the network was not trained on, by shape, weights or level, it is the clipped linear
+        estimate. Images are single records. The mean of several has another distribution than the network has
         learned.
 
         Args:
             released: Noisy records.
-            channel: What they came from.
+            channel: Channel that they came from.
             moments: Mean and covariance of the records.
 
         Returns:
@@ -113,7 +113,7 @@ class Estimator:
             )
         linear = linear_estimate(released, channel, moments)
         plain = linear.clip(-LARGEST_PIXEL, LARGEST_PIXEL)
-        family = next((one for one in self.families if one.holds(channel)), None)
+        family = next((family for family in self.families if family.holds(channel)), None)
         if family is None:
             return plain
         view, unknown = self._seen(channel, moments)
@@ -125,18 +125,17 @@ class Estimator:
             {name: torch.from_numpy(array.copy()) for name, array in self.network.items()}
         )
         flat = (torch.from_numpy(np.asarray(part, np.float32)).flatten(1) for part in (linear, released))
+        chunks = zip(*(part.split(_CHUNK) for part in flat), strict=True)
         with torch.no_grad():
-            found = torch.cat(
-                [
-                    network(*some, view.chosen(torch.zeros(len(some[0]), dtype=torch.int64)))
-                    for some in zip(*(part.split(_CHUNK) for part in flat), strict=True)
-                ]
-            )
-        learned = found.clamp(-LARGEST_PIXEL, LARGEST_PIXEL).view(released.shape).numpy()
+            parts = [
+                network(estimates, noisy, view.chosen(torch.zeros(len(noisy), dtype=torch.int64)))
+                for estimates, noisy in chunks
+            ]
+        learned = torch.cat(parts).clamp(-LARGEST_PIXEL, LARGEST_PIXEL).view(released.shape).numpy()
         return np.asarray(plain + weight * (learned - plain), np.float32)
 
     def _seen(self, channel: GaussianChannel, moments: Moments) -> tuple[ChannelView, float]:
-        """View of a channel, and the part of the variance that it leaves unknown. Computed once, it takes seconds."""
+        """View a channel, and compute the part of the variance that it leaves unknown. Slow, so kept."""
         key = (id(channel), id(moments))
         if key not in self._views:
             self._views.clear()
@@ -144,7 +143,7 @@ class Estimator:
         return self._views[key][2:]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Named arrays for storage."""
+        """Return named arrays for storage."""
         stored = {f"{_PREFIX}{name}": array for name, array in self.network.items()}
         stored["image_shape"] = np.array(self.image_shape)
         for number, family in enumerate(self.families):
@@ -154,12 +153,12 @@ class Estimator:
         return stored
 
     def metadata(self) -> dict[str, str]:
-        """Strings for storage with the arrays."""
+        """Return strings for storage with the arrays."""
         return {"shapes": " ".join(family.shape for family in self.families)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> Estimator:
-        """Estimator from the arrays and strings of :meth:`arrays` and :meth:`metadata`.
+        """Make an estimator from the arrays and strings of :meth:`arrays` and :meth:`metadata`.
 
         Raises:
             KeyError: If an array or string is missing.
@@ -187,24 +186,23 @@ class Estimator:
             name = f"{number}.profile"
             profile = stored_array(arrays, name, (colors * height * width,)) if name in arrays else None
             levels = arrays[f"{number}.unknown"].shape
-            unknown, trust = (
-                stored_array(arrays, f"{number}.{kind}", levels) for kind in ("unknown", "trust")
-            )
+            unknown = stored_array(arrays, f"{number}.unknown", levels)
+            trust = stored_array(arrays, f"{number}.trust", levels)
             families.append(Family(shape, profile, unknown, trust))
         return cls((colors, height, width), network, tuple(families))
 
 
 def profile_of(channel: GaussianChannel) -> Float[np.ndarray, " d"] | None:
-    """Noise variance on each pixel over its mean, for noise along the pixels, or None along other axes."""
+    """Divide the noise variance on each pixel by its mean, for noise along the pixels. Else None."""
     return None if channel.basis is not None else channel.variances / channel.variances.mean()
 
 
 def view_of(
     channel: GaussianChannel, moments: Moments, image_shape: tuple[int, int, int]
 ) -> tuple[ChannelView, float]:
-    """View of a channel for Gaussian images with some moments, and the part of their variance that it leaves unknown.
+    """View a channel for Gaussian images with some moments, and compute the part of variance left unknown.
 
-    The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ; with Cov(D̃) = LLᵀ the channel reveals XᵀX, X = L⁻¹AΣ.
+    The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ. With Cov(D̃) = LLᵀ the channel reveals XᵀX, X = L⁻¹AΣ.
     """
     basis, noise, signal = channel.basis, channel.variances, moments.covariance
     turned = signal if basis is None else basis.T @ signal
@@ -218,21 +216,16 @@ def view_of(
     along = noise if basis is None else np.square(basis) @ noise
     before = _band_variances(signal, image_shape)
     after = before - in_bands(revealed, image_shape).sum(axis=1)
-    context = relative(after, before)
-    tensors = (
-        torch.from_numpy(one.astype(np.float32))[None]
-        for one in (np.sqrt(along), np.sqrt(posterior), context)
-    )
-    return ChannelView(*tensors), float(posterior.sum() / prior.sum())
+    arrays = (np.sqrt(along), np.sqrt(posterior), relative(after, before))
+    view = ChannelView(*(torch.from_numpy(array.astype(np.float32))[None] for array in arrays))
+    return view, float(posterior.sum() / prior.sum())
 
 
 def _band_variances(
     covariance: Float[np.ndarray, "d d"], image_shape: tuple[int, int, int]
 ) -> Float[np.ndarray, " bands"]:
-    """Mean variance of the cosine coefficients in each band of frequencies."""
-    turned = dctn(covariance.reshape(2 * image_shape), axes=(1, 2, 4, 5), norm="ortho").reshape(
-        covariance.shape
-    )
+    """Compute the mean variance of the cosine coefficients in each band of frequencies."""
+    turned = dctn(covariance.reshape(2 * image_shape), axes=(1, 2, 4, 5), norm="ortho")
     band = band_of(*image_shape[1:])
-    variances = np.diag(turned).reshape(image_shape)
+    variances = np.diag(turned.reshape(covariance.shape)).reshape(image_shape)
     return np.array([variances[:, band == number].mean() for number in range(BANDS)])

@@ -1,8 +1,8 @@
 """Training of the learned estimate on the attacker's own records, through simulated channels.
 
 The linear estimate is better on the records that its covariance comes from than on others. So the records are
-split, and each part is seen through moments of the others: the network meets the errors that it will meet on
-members.
+split, and each part is seen through moments of the others. In this way the network meets the errors that it
+will meet on members.
 """
 
 from collections.abc import Sequence
@@ -44,11 +44,11 @@ def train_estimator(
 
     Args:
         images: The attacker's records.
-        spectra: One for each shape of channels, which these are calibrated from.
+        spectra: Spectrum of each shape of channels, which these are calibrated from.
         config: Settings, with at least one step.
-        shrinkage: Of the records' covariance, see :class:`~leakbound.channels.covariance.Moments`.
-        seed: Of the configuration. Equal arguments give equal bytes on one machine.
-        dataset: Its name.
+        shrinkage: Shrinkage of the records' covariance, see :class:`~leakbound.channels.covariance.Moments`.
+        seed: Seed of the configuration. Equal arguments give equal bytes on one machine.
+        dataset: Name of the dataset.
 
     Returns:
         The estimator, with the weight of its network for each shape and level.
@@ -88,7 +88,7 @@ def train_estimator(
 
 
 def _channels(spectrum: Spectrum, config: EstimatorConfig) -> list[GaussianChannel]:
-    """Channels of one shape over the trained range of capacities."""
+    """Calibrate channels of one shape over the trained range of capacities."""
     shape = shape_named(spectrum.shape)
     return [
         shape.calibrate(spectrum, float(capacity)) for capacity in np.geomspace(*config.capacities, _LEVELS)
@@ -97,11 +97,12 @@ def _channels(spectrum: Spectrum, config: EstimatorConfig) -> list[GaussianChann
 
 @dataclass(frozen=True)
 class Scene:
-    """Channels along common axes, and the linear estimate from them by who knows the moments of other records.
+    """Channels along common axes, and the linear estimate of an attacker who knows moments of other records.
 
     Attributes:
-        mean: (d,), of the other records.
-        scale: (d,), standard deviation of the noise on each pixel, but for a factor, or 1 along principal axes.
+        mean: (d,), mean of the other records.
+        scale: (d,), standard deviation of the noise on each pixel, but for a factor, or 1 along principal
+            axes.
         axes: (d, d), orthonormal columns, principal directions of the other records over ``scale``.
         gain: (channels, d), factor of the channel along the axes.
         noise: (channels, d), standard deviation of its noise along the axes.
@@ -122,9 +123,8 @@ class Scene:
     def draw(
         self, records: Float[Tensor, "n d"], channels: Int[Tensor, " n"], generator: torch.Generator
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
-        """Linear estimates of records from noisy versions of them, a channel each, and these versions."""
-        signal = ((records - self.mean) / self.scale) @ self.axes
-        noisy = self.gain[channels] * signal
+        """Draw noisy versions of records, from a channel each, and return their linear estimates and them."""
+        noisy = self.gain[channels] * (((records - self.mean) / self.scale) @ self.axes)
         noisy += self.noise[channels] * torch.randn(noisy.shape, generator=generator)
         both = torch.cat([self.weight[channels] * noisy, noisy]) @ self.axes.T
         linear, released = (both * self.scale + self.mean).chunk(2)
@@ -134,9 +134,9 @@ class Scene:
 def scene_of(
     moments: Moments, shape: tuple[int, int, int], groups: Sequence[Sequence[GaussianChannel]]
 ) -> Scene:
-    """Scene of channels of some shapes.
+    """Make the scene of channels of some shapes.
 
-    Noise is that of the channel; along the axes of other moments than those it was made from it is taken to
+    Noise is that of the channel. Along the axes of other moments than those it was made from, it is taken to
     be independent.
     """
     profile = profile_of(groups[0][0])
@@ -144,7 +144,7 @@ def scene_of(
     variances, axes = linalg.eigh(moments.covariance / np.outer(scale, scale), driver="evd")
     variances, squares = clip_eigenvalues(variances), np.square(axes)
     bands = in_bands(scale[:, None] * axes, shape)
-    found = []
+    columns = []
     for group in groups:
         basis = group[0].basis
         onto = squares.T / np.square(scale) if basis is None else np.square(axes.T @ basis)
@@ -155,11 +155,10 @@ def scene_of(
             weight = np.divide(gain * variances, total, out=np.zeros_like(total), where=total > 0)
             left = variances * (1 - gain * weight)
             pixels = np.square(scale) * (squares @ np.stack([noise, left], axis=1)).T
-            found.append(
-                (gain, np.sqrt(noise), weight, *np.sqrt(pixels), relative(bands @ left, bands @ variances))
-            )
+            context = relative(bands @ left, bands @ variances)
+            columns.append((gain, np.sqrt(noise), weight, *np.sqrt(pixels), context))
     gain, noise, weight, *view = (
-        torch.from_numpy(np.stack(column).astype(np.float32)) for column in zip(*found, strict=True)
+        torch.from_numpy(np.stack(column).astype(np.float32)) for column in zip(*columns, strict=True)
     )
     unknown = view[1].double().square().sum(1).numpy() / moments.total_variance
     families = tuple(
@@ -176,9 +175,9 @@ class _Course:
 
     Attributes:
         records: (n, d).
-        folds: Rows that are trained on, of each fold.
+        folds: Rows of each fold that are trained on.
         held_out: Rows of the first fold that are not.
-        scenes: Of each fold.
+        scenes: Scenes of each fold.
     """
 
     records: Tensor
@@ -187,7 +186,7 @@ class _Course:
     scenes: tuple[tuple[Scene, ...], ...]
 
     def batch(self, size: int, generator: torch.Generator) -> tuple[Scene, Tensor]:
-        """A scene, each family as often as any other, and rows of its fold."""
+        """Draw a scene, each family as often as any other, and rows of its fold."""
         fold = int(torch.randint(len(self.folds), (), generator=generator))
         families = torch.tensor([len(scene.families) for scene in self.scenes[fold]], dtype=torch.float32)
         scene = self.scenes[fold][int(families.multinomial(1, generator=generator))]
@@ -195,7 +194,7 @@ class _Course:
 
     @torch.no_grad()
     def validated(self, network: Denoiser, generator: torch.Generator) -> tuple[Family, ...]:
-        """Families with the weights of the network that are best on the records that are held out."""
+        """Choose the weights of the network that are best on the records that are held out."""
         errors = []
         truth = self.records[self.held_out]
         for scene in self.scenes[0]:
@@ -205,15 +204,12 @@ class _Course:
                 for level in checked.tolist():
                     channels = torch.full((len(truth),), number * len(family.unknown) + level)
                     linear, released = scene.draw(truth, channels, generator)
-                    plain, learned = (
-                        estimate.clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
-                        for estimate in (linear, network(linear, released, scene.view.chosen(channels)))
-                    )
-                    step = learned - plain
+                    learned = network(linear, released, scene.view.chosen(channels))
+                    plain = linear.clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
+                    step = learned.clamp(-LARGEST_PIXEL, LARGEST_PIXEL) - plain
                     best = ((truth - plain) * step).sum() / step.square().sum().clamp_min(1e-30)
-                    trust.append(
-                        float(best.nan_to_num(0.0).clamp(0, 1))
-                    )  # a network that diverged is never trusted
+                    # A network that diverged is never trusted.
+                    trust.append(float(best.nan_to_num(0.0).clamp(0, 1)))
                 order = np.argsort(family.unknown[checked])
                 kept = family.unknown[checked][order], np.array(trust)[order]
                 errors.append(Family(family.shape, family.profile, *kept))
@@ -226,13 +222,12 @@ def _course(
     groups: Sequence[list[GaussianChannel]],
     shrinkage: float,
 ) -> _Course:
-    """Course for channels of some shapes. Those whose noise lies along the same axes share scenes."""
+    """Make the course for channels of some shapes. Shapes with noise along the same axes share scenes."""
     alike: dict[bytes, list[list[GaussianChannel]]] = {}
     for group in groups:
         profile = profile_of(group[0])
-        alike.setdefault(b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes(), []).append(
-            group
-        )
+        key = b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes()
+        alike.setdefault(key, []).append(group)
     folds = np.array_split(np.arange(len(records)), _FOLDS)
     held_out = folds[0][: min(_VALIDATION, len(records) // 10)]
     scenes = []
@@ -244,7 +239,7 @@ def _course(
 
 
 def _shrunk(moments: Moments, weight: float) -> Moments:
-    """Moments whose covariance is mixed with a multiple of the identity, as that of all records is."""
+    """Mix the covariance of moments with a multiple of the identity, as that of all records is."""
     level = moments.total_variance / moments.dimension
     mixed = (1 - weight) * moments.covariance + weight * level * np.eye(moments.dimension)
     return replace(moments, covariance=mixed, shrinkage=weight)

@@ -1,9 +1,8 @@
 """Audit of uploads: canaries that a client includes by fair coins, and a lower limit of the ε that they prove.
 
-The server is malicious, as the accountants of DP allow: it sends a linear network, and the client's records
+The server is malicious, as the accountants of DP allow. It sends a linear network, and the client's records
 are images with one lit pixel each. Their gradients are orthogonal and longer than the clipping bound, so that
-none of them hides another one. What the client does with them is its own step
-(:mod:`leakbound.training.client_steps`).
+none of them hides another one. The client applies its usual step (:mod:`leakbound.training.client_steps`).
 """
 
 import math
@@ -24,12 +23,12 @@ from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep, client_step
 
 _CLASSES = 2
-_BRIGHT = 1e6  # of the lit pixel: the gradient is far beyond the clipping bound, so that clipping decides its length
+_BRIGHT = 1e6  # value of the lit pixel, so large that clipping decides the length of the gradient
 
 
 @in_full_precision
-def audit(request: AttackRequest[AuditConfig]) -> Attacked:
-    """Lower limits of ε that the uploads of defended clients demonstrate, with the accountant's ε for these steps.
+def audit_uploads(request: AttackRequest[AuditConfig]) -> Attacked:
+    """Compute lower limits of ε that the uploads of defended clients demonstrate, and the accountant's ε.
 
     Each canary is a client's record or not, by a coin of its own, and takes part in each step by Poisson
     sampling. Its score is the logarithm of the likelihood ratio of all uploads along its clipped gradient.
@@ -44,16 +43,17 @@ def audit(request: AttackRequest[AuditConfig]) -> Attacked:
             unused.
 
     Returns:
-        Rows with unit -1: ``epsilon`` of each variant, a one-sided lower limit for the first two; and of
-        variant ``coins`` the counts ``canaries``, ``guesses`` and ``correct``, and ``delta``. And arrays
-        ``scores`` and ``included`` (replicas, clients, canaries).
+        Rows with unit -1: ``epsilon`` of each variant, which is a one-sided lower limit for the first two,
+        and for variant ``coins`` the counts ``canaries``, ``guesses`` and ``correct``, and ``delta``. And
+        arrays ``scores`` and ``included`` (replicas, clients, canaries).
 
     Raises:
         ValueError: If the defense is not DP with noise.
 
     Source:
-        Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run"; Mahloujifar, Melis and Chaudhuri
-        2024, "Auditing f-differential privacy in one run"; Nasr et al. 2023, "Tight auditing", for malicious gradients.
+        Steinke, Nasr and Jagielski 2023, "Privacy auditing with one (1) training run"; Mahloujifar, Melis and
+        Chaudhuri 2024, "Auditing f-differential privacy in one run"; Nasr et al. 2023, "Tight auditing", for
+        malicious gradients.
     """
     config = request.config
     if not request.defense.clips or not request.level:
@@ -88,37 +88,33 @@ class _Clients:
         generator: np.random.Generator,
         source: NoiseSource,
     ) -> Float[np.ndarray, "clients canaries"]:
-        """Sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)), x an upload along a canary's gradient."""
+        """Score canaries by a sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)).
+
+        x is an upload along a canary's gradient.
+        """
         config, level = self.config, float(self.client.level)
         linear = nn.Linear(math.prod(self.image_shape), _CLASSES, bias=False)
         nn.init.zeros_(linear.weight)
         network = nn.Sequential(nn.Flatten(), linear).to(self.device)
         images, labels = self.canaries()
         quiet = client_step(self.client.defense, 0.0)
-        gradients = (
-            quiet.upload(network, images[:, None], labels[:, None], source).gradients["1.weight"].flatten(1)
-        )
-        lengths = gradients.norm(dim=1)
+        clean = quiet.upload(network, images[:, None], labels[:, None], source)
+        gradients = clean.gradients["1.weight"].flatten(1)
+        scale = config.canaries / gradients.norm(dim=1) / self.client.defense.max_grad_norm
         total = np.zeros(included.shape)
         for _ in range(config.steps):
             taken = included & (generator.random(included.shape) < config.sample_rate)
             # A record that is not in the batch is a black one, whose gradient is 0: all batches are equally large.
             batch = images * torch.from_numpy(taken).to(self.device)[..., None, None, None]
-            sent = self.client.upload(network, batch, labels.expand(len(batch), -1), source).gradients[
-                "1.weight"
-            ]
-            along = (
-                sent.flatten(1)
-                @ gradients.T
-                * (config.canaries / lengths / self.client.defense.max_grad_norm)
-            )
+            sent = self.client.upload(network, batch, labels.expand(len(batch), -1), source)
+            along = sent.gradients["1.weight"].flatten(1) @ gradients.T * scale
             ratio = (2.0 * along.double().cpu().numpy() - 1.0) / (2.0 * level**2)
             with np.errstate(divide="ignore"):
                 total += np.logaddexp(np.log1p(-config.sample_rate), math.log(config.sample_rate) + ratio)
         return total
 
     def canaries(self) -> tuple[Tensor, Tensor]:
-        """Images with one lit pixel each, spread over all, and their class."""
+        """Make images with one lit pixel each, spread over all pixels, and their class."""
         count, values = self.config.canaries, math.prod(self.image_shape)
         images = torch.zeros(count, values)
         images[torch.arange(count), torch.linspace(0, values - 1, count).long()] = _BRIGHT
@@ -129,7 +125,7 @@ class _Clients:
 def _rows(
     client: ClientStep, config: AuditConfig, scores: np.ndarray, included: np.ndarray
 ) -> Iterator[dict[str, object]]:
-    """Variant, metric and value of all rows of one replica."""
+    """Yield variant, metric and value of all rows of one replica."""
     guesses, correct = guess(scores, included, config.guessed)
     delta = client.defense.delta
     counts = {"canaries": scores.size, "guesses": guesses, "correct": correct}

@@ -7,9 +7,9 @@ lists of a replica are drawn from one sample of the pool.
 
 Where noise is on gradients, or nowhere, the nearest clean upload is the most likely one. Under a channel the
 noisy image is solved for where equations lead to it
-(:mod:`leakbound.attacks.gradient_inversion.closed_form`). Of other networks no likelihood of gradients is
-tractable: the attacker computes those of noisy versions of each candidate, and takes their law for Gaussian,
-in a random sketch of the gradient. Those candidates have one class, because channels leave labels clean.
+(:mod:`leakbound.attacks.gradient_inversion.closed_form`). For other networks no likelihood of gradients is
+tractable. The attacker computes gradients of noisy versions of each candidate, and assumes that they are
+Gaussian in a random sketch. Those candidates have one class, because channels leave labels clean.
 """
 
 import math
@@ -47,36 +47,36 @@ from leakbound.training.client_steps import ClientStep, Upload, client_step
 
 _SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
 _ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise
-_SKETCH = 512  # numbers that stand for a gradient where its law is learned from draws
+_SKETCH = 512  # numbers that stand for a gradient where its distribution is learned from draws
 _PURPOSE = "naming"  # of random draws
 
 Kind = Literal["exact", "approximate", "nearest"]
-"""Scores are log-likelihoods, such of an approximate law, or distances that are compared alone."""
+"""Scores are log-likelihoods, those of an approximate distribution, or distances, which can only be compared."""
 Lists = Mapping[int, Int[np.ndarray, "trials candidates"]]
 
 
 @in_full_precision
-def attack(request: AttackRequest[NamingConfig]) -> Attacked:
+def identify_records(request: AttackRequest[NamingConfig]) -> Attacked:
     """Identify the true one of M records of the private pool from k uploads, for all M and k of the settings.
 
-    Variants. ``images``: who sees the k noisy images themselves decides by their exact likelihood.
+    Variants: ``images`` sees the k noisy images themselves and decides by their exact likelihood.
     ``gradients`` sees those of an untrained network and knows all but the record. ``exact_images`` and
-    ``exact_gradients`` are, where the likelihood is exact, the probability that this succeeds, the mean of
-    the largest posterior probability, and the information. ``bound`` is the most that the accountant allows:
-    nats of k uses (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the naming
-    probability that they allow, for DP that of Hayes et al.
+    ``exact_gradients`` are, where the likelihood is exact, the probability of success, the mean of the
+    largest posterior probability, and the information. ``bound`` is the most that the accountant allows: nats
+    of k uses (:mod:`leakbound.accounting.leakage`, or ``record_information`` of k steps), and the probability
+    of identification that they allow, for DP that of Hayes et al.
 
     Args:
         request: Arguments of the attack. Moments are those of the client's records, for a defense that needs
-            them. Bounds of a channel are computed from the pool: candidates come from there, and capacities
-            hold for the law that has the covariance they are made from. The batch size is one: other records
-            of a batch would have to be known as well.
+            them. Bounds of a channel are computed from the pool, as candidates come from there, and
+            capacities hold for distributions that have the covariance they are made from. The batch size is
+            one, as other records of a batch would have to be known as well.
 
     Returns:
-        Rows ``rate_<k>``, the unit being M, with 95 % intervals; ``gain_<k>`` and ``gain_variance_<k>``, mean
-        and variance over trials of the nats that stated probabilities gain; ``nats_<k>`` with unit -1: for
-        attackers the lower limit that names or stated probabilities demonstrate for the best M, corrected for
-        these choices; and ``trials``. And hits by variant (replicas, M, k).
+        Rows ``rate_<k>``, the unit being M, with 95 % intervals, and ``gain_<k>`` and ``gain_variance_<k>``,
+        mean and variance over trials of the nats that stated probabilities gain. Rows ``nats_<k>`` with unit
+        -1 are for attackers the lower limit that choices or stated probabilities demonstrate for the best M,
+        corrected for these choices. Row ``trials``. And hits by variant (replicas, M, k).
 
     Raises:
         ValueError: If the step has no known upload, a batch holds several records, or the pool has too few
@@ -85,16 +85,16 @@ def attack(request: AttackRequest[NamingConfig]) -> Attacked:
     Source:
         Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD".
     """
-    config, dataset = request.config, request.dataset
+    config = request.config
     client = request.client(_problems(request))
-    allowed = list(_allowed(client, dataset.pool, config))
+    allowed = list(_allowed(client, request.dataset.pool, config))
     results = []
     for replica in request.replicas:
         attacker = _Replica(request, replica, request.untrained(_PURPOSE, replica), client)
         outcomes = {"gradients": attacker.identified_by_gradients()}
         if request.channel is not None:
             outcomes["images"] = attacker.identified_by_images()
-        hits = {variant: one.hits for variant, one in outcomes.items()}
+        hits = {variant: outcome.hits for variant, outcome in outcomes.items()}
         results.append((table_of(replica, [*_rows(outcomes, config), *allowed]), hits))
     return joined(results)
 
@@ -107,9 +107,9 @@ class _Outcome:
         candidates: Numbers of candidates M.
         hits: (M, k) trials in which the true one was identified.
         rates: (M, k) mean of the largest posterior probability, or None where no likelihood is known.
-        information: (k,) exact nats about the index for the largest M; None as well.
-        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain, or None where
-            no probabilities are stated, as of uploads without noise.
+        information: (k,) exact nats about the index for the largest M, or None likewise.
+        gains: (2, M, k) mean and variance over trials of the nats that stated probabilities gain, or None
+            where no probabilities are stated, as of uploads without noise.
     """
 
     candidates: Sequence[int]
@@ -119,18 +119,16 @@ class _Outcome:
     gains: Float[np.ndarray, "2 candidates uses"] | None = None
 
     def limits(self, trials: int, confidence: float) -> Float[np.ndarray, " uses"]:
-        """Lower limits in nats for each number of uses: of the best M, by names or by stated probabilities."""
-        kinds = 1 if self.gains is None else 2
-        each = 1.0 - (1.0 - confidence) / (kinds * len(self.candidates))
-        shown = []
+        """Compute lower limits in nats for each number of uses, for the best M and way to answer."""
+        each = 1.0 - (1.0 - confidence) / (len(self.candidates) * (1 if self.gains is None else 2))
+        limits = []
         for place, count in enumerate(self.candidates):
-            shown.append(
-                [demonstrated_information(int(hits), trials, count, each) for hits in self.hits[place]]
-            )
+            hits = self.hits[place].tolist()
+            limits.append([demonstrated_information(right, trials, count, each) for right in hits])
             if self.gains is not None:
-                pairs = zip(*self.gains[:, place], strict=True)
-                shown.append([gained_information(float(m), float(v), trials, count, each) for m, v in pairs])
-        return np.max(shown, axis=0)
+                pairs = self.gains[:, place].T.tolist()
+                limits.append([gained_information(m, v, trials, count, each) for m, v in pairs])
+        return np.max(limits, axis=0)
 
 
 @dataclass(frozen=True)
@@ -150,81 +148,80 @@ class _Replica:
     client: ClientStep
 
     @property
-    def config(self) -> NamingConfig:
-        """Settings of the attack."""
-        return self.request.config
-
-    @property
     def pool(self) -> Split:
         """Records that candidates are drawn from."""
         return self.request.dataset.pool
 
     def generator(self, name: str) -> np.random.Generator:
-        """Generator of the attacker's own draws."""
+        """Return the generator of the attacker's own draws for a purpose."""
         return self.request.generators(_PURPOSE, self.replica)(name)
 
     def noise(self, name: str) -> NoiseSource:
-        """Source of the client's noise."""
+        """Return the source of the client's noise for a purpose."""
         return self.request.noise(_PURPOSE, self.replica)(name)
 
     @property
-    def looks(self) -> list[int]:
-        """Looks with independent noise in each number of uses: frozen noise is the same at all."""
-        return [1 if self.client.keeps_copies else uses for uses in self.config.uses]
+    def independent_uses(self) -> list[int]:
+        """Uses with independent noise among each number of uses. Frozen noise is the same at all of them."""
+        return [1 if self.client.keeps_copies else uses for uses in self.request.config.uses]
 
     def identified_by_images(self) -> _Outcome:
-        """Trials of who sees the noisy images."""
-        count = min(_SPARE * max(self.config.candidates), len(self.pool))
-        known = self.pool.chosen(self.generator("images").permutation(len(self.pool))[:count])
-        truth, lists = self.drawn("lists", count, self.config.candidates)
-        law = self.image_law(known)
-        source, records = self.noise("images"), torch.from_numpy(known.images[truth]).to(self.device)
-        return self.judged(lambda: law(self.client.released(records, source)), truth, lists, kind="exact")
+        """Run the trials of an attacker who sees the noisy images."""
+        count = min(_SPARE * max(self.request.config.candidates), len(self.pool))
+        records = self.pool.chosen(self.generator("images").permutation(len(self.pool))[:count])
+        truth, lists = self.drawn("lists", count, self.request.config.candidates)
+        score = self.image_scores(records)
+        source = self.noise("images")
+        images = torch.from_numpy(records.images[truth]).to(self.request.device)
+        return self.judged(lambda: score(self.client.released(images, source)), truth, lists, kind="exact")
 
-    def image_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
-        """Log-likelihoods of candidates given noisy images, up to a constant. Values that are not finite count as 0."""
+    def image_scores(self, records: Split) -> Callable[[Tensor], np.ndarray]:
+        """Return a function that computes log-likelihoods of candidates given noisy images."""
         channel = self.client.channel
         gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
         centre = 0.0 if channel.mean is None else channel.mean
-        laws = whiten(_flat(known.images) - centre, channel.variances, channel.basis, gain)
-        half = 0.5 * (laws**2).sum(axis=1)
+        means = whiten(_flat(records.images) - centre, channel.variances, channel.basis, gain)
+        half = 0.5 * (means**2).sum(axis=1)
 
-        def scores(seen: Tensor) -> Float[np.ndarray, "n known"]:
-            """Of one look."""
+        def scores(seen: Tensor) -> Float[np.ndarray, "n records"]:
+            """Score the candidates by one use. Values that are not finite count as 0."""
             flat = np.nan_to_num(_flat(seen.cpu().numpy()) - centre, nan=0.0, posinf=0.0, neginf=0.0)
-            return whiten(flat, channel.variances, channel.basis, np.sign(gain)) @ laws.T - half
+            return whiten(flat, channel.variances, channel.basis, np.sign(gain)) @ means.T - half
 
         return scores
 
     def identified_by_gradients(self) -> _Outcome:
-        """Trials of who sees gradients."""
+        """Run the trials of an attacker who sees gradients."""
         order = self.generator("gradients").permutation(len(self.pool))
         if self.client.channel is not None:
             order = order[self.pool.labels[order] == self.pool.labels[order[0]]]
-        known = self.pool.chosen(order[: self.config.gradients])
-        fitting = [count for count in self.config.candidates if count <= len(known)]
-        truth, lists = self.drawn("gradient lists", len(known), fitting)
-        colors, height, width = known.images.shape[1:]
+        records = self.pool.chosen(order[: self.request.config.gradients])
+        fitting = [count for count in self.request.config.candidates if count <= len(records)]
+        truth, lists = self.drawn("gradient lists", len(records), fitting)
         kind: Kind = "approximate"
         if self.client.channel is None:
-            law, kind = self.clean_law(known)
-        elif solvable(self.network, (colors, height, width)):
-            law = self.solved_law(known)
+            score, kind = self.clean_scores(records)
+        elif solvable(self.network, self.request.image_shape):
+            score = self.solved_scores(records)
         else:
-            law = self.noisy_law(known)
-        source, records = self.noise("gradients"), known.chosen(truth)
-        return self.judged(lambda: law(self.upload(self.client, records, source)), truth, lists, kind=kind)
+            score = self.noisy_scores(records)
+        source = self.noise("gradients")
+        true_records = records.chosen(truth)
+        return self.judged(
+            lambda: score(self.upload(self.client, true_records, source)), truth, lists, kind=kind
+        )
 
-    def solved_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
-        """Log-likelihoods of candidates given the noisy images that solve for gradients."""
-        law, parameters = self.image_law(known), dict(self.network.named_parameters())
+    def solved_scores(self, records: Split) -> Callable[[Tensor], np.ndarray]:
+        """Return a function that computes log-likelihoods from gradients, by solving for noisy images."""
+        score = self.image_scores(records)
+        parameters = dict(self.network.named_parameters())
         sizes = [value.numel() for value in parameters.values()]
 
-        def scores(seen: Tensor) -> Float[np.ndarray, "n known"]:
-            """Of one look."""
+        def scores(seen: Tensor) -> Float[np.ndarray, "n records"]:
+            """Score the candidates by one use."""
             pieces = zip(parameters.items(), seen.split(sizes, dim=1), strict=True)
             gradients = {name: piece.view(-1, *value.shape) for (name, value), piece in pieces}
-            return law(solved_images(self.network, gradients, tuple(known.images.shape[1:])))
+            return score(solved_images(self.network, gradients, self.request.image_shape))
 
         return scores
 
@@ -236,35 +233,37 @@ class _Replica:
         *,
         kind: Kind,
     ) -> _Outcome:
-        """Outcomes at each number of uses, the scores of whose looks add up."""
-        looks, rows = self.looks, np.arange(len(truth))[:, None]
-        shape = (len(lists), len(looks))
-        hits, rates, information = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(len(looks))
+        """Score the trials at each number of uses. Scores of uses with independent noise add up."""
+        uses = self.independent_uses
+        rows = np.arange(len(truth))[:, None]
+        shape = (len(lists), len(uses))
+        hits, rates = np.zeros(shape, np.int64), np.zeros(shape)
+        information = np.zeros(len(uses))
         gains = np.zeros((2, *shape))
         total = np.zeros(())
-        for look in range(1, max(looks) + 1):
+        for number in range(1, max(uses) + 1):
             total = total + scores()
-            for column in (column for column, asked in enumerate(looks) if asked == look):
+            for column in np.flatnonzero(np.equal(uses, number)):
                 for place, (count, listed) in enumerate(lists.items()):
-                    own = total[rows, listed]  # the true one is the first
-                    hits[place, column] = int((own[:, 1:].max(axis=1) < own[:, 0]).sum())
-                    logs = own - logsumexp(own, axis=1, keepdims=True)
+                    of_candidates = total[rows, listed]  # the true one is the first
+                    hits[place, column] = int((of_candidates[:, 1:].max(axis=1) < of_candidates[:, 0]).sum())
+                    logs = of_candidates - logsumexp(of_candidates, axis=1, keepdims=True)
                     rates[place, column] = np.exp(logs.max(axis=1)).mean()
                     information[column] = math.log(count) + float((np.exp(logs) * logs).sum(axis=1).mean())
                     gained = stated_gains(np.exp(logs[:, 0]), count)
                     gains[:, place, column] = gained.mean(), gained.var(ddof=1)
-        exact, stated = kind == "exact", kind != "nearest"
         return _Outcome(
             [*lists],
             hits,
-            rates if exact else None,
-            information if exact else None,
-            gains if stated else None,
+            rates if kind == "exact" else None,
+            information if kind == "exact" else None,
+            gains if kind != "nearest" else None,
         )
 
     def drawn(self, purpose: str, count: int, candidates: Sequence[int]) -> tuple[np.ndarray, Lists]:
-        """The true record of each trial, and for each M its list of distinct candidates, the true one first."""
-        generator, trials = self.generator(purpose), self.config.trials
+        """Draw the true record of each trial, and for each M a list of candidates that begins with it."""
+        generator = self.generator(purpose)
+        trials = self.request.config.trials
         truth = generator.integers(count, size=trials)
         lists = {}
         for number in candidates:
@@ -272,8 +271,8 @@ class _Replica:
             lists[number] = np.column_stack([truth, others + (others >= truth[:, None])])
         return truth, lists
 
-    def clean_law(self, known: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
-        """Scores by the distance from each candidate's upload without noise.
+    def clean_scores(self, records: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
+        """Return a function that scores candidates by the distance to their uploads without noise.
 
         Noise is the same on all coordinates, so the nearest one is the most likely one. Its variance is that
         of the attacker's own uploads.
@@ -282,9 +281,9 @@ class _Replica:
         if quiet.defense.changes_gradients and quiet.defense.draws_noise:
             quiet = client_step(quiet.defense, 0.0)
         source = self.noise("clean")
-        means = self.upload(quiet, known, source).double()
+        means = self.upload(quiet, records, source).double()
         half = 0.5 * means.square().sum(1)
-        variance = float((self.upload(self.client, known, source) - means).square().mean())
+        variance = float((self.upload(self.client, records, source) - means).square().mean())
         noisy = variance > _ROUNDING * float(means.square().mean())
         scale = 1.0 / variance if noisy else 1.0
         return (
@@ -292,27 +291,30 @@ class _Replica:
             "exact" if noisy else "nearest",
         )
 
-    def noisy_law(self, known: Split) -> Callable[[Tensor], np.ndarray]:
-        """Scores by a Gaussian law of each candidate's gradient, with a covariance in common, learned from draws."""
+    def noisy_scores(self, records: Split) -> Callable[[Tensor], np.ndarray]:
+        """Return a function that scores candidates by Gaussian distributions of their gradients.
+
+        They have a covariance in common, and are learned from draws.
+        """
         from sklearn.covariance import ledoit_wolf
 
-        source, draws = self.noise("draws"), self.config.draws
-        first = self.upload(self.client, known, source)
+        source = self.noise("draws")
+        draws = self.request.config.draws
+        first = self.upload(self.client, records, source)
         scale = first.std(0)
         factor = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
         generator = self.generator("sketch")
-        buckets = torch.from_numpy(generator.integers(_SKETCH, size=first.shape[1])).to(self.device)
-        factor *= torch.from_numpy(generator.choice([-1.0, 1.0], first.shape[1]).astype(np.float32)).to(
-            self.device
-        )
+        buckets = torch.from_numpy(generator.integers(_SKETCH, size=first.shape[1])).to(self.request.device)
+        signs = generator.choice([-1.0, 1.0], first.shape[1]).astype(np.float32)
+        factor *= torch.from_numpy(signs).to(self.request.device)
 
         def sketched(gradients: Tensor) -> Float[np.ndarray, "n sketch"]:
-            """Sums over random sets of coordinates with random signs, which keep inner products on average."""
+            """Sum over random sets of coordinates with random signs. It keeps inner products on average."""
             sketch = torch.zeros(len(gradients), _SKETCH, dtype=gradients.dtype, device=gradients.device)
             return sketch.index_add_(1, buckets, gradients * factor).double().cpu().numpy()
 
         pieces = [sketched(first)]
-        pieces += [sketched(self.upload(self.client, known, source)) for _ in range(draws - 1)]
+        pieces += [sketched(self.upload(self.client, records, source)) for _ in range(draws - 1)]
         means = np.mean(pieces, axis=0)
         covariance, _ = ledoit_wolf(np.concatenate(pieces) - np.tile(means, (draws, 1)), assume_centered=True)
         solved = linalg.cho_solve(linalg.cho_factor(covariance * draws / (draws - 1)), means.T)
@@ -322,19 +324,15 @@ class _Replica:
     def upload(
         self, client: ClientStep, records: Split, source: NoiseSource
     ) -> Float[Tensor, "n parameters"]:
-        """Upload of a step on each record alone."""
-        images, labels = (torch.from_numpy(one).to(self.device) for one in (records.images, records.labels))
+        """Upload a step on each record alone."""
+        images = torch.from_numpy(records.images).to(self.request.device)
+        labels = torch.from_numpy(records.labels).to(self.request.device)
         sent: Upload = client.upload(self.network, images[:, None], labels[:, None], source)
         return torch.cat([gradient.flatten(1) for gradient in sent.gradients.values()], dim=1)
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the network."""
-        return next(self.network.parameters()).device
-
 
 def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
-    """Reasons why there is nothing to identify."""
+    """Yield reasons why there is nothing to identify."""
     config, dataset = request.config, request.dataset
     if (size := request.defense.records_in_step(request.level, request.batch_size)) != 1:
         yield f"batch_size = {size}: naming takes uploads of single records; set batch_sizes: [1]"
@@ -349,10 +347,9 @@ def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
 
 
 def _allowed(client: ClientStep, pool: Split, config: NamingConfig) -> Iterator[dict[str, object]]:
-    """Rows of what the accountant allows, or none for a defense without a bound."""
-    ratios = (
-        None if client.channel is None else signal_to_noise(client.channel, estimate_moments([pool.images]))
-    )
+    """Yield rows of what the accountant allows, none for a defense without a bound."""
+    channel = client.channel
+    ratios = None if channel is None else signal_to_noise(channel, estimate_moments([pool.images]))
     if ratios is None and not (client.defense.clips and client.level):
         return
     for uses in config.uses:
@@ -369,26 +366,26 @@ def _allowed(client: ClientStep, pool: Split, config: NamingConfig) -> Iterator[
 
 
 def _rows(outcomes: Mapping[str, _Outcome], config: NamingConfig) -> Iterator[dict[str, object]]:
-    """Rows of all variants of one replica."""
-    for variant, one in outcomes.items():
+    """Yield rows of all variants of one replica."""
+    for variant, outcome in outcomes.items():
         yield row(variant, "trials", float(config.trials))
-        limits = one.limits(config.trials, config.confidence)
+        limits = outcome.limits(config.trials, config.confidence)
         for column, uses in enumerate(config.uses):
             yield row(variant, f"nats_{uses}", float(limits[column]))
-            for place, count in enumerate(one.candidates):
-                found = proportion_interval(int(one.hits[place, column]), config.trials)
-                yield row(variant, f"rate_{uses}", found.value, unit=count, low=found.low, high=found.high)
-                if one.gains is not None:
-                    yield row(variant, f"gain_{uses}", float(one.gains[0, place, column]), unit=count)
-                    yield row(
-                        variant, f"gain_variance_{uses}", float(one.gains[1, place, column]), unit=count
-                    )
-                if one.rates is not None:
-                    yield row(f"exact_{variant}", f"rate_{uses}", float(one.rates[place, column]), unit=count)
-            if one.information is not None:
-                yield row(f"exact_{variant}", f"nats_{uses}", float(one.information[column]))
+            for place, count in enumerate(outcome.candidates):
+                rate = proportion_interval(int(outcome.hits[place, column]), config.trials)
+                yield row(variant, f"rate_{uses}", rate.value, unit=count, low=rate.low, high=rate.high)
+                if outcome.gains is not None:
+                    mean, variance = outcome.gains[:, place, column].tolist()
+                    yield row(variant, f"gain_{uses}", mean, unit=count)
+                    yield row(variant, f"gain_variance_{uses}", variance, unit=count)
+                if outcome.rates is not None:
+                    exact = float(outcome.rates[place, column])
+                    yield row(f"exact_{variant}", f"rate_{uses}", exact, unit=count)
+            if outcome.information is not None:
+                yield row(f"exact_{variant}", f"nats_{uses}", float(outcome.information[column]))
 
 
 def _flat(images: np.ndarray) -> Float[np.ndarray, "n d"]:
-    """Images as rows, in float64."""
+    """Flatten images to rows, in float64."""
     return images.reshape(len(images), -1).astype(np.float64)

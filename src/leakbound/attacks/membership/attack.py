@@ -2,7 +2,7 @@
 
 The attacker knows the membership of some of the records, learns from them, and is scored on the others. It
 compares the target with reference networks, which were trained by the same defense on other draws from the
-pool, and if it knows the channel of a defense, it views at each record through noise of its own.
+pool. If it knows the channel of a defense, it shows each record to the networks with noise of its own.
 """
 
 import math
@@ -46,13 +46,13 @@ from leakbound.training.memory import slots_that_fit
 from leakbound.training.stack import finite_slots
 
 ALONE = ("white_box", "loss_threshold")
-"""Attackers that look at the target alone."""
+"""Attackers that examine only the target."""
 COMPARING = ("lira_offline", "lira_online", "rmia", "white_box_references")
-"""Attackers that compare it with reference networks; the last one learns from all signals and these scores together."""
+"""Attackers that compare it with reference networks. The last one learns from all signals and these scores."""
 LEARNED = ("white_box", "white_box_references")
 """Attackers that learn from the records that they know."""
 STRONGEST = "strongest"
-"""By each metric the attacker that does best on the records that it knows."""
+"""Attacker that does best, by each metric, on the records that it knows."""
 
 _FALSE_POSITIVE_RATES: Mapping[str, float | None] = {
     "auc": None,
@@ -65,12 +65,12 @@ _SURE = 2.33  # standard errors of one-sided tests of five others, .05 in all
 _UNKNOWN = Interval(math.nan, math.nan, math.nan)
 
 Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
-"""Attacker to its scores of some groups of records, those that it knows first; higher means member."""
+"""Attacker to its scores of some groups of records, those that it knows first. Higher means member."""
 
 
 @dataclass(frozen=True)
 class View:
-    """View of some records that the attacker has.
+    """What an attacker sees of some records.
 
     Attributes:
         signals: Of the target.
@@ -83,7 +83,7 @@ class View:
 
 @dataclass(frozen=True)
 class _Case:
-    """A replica, the records that it is attacked with, and views of them by the most promising method."""
+    """A replica, the records that it is attacked with, and their views by the most promising method."""
 
     replica: int
     records: AttackedRecords
@@ -94,16 +94,16 @@ class _Case:
 
 
 @in_full_precision
-def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
-    """Attack every replica of a run in all ways, and by each metric in the :func:`strongest`.
+def infer_membership(request: AttackRequest[MembershipConfig]) -> Attacked:
+    """Attack every replica of a run in all ways, and for each metric in the :func:`strongest` way.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it
-    draws itself, depends on seed, dataset and replica: it is the same for every defense, level and learning
-    rate. Canaries are scored on their own: their members against their non-members together with the scored
-    non-members under wrong labels, which are drawn by the same law and are many.
+    draws itself, depends on seed, dataset and replica. So it is the same for every defense, level and
+    learning rate. Canaries are scored on their own: their members against their non-members together with the
+    scored non-members under wrong labels, which come from the same distribution and are many.
 
     Args:
-        request: Arguments of the attack; with references, learning rates are needed.
+        request: Arguments of the attack. With references, learning rates are needed.
 
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each
@@ -111,9 +111,9 @@ def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
         accuracy on the scored members and non-members, without which an AUC says little. NaN, with its
         status, for a diverged replica, and for a comparison with references of which fewer than two trained
         soundly. With them the arrays ``<variant>_members`` and ``<variant>_nonmembers`` of scores (replicas,
-        scored), higher means member; ``<variant>_canaries`` (replicas, k, 2), ``<variant>_mislabelled``
-        (replicas, scored) and ``canaries_inserted`` (replicas, k); and of the attacker that is strongest by
-        AUC its index among the variants, ``strongest_choice`` (replicas,), and whether it looked through
+        scored), where higher means member, ``<variant>_canaries`` (replicas, k, 2), ``<variant>_mislabelled``
+        (replicas, scored) and ``canaries_inserted`` (replicas, k). And for the attacker that is strongest by
+        AUC its index among the variants, ``strongest_choice`` (replicas,), and whether it showed records with
         noise, ``noisy_queries`` (replicas,).
 
     Raises:
@@ -131,10 +131,9 @@ def attack(request: AttackRequest[MembershipConfig]) -> Attacked:
         cases = [
             _case(request, place, network, methods, sound[place]) for place in places[first : first + size]
         ]
-        attackers = [scores_of(one.views, one.generator) for one in cases if one.sound]
-        found = iter(side_by_side(attackers, partial(white_box_scores, config=request.config)))
-        for one in cases:
-            results.append(_results(one, next(found) if one.sound else {}, variants))
+        attackers = [scores_of(case.views, case.generator) for case in cases if case.sound]
+        scores = iter(side_by_side(attackers, partial(white_box_scores, config=request.config)))
+        results += [_results(case, next(scores) if case.sound else {}, variants) for case in cases]
     return joined(results)
 
 
@@ -160,127 +159,128 @@ def _case(
     load_weights(network, {name: values[place] for name, values in request.weights.items()})
     view = partial(_view, request, place, network)
     tried = [(view(method, records.known), method) for method in methods]
-    known, method = max(tried, key=lambda pair: _promise(pair[0]))
-    views = [known, *(view(method, group) for group in records.groups)]
+    known_view, method = max(tried, key=lambda pair: _promise(pair[0]))
+    views = [known_view, *(view(method, group) for group in records.groups)]
     sound = sound and all(seen.signals.finite for seen in views)
     drawn = torch_generator(request.seed, dataset.name, replica, "membership_network")
     return _Case(replica, records, views, method, sound, drawn)
 
 
 def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
-    """Replicas whose attack networks train as one stack: as many as a CPU's cache or a GPU's memory holds."""
+    """Choose how many replicas' attack networks train as one stack, by a CPU's cache or a GPU's memory."""
     device = next(network.parameters()).device
-    # Of each replica at most members, as many others and mislabelled ones: features, posteriors, residuals and labels.
+    # A replica has at most its members, as many others, and mislabelled ones, with features and values of each class.
     records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
-    needed = 4 * _COPIES * records * (features + 4 * len(dataset.classes))
-    return slots_that_fit(needed, device)
+    return slots_that_fit(4 * _COPIES * records * (features + 4 * len(dataset.classes)), device)
 
 
-def _results(case: _Case, found: Scores, variants: Sequence[str]) -> Attacked:
-    """Rows and arrays of a replica.
+def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
+    """Make the rows and arrays of a replica.
 
     Args:
         case: The replica.
+        scores: Scores of each attacker, or none if the replica is not sound.
         found: Scores of each attacker, or none if the replica is not sound.
         variants: Attackers that have rows, sound or not.
     """
     records = case.records
     unknown = [np.full(len(group), np.nan) for group in records.groups]
-    named = {name: records.named(*(found[name][1:] if name in found else unknown)) for name in variants}
-    known = {name: scores[0] for name, scores in found.items()}
-    choices = {metric: strongest(known, at) if known else "" for metric, at in _FALSE_POSITIVE_RATES.items()}
-    best = named[choices["auc"] or variants[0]]
-    kept = {
-        f"{name}_{kind}": one
-        for name, kinds in (named | {STRONGEST: best}).items()
-        for kind, one in kinds.items()
+    by_kind = {name: records.by_kind(*(scores[name][1:] if name in scores else unknown)) for name in variants}
+    on_known = {name: groups[0] for name, groups in scores.items()}
+    choices = {
+        metric: strongest(on_known, at) if on_known else "" for metric, at in _FALSE_POSITIVE_RATES.items()
     }
-    kept["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if known else -1)
+    best = by_kind[choices["auc"] or variants[0]]
+    kept = {
+        f"{name}_{kind}": values
+        for name, kinds in (by_kind | {STRONGEST: best}).items()
+        for kind, values in kinds.items()
+    }
+    kept["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if on_known else -1)
     kept["noisy_queries"] = np.array(case.method.count > 0)
     if len(records.inserted):
         kept["canaries_inserted"] = records.inserted
     target = case.views[1].signals if case.sound else None
-    return table_of(case.replica, _rows(named, choices, records, target)), kept
+    return table_of(case.replica, _rows(by_kind, choices, records, target)), kept
 
 
 def scores_of(
     views: Sequence[View], generator: torch.Generator
 ) -> Generator[AttackData, list[Tensor], Scores]:
-    """Score records by every attacker, without touching the model. Those that learn yield what they learn from.
+    """Score records by every attacker. Those that learn yield what they learn from. The model is not used.
 
     Args:
-        views: At the records whose membership the attacker knows, the first half members; then at groups to
-            score.
-        generator: On the CPU, draws what the trained attackers need.
+        views: Views of the records whose membership the attacker knows, the first half members, and then of
+            groups to score.
+        generator: Generator of what the trained attackers draw, on the CPU.
 
     Returns:
         Attacker to its scores of the known records, for one that learns from them by networks that held them
         out (NaN for the few that none did), and of each other group.
     """
-    found: dict[str, list[np.ndarray]] = {
+    scores: dict[str, list[np.ndarray]] = {
         "white_box": (yield from _learned(views, (), generator)),
         "loss_threshold": [view.signals.confidence.cpu().numpy() for view in views],
     }
     if views[0].compared is not None:
-        found |= _comparing(views, views[0].compared)
-        evidence = [_evidence(found, number, view) for number, view in enumerate(views)]
-        found["white_box_references"] = yield from _learned(views, evidence, generator)
-    return found
+        scores |= _comparing(views, views[0].compared)
+        evidence = [_evidence(scores, number, view) for number, view in enumerate(views)]
+        scores["white_box_references"] = yield from _learned(views, evidence, generator)
+    return scores
 
 
 def _comparing(views: Sequence[View], known: Confidences) -> dict[str, list[np.ndarray]]:
-    """Scores of all views by attackers that compare the target's confidence with that of reference networks.
+    """Score all views by attackers that compare the target's confidence with that of reference networks.
 
-    What the laws share, and RMIA's a, comes from the known records.
+    What distributions share, and RMIA's a, comes from the known records.
     """
-    laws = shared_laws(known)
+    shared = shared_laws(known)
     pairs = [
         (view.signals.confidence.cpu().numpy(), view.compared) for view in views if view.compared is not None
     ]
     offline = max(_OFFLINE, key=lambda a: _area(rmia(*pairs[0], a)))
     return {
-        "lira_offline": [lira_offline(*pair, laws) for pair in pairs],
-        "lira_online": [lira_online(*pair, laws) for pair in pairs],
+        "lira_offline": [lira_offline(*pair, shared) for pair in pairs],
+        "lira_online": [lira_online(*pair, shared) for pair in pairs],
         "rmia": [rmia(*pair, offline) for pair in pairs],
     }
 
 
-def _evidence(found: Scores, number: int, view: View) -> Float[np.ndarray, "n inputs"]:
-    """Inputs of an attack network from reference networks: scores, that of RMIA first, and what references know."""
-    scores = [found[name][number] for name in ("rmia", "lira_offline", "lira_online")]
-    if view.compared is None:
-        return np.stack(scores, axis=1)
-    known = view.compared.mean, np.log(np.maximum(view.compared.probability, np.finfo(np.float64).tiny))
-    return np.stack([*scores, *known], axis=1)
+def _evidence(scores: Scores, number: int, view: View) -> Float[np.ndarray, "n inputs"]:
+    """Collect inputs of an attack network from references: scores, RMIA's first, and what references know."""
+    columns = [scores[name][number] for name in ("rmia", "lira_offline", "lira_online")]
+    if view.compared is not None:
+        probability = np.maximum(view.compared.probability, np.finfo(np.float64).tiny)
+        columns += [view.compared.mean, np.log(probability)]
+    return np.stack(columns, axis=1)
 
 
 def _learned(
     views: Sequence[View], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
 ) -> Generator[AttackData, list[Tensor], list[np.ndarray]]:
-    """Scores of all views by an attack network that learns from the first of them, and from evidence if any."""
+    """Score all views by an attack network that learns from the first of them, and from evidence if any."""
     known, *others = (view.signals for view in views)
     device = known.labels.device
     members = torch.arange(len(known.labels), device=device) < len(known.labels) // 2
-    more = [torch.from_numpy(one).to(device) for one in evidence]
-    learned = yield AttackData(known, members, others, generator, more)
-    return [one.double().cpu().numpy() for one in learned]
+    inputs = [torch.from_numpy(columns).to(device) for columns in evidence]
+    learned = yield AttackData(known, members, others, generator, inputs)
+    return [scores.double().cpu().numpy() for scores in learned]
 
 
 def _methods(request: AttackRequest[MembershipConfig]) -> Iterator[Queries]:
-    """Ways of showing a record to a network: as it is, and through the channel that it was trained behind."""
+    """Yield ways of showing a record to a network: as it is, and through the channel of its training."""
     yield Queries()
-    draws = request.config.draws
-    if request.channel is not None and draws:
+    if request.channel is not None and request.config.draws:
         sampler = ChannelSampler(request.channel, request.image_shape, request.device)
-        name = request.dataset.name
-        generator = torch_generator(request.seed, name, "membership_queries", device=request.device)
-        yield Queries(sampler, draws, generator)
+        words = (request.dataset.name, "membership_queries")
+        generator = torch_generator(request.seed, *words, device=request.device)
+        yield Queries(sampler, request.config.draws, generator)
 
 
 def _view(
     request: AttackRequest[MembershipConfig], place: int, network: nn.Module, queries: Queries, group: Group
 ) -> View:
-    """View of some records through a network and the references of its learning rate and length."""
+    """View some records through a network and the references of its learning rate and length."""
     images = torch.from_numpy(request.dataset.pool.images[group.rows]).to(request.device)
     signals = read_signals(network, images, torch.from_numpy(group.labels).to(request.device), queries)
     if request.references is None:
@@ -291,21 +291,19 @@ def _view(
 
 
 def _promise(view: View) -> float:
-    """AUC on the known records of an attacker that need not learn, by which ways of looking are compared."""
-    confidence = view.signals.confidence.cpu().numpy()
-    return _area(
-        confidence
-        if view.compared is None
-        else lira_offline(confidence, view.compared, shared_laws(view.compared))
-    )
+    """Compute the AUC on the known records of an attacker that need not learn, to compare methods by."""
+    scores = view.signals.confidence.cpu().numpy()
+    if view.compared is not None:
+        scores = lira_offline(scores, view.compared, shared_laws(view.compared))
+    return _area(scores)
 
 
 def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
-    """Attacker that does best on the records that it knows.
+    """Find the attacker that does best on the records that it knows.
 
-    One that learned is taken where its AUC is above that of the best of the others by more than a standard
-    error: of two that are alike the simpler. Few records decide about a true-positive rate: at ``fpr``
-    another is taken only where it is better by paired one-sided tests at .05.
+    One that learned is taken only if its AUC is above that of the best of the others by more than a standard
+    error, so that the simpler of two similar ones is taken. Few records decide about a true-positive rate. So
+    at ``fpr`` another attacker is taken only where it is better by paired one-sided tests at .05.
 
     Args:
         known: Attacker to its scores. The first half are members'. Records without a score are left out.
@@ -318,62 +316,62 @@ def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = 
         return max(better, key=lambda name: _area(known[name], fpr), default=other)
 
     plain = max((name for name in known if name not in LEARNED), key=lambda name: _area(known[name]))
-    found = best((name for name in LEARNED if name in known), plain, 1.0, None)
-    return found if fpr is None else best(known, found, _SURE, fpr)
+    best_by_area = best((name for name in LEARNED if name in known), plain, 1.0, None)
+    return best_by_area if fpr is None else best(known, best_by_area, _SURE, fpr)
 
 
-def _area(known: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
-    """AUC, or true-positive rate, of finite scores, the first half members', or 0 where there are too few."""
-    members, nonmembers = (half[np.isfinite(half)] for half in np.split(known, 2))
+def _area(scores: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
+    """Compute the AUC, or true-positive rate, of finite scores, the first half members', 0 for too few."""
+    members, nonmembers = (half[np.isfinite(half)] for half in np.split(scores, 2))
     enough = min(len(members), len(nonmembers)) > 1
     return float(score_parts(members, nonmembers, fpr)[0].mean()) if enough else 0.0
 
 
 def _rows(
-    named: Mapping[str, Mapping[str, np.ndarray]],
+    by_kind: Mapping[str, Mapping[str, np.ndarray]],
     choices: Mapping[str, str],
     records: AttackedRecords,
     target: Signals | None,
 ) -> Iterator[dict[str, object]]:
-    """One row per estimate, NaN where there is none. None belongs to a unit of its own.
+    """Yield one row per estimate, NaN where there is none. None belongs to a unit of its own.
 
     Args:
-        named: Scores of each attacker, as :meth:`AttackedRecords.named` names them.
+        by_kind: Scores of each attacker, as :meth:`AttackedRecords.by_kind` returns them.
         choices: Metric to the strongest attacker by it, empty names where none was chosen.
         records: Records that were scored.
         target: Signals of the scored records, or None for a network that is not sound.
     """
-    found = {
-        (variant, metric): one
-        for variant in named
-        for metric, one in _estimates(named[variant], records).items()
+    estimates = {
+        (variant, metric): estimate
+        for variant, scores in by_kind.items()
+        for metric, estimate in _estimates(scores, records).items()
     }
     kinds = ("", "canary_") if len(records.inserted) else ("",)
     for kind, (metric, name) in product(kinds, choices.items()):
-        found[STRONGEST, f"{kind}{metric}"] = found.get((name, f"{kind}{metric}"), _UNKNOWN)
+        estimates[STRONGEST, f"{kind}{metric}"] = estimates.get((name, f"{kind}{metric}"), _UNKNOWN)
     hits = np.full(len(records.scored), np.nan) if target is None else target.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
-        found["target", metric] = (
-            _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
-        )
-    for (variant, metric), one in found.items():
-        status = DIVERGED if math.isnan(one.value) else ""
-        yield row(variant, metric, one.value, low=one.low, high=one.high) | {"status": status}
+        accuracy = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
+        estimates["target", metric] = accuracy
+    for (variant, metric), estimate in estimates.items():
+        status = DIVERGED if math.isnan(estimate.value) else ""
+        columns = row(variant, metric, estimate.value, low=estimate.low, high=estimate.high)
+        yield columns | {"status": status}
 
 
 def _estimates(scores: Mapping[str, np.ndarray], records: AttackedRecords) -> dict[str, Interval]:
-    """AUC and true-positive rates of one attacker by metric, on scored records, and on canaries if there are some."""
+    """Estimate AUC and true-positive rates of one attacker on scored records, and on canaries, if any."""
     compared = {"": (scores["members"], scores["nonmembers"])}
     if len(records.inserted):
         pairs = np.arange(len(records.inserted))
         left_out = np.concatenate([scores["canaries"][pairs, 1 - records.inserted], scores["mislabelled"]])
         compared["canary_"] = scores["canaries"][pairs, records.inserted], left_out
-    found = {}
+    estimates = {}
     for (kind, (members, others)), (metric, fpr) in product(compared.items(), _FALSE_POSITIVE_RATES.items()):
         if not (np.isfinite(members).all() and np.isfinite(others).all()):
-            found[f"{kind}{metric}"] = _UNKNOWN
+            estimates[f"{kind}{metric}"] = _UNKNOWN
         elif fpr is None:
-            found[f"{kind}{metric}"] = auc_interval(members, others)
+            estimates[f"{kind}{metric}"] = auc_interval(members, others)
         else:
-            found[f"{kind}{metric}"] = tpr_at_fpr(members, others, fpr)
-    return found
+            estimates[f"{kind}{metric}"] = tpr_at_fpr(members, others, fpr)
+    return estimates

@@ -38,10 +38,10 @@ class ReferenceScores:
     inside_others: Shaped[np.ndarray, "references n"] | None = None
 
     def confidences(self, labels: np.ndarray, shape: tuple[int, ...]) -> Confidences:
-        """Confidences in all records, members first, and which network was trained on which.
+        """Compute confidences in all records, members first, and which network was trained on which.
 
         Args:
-            labels: Of the members and of the others.
+            labels: Labels of the members and of the others.
             shape: Shape of the audited network's output for one record.
 
         Raises:
@@ -59,7 +59,7 @@ class ReferenceScores:
         return Confidences(confidence, inside, ~inside)
 
     def _inside(self) -> Bool[np.ndarray, "references records"]:
-        """Membership of all records in the training of each network."""
+        """Return the membership of all records in the training of each network."""
         parts = ((self.inside_members, self.members), (self.inside_others, self.others))
         bits = [np.zeros(answers.shape[:2]) if part is None else part for part, answers in parts]
         return np.concatenate(bits, axis=1).astype(bool)
@@ -68,7 +68,8 @@ class ReferenceScores:
         """Refuse outputs of other records, and references whose training depended on who is a member.
 
         Raises:
-            ValueError: If shapes do not fit, a value is not finite, or one kind of records is inside more often.
+            ValueError: If shapes do not fit, a value is not finite, or one kind of records is inside more
+                often.
         """
         networks = len(self.members)
         for name, count in (("members", members), ("others", others)):
@@ -95,22 +96,22 @@ class ReferenceScores:
 
 
 def outputs(score: Score, records: np.ndarray, labels: np.ndarray, name: str) -> Float[np.ndarray, "n ..."]:
-    """Outputs for records, asked for some at a time.
+    """Compute outputs for records, some at a time.
 
     Raises:
         ValueError: If they are no logits or losses, are not finite, or have no class of a label.
     """
     parts = []
     for first in range(0, len(records), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
-        values = score(records[some], labels[some])
+        chunk = slice(first, first + _AT_ONCE)
+        values = score(records[chunk], labels[chunk])
         values = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
         parts.append(np.asarray(values, dtype=np.float64))
-        asked = len(labels[some])
-        if parts[-1].ndim not in (1, 2) or len(parts[-1]) != asked or parts[-1].shape[1:] == (1,):
+        count = len(labels[chunk])
+        if parts[-1].ndim not in (1, 2) or len(parts[-1]) != count or parts[-1].shape[1:] == (1,):
             raise ValueError(
-                f"score gives shape {parts[-1].shape} for {asked} {name}: logits ({asked}, classes) or losses "
-                f"({asked},) are needed"
+                f"score gives shape {parts[-1].shape} for {count} {name}: logits ({count}, classes) or losses "
+                f"({count},) are needed"
             )
     joined = np.concatenate(parts)
     if wrong := int((~np.isfinite(joined)).reshape(len(joined), -1).any(1).sum()):
@@ -130,7 +131,7 @@ def outputs(score: Score, records: np.ndarray, labels: np.ndarray, name: str) ->
 def doubts(
     score: Score, members: Records, before: np.ndarray, area: Interval, blind: Interval | None
 ) -> Iterator[str]:
-    """Warnings: scores that are random or have the wrong sign, records that differ without the network.
+    """Yield warnings about scores that are random or have the wrong sign, and about records that differ.
 
     Args:
         score: Function of the network.

@@ -11,7 +11,7 @@ from leakbound.datasets import ImageDataset
 
 @dataclass(frozen=True)
 class Division:
-    """Rows of the records that the attacker knows and of those it is scored on, disjoint, equally many of a kind."""
+    """Rows of the records that the attacker knows and of those it is scored on, all disjoint."""
 
     known_members: Int[np.ndarray, " known"]
     known_nonmembers: Int[np.ndarray, " known"]
@@ -23,8 +23,8 @@ def divide(members: int, nonmembers: int, known_fraction: float, generator: np.r
     """Draw which records the attacker knows.
 
     Args:
-        members: How many members there are.
-        nonmembers: How many non-members there are; of the larger group the surplus is left out.
+        members: Number of members.
+        nonmembers: Number of non-members. The surplus of the larger group is left out.
         known_fraction: Fraction that the attacker knows, in (0, 1).
         generator: Draws the order of the records.
 
@@ -32,19 +32,22 @@ def divide(members: int, nonmembers: int, known_fraction: float, generator: np.r
         ValueError: If fewer than ``FOLDS`` of a kind are left to learn from, or fewer than two to score.
     """
     count = min(members, nonmembers)
-    known = round(count * known_fraction)
-    if known < FOLDS or count - known < 2:
+    known_count = round(count * known_fraction)
+    if known_count < FOLDS or count - known_count < 2:
         raise ValueError(
-            f"known_fraction = {known_fraction} of {count} members leaves {known} to learn from and {count - known} to "
-            f"score: at least {FOLDS} and 2 are needed. Give the dataset more members and test records."
+            f"known_fraction = {known_fraction} of {count} members leaves {known_count} to learn from and "
+            f"{count - known_count} to score: at least {FOLDS} and 2 are needed. Give the dataset more members and "
+            "test records."
         )
     drawn = [generator.permutation(total)[:count] for total in (members, nonmembers)]
-    return Division(drawn[0][:known], drawn[1][:known], drawn[0][known:], drawn[1][known:])
+    return Division(
+        drawn[0][:known_count], drawn[1][:known_count], drawn[0][known_count:], drawn[1][known_count:]
+    )
 
 
 @dataclass(frozen=True)
 class Group:
-    """Records of the pool, and the class of each that is in question: a canary's wrong one."""
+    """Records of the pool, and the class of each that is tested, which is wrong for a canary."""
 
     rows: Int[np.ndarray, " n"]
     labels: Int[np.ndarray, " n"]
@@ -58,10 +61,11 @@ class AttackedRecords:
     """Records that one network is attacked with.
 
     Attributes:
-        known: Those whose membership the attacker knows, the first half members.
+        known: Records whose membership the attacker knows, the first half members.
         scored: Others, the first half members.
         canaries: With canaries both of each pair, pair by pair, and after them the scored non-members once
-            more, with wrong labels that were drawn alike: which canaries are compared with. Else nobody.
+            more, with wrong labels that were drawn likewise, to compare the canaries with. Empty without
+            canaries.
         inserted: Place, 0 or 1, of the member in each pair.
     """
 
@@ -75,32 +79,34 @@ class AttackedRecords:
         """Groups to score: ``scored``, and ``canaries`` if there are some."""
         return (self.scored, self.canaries) if len(self.inserted) else (self.scored,)
 
-    def named(
+    def by_kind(
         self, scored: Float[np.ndarray, " n"], canaries: Float[np.ndarray, " m"] | None = None
     ) -> dict[str, np.ndarray]:
-        """Scores by kind: ``members``, ``nonmembers``, and of canaries these (k, 2) and ``mislabelled`` others."""
-        half, pairs = len(self.scored) // 2, len(self.inserted)
-        found = {"members": scored[:half], "nonmembers": scored[half:]}
+        """Sort scores by kind: ``members``, ``nonmembers``, ``canaries`` (k, 2), ``mislabelled``."""
+        half = len(self.scored) // 2
+        kinds = {"members": scored[:half], "nonmembers": scored[half:]}
         if canaries is not None:
-            found |= {"canaries": canaries[: 2 * pairs].reshape(-1, 2), "mislabelled": canaries[2 * pairs :]}
-        return found
+            end = 2 * len(self.inserted)
+            kinds |= {"canaries": canaries[:end].reshape(-1, 2), "mislabelled": canaries[end:]}
+        return kinds
 
 
 def attacked_records(
     dataset: ImageDataset, replica: int, known_fraction: float, generator: np.random.Generator
 ) -> AttackedRecords:
-    """Part the members and as many others of a replica. Canaries are neither known nor among the scored.
+    """Divide the members and as many others of a replica. Canaries are neither known nor among the scored.
 
     Args:
-        dataset: Knows each replica's records.
-        replica: Whose network is attacked.
+        dataset: Dataset with each replica's records.
+        replica: Replica whose network is attacked.
         known_fraction: Fraction that the attacker knows, in (0, 1).
-        generator: Draws which.
+        generator: Draws which records the attacker knows.
 
     Raises:
         ValueError: As :func:`divide`.
     """
-    parts, labels, canaries = dataset.parts(replica), dataset.pool.labels, dataset.canaries(replica)
+    parts, canaries = dataset.parts(replica), dataset.canaries(replica)
+    labels = dataset.pool.labels
     pairs = len(canaries.inserted)
     drawn = divide(len(parts.members) - pairs, len(parts.nonmembers) - pairs, known_fraction, generator)
     known = np.concatenate([parts.members[drawn.known_members], parts.nonmembers[drawn.known_nonmembers]])

@@ -2,14 +2,14 @@
 
 Each signal passes its own small net, and four layers join their embeddings. Beyond the paper, the network
 starts as the loss threshold, or as a score by reference networks (a skip connection, the last layer at zero),
-so training can only be kept where it beats that attack on held-out records; and five networks that hold out a
-fifth of the known records each vote together. Those of several attackers train as one stack, whose kernels
-are as many as one attacker's.
+so training can only be kept where it beats that attack on held-out records. Five networks that hold out a
+fifth of the known records each vote together. Networks of several attackers train as one stack, which
+launches as many kernels as one attacker's networks.
 """
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, repeat
@@ -32,16 +32,16 @@ _FARTHEST = 10.0
 
 @dataclass(frozen=True)
 class AttackData:
-    """Records that an attacker learns from, and those that it is asked about then.
+    """Records that an attacker learns from, and those that it then scores.
 
     Attributes:
         known: Signals of the records that it knows.
-        membership: Which of them are members; at least ``FOLDS`` of either kind.
-        targets: Signals of the records in question, in groups.
-        generator: On the CPU; draws folds, weights and batches.
+        membership: Which of them are members, with at least ``FOLDS`` of either kind.
+        targets: Signals of the records to score, in groups.
+        generator: Generator of folds, weights and batches, on the CPU.
         evidence: More about the known records and, after them, about each group, at least two columns. The
             first is the score, higher means member, that the networks start as in place of the confidence.
-            None if empty.
+            Empty without any.
     """
 
     known: Signals
@@ -58,30 +58,31 @@ def white_box_scores(
 
     For each learning rate, as many networks as folds are trained at once, each stopped where the loss on its
     own held-out fold is lowest. The learning rate with the lowest mean of these is taken. Tasks of equal
-    shapes are one stack. Each has its own draws, and learns what it learns alone.
+    shapes are one stack. Each has its own draws, and learns the same as alone.
 
     Args:
-        tasks: Of one attacker or more.
+        tasks: Tasks of one attacker or more.
         config: Passes, learning rates and batch size.
 
     Returns:
-        For each task log-odds of membership, higher means member: of the known records by the network that
-        held each out, NaN for the few that none did; then of each group.
+        For each task log-odds of membership, higher means member: for the known records by the network that
+        held each out, NaN for the few that none did, and then for each group.
 
     Raises:
         ValueError: If there are fewer than ``FOLDS`` known members or non-members.
 
     Source:
-        Tan et al. 2024, Sec. 6.1; the architecture follows Liu et al. 2022, "ML-Doctor".
+        Tan et al. 2024, Sec. 6.1. The architecture follows Liu et al. 2022, "ML-Doctor".
     """
-    learners, learn = [_encoded(task) for task in tasks], partial(_learned, config=config)
-    return by_kind(
-        learners, lambda learner: (learner.held_out.shape, learner.inputs.shape, learner.widths), learn
-    )
+
+    def shape_of(learner: _Encoded) -> Hashable:
+        return learner.held_out.shape, learner.inputs.shape, learner.widths
+
+    return by_kind([_encoded(task) for task in tasks], shape_of, partial(_learned, config=config))
 
 
 class AttackNetwork(nn.Module):
-    """Stack of equal networks, trained side by side, that map encoded signals to log-odds of membership.
+    """Stack of equal networks, trained together, that map encoded signals to log-odds of membership.
 
     Each signal has as many inputs as ``widths`` says, the score that it starts as first. Each generator draws
     the weights of as many networks as there are folds.
@@ -92,9 +93,9 @@ class AttackNetwork(nn.Module):
         self.widths = widths
 
         def layers(*sizes: int) -> nn.Sequential:
-            """Linear layers with a ReLU after each."""
+            """Stack linear layers with a ReLU after each."""
             linear = (_StackedLinear(*pair, generators) for pair in pairwise(sizes))
-            return nn.Sequential(*(layer for one in linear for layer in (one, nn.ReLU())))
+            return nn.Sequential(*(module for layer in linear for module in (layer, nn.ReLU())))
 
         self.encoders = nn.ModuleList(layers(width, 64, 32) for width in widths)
         self.joint = layers(32 * len(widths), 64, 32, 16)
@@ -104,7 +105,7 @@ class AttackNetwork(nn.Module):
         nn.init.zeros_(self.last.bias)
 
     def forward(self, inputs: Float[Tensor, "stack batch inputs"]) -> Float[Tensor, "stack batch"]:
-        """Log-odds of membership of each network's own batch."""
+        """Compute the log-odds of membership of each network's own batch."""
         groups = inputs.split(self.widths, dim=-1)
         embeddings = [encoder(group) for encoder, group in zip(self.encoders, groups, strict=True)]
         learned = self.last(self.joint(torch.cat(embeddings, dim=-1))).squeeze(-1)
@@ -127,19 +128,19 @@ class _StackedLinear(nn.Module):
         )
 
     def forward(self, inputs: Float[Tensor, "stack batch inputs"]) -> Float[Tensor, "stack batch outputs"]:
-        """Affine map of each network's own batch."""
+        """Apply the affine map of each network to its own batch."""
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
 @dataclass(frozen=True)
 class _Encoded:
-    """A task as networks take it: encoded, with the records that each of them learns from and holds out."""
+    """A task as networks take it: encoded, with the records that each network learns from and holds out."""
 
     inputs: Float[Tensor, "n inputs"]
     labels: Float[Tensor, " n"]
     learning: Int[Tensor, "folds a"]
     held_out: Int[Tensor, "folds b"]
-    asked: list[Float[Tensor, "_ inputs"]]
+    targets: list[Float[Tensor, "_ inputs"]]
     widths: tuple[int, ...]
     generator: torch.Generator
     state: Tensor  # of the generator, so that what memory did not hold is drawn again
@@ -149,17 +150,17 @@ def _encoded(task: AttackData) -> _Encoded:
     """Encode a task, and draw its folds."""
     learning, held_out = _folds(task.membership.cpu(), task.generator)
     signals = (task.known, *task.targets)
-    groups, *asked = (
-        (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(one))
-        for one, more in zip(signals, task.evidence or repeat(None, len(signals)), strict=True)
+    groups, *targets = (
+        (*((more[:, :1], more[:, 1:]) if more is not None else ()), *_groups(part))
+        for part, more in zip(signals, task.evidence or repeat(None, len(signals)), strict=True)
     )
-    inputs, device = _encode(groups, groups), task.membership.device
+    device = task.membership.device
     return _Encoded(
-        inputs,
+        _encode(groups, groups),
         task.membership.float(),
         learning.to(device),
         held_out.to(device),
-        [_encode(group, groups) for group in asked],
+        [_encode(group, groups) for group in targets],
         tuple(group.shape[1] for group in groups),
         task.generator,
         task.generator.get_state(),
@@ -167,42 +168,36 @@ def _encoded(task: AttackData) -> _Encoded:
 
 
 def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[list[Float[Tensor, " _"]]]:
-    """Scores of learners of equal shapes."""
-    count, device = len(learners[0].labels), learners[0].labels.device
+    """Score the records of learners of equal shapes."""
+    inputs = torch.cat([learner.inputs for learner in learners])
+    labels = torch.cat([learner.labels for learner in learners])
     # The known records of all learners are one table, of which the networks of each see their own rows.
-    starts = count * torch.arange(len(learners), device=device)[:, None, None]
-    inputs, labels = (
-        torch.cat([learner.inputs for learner in learners]),
-        torch.cat([learner.labels for learner in learners]),
-    )
-    learning, held_out = (
-        (torch.stack(parts) + starts).flatten(0, 1)
-        for parts in ([learner.learning for learner in learners], [learner.held_out for learner in learners])
-    )
+    starts = len(learners[0].labels) * torch.arange(len(learners), device=labels.device)[:, None, None]
+    learning = (torch.stack([learner.learning for learner in learners]) + starts).flatten(0, 1)
+    held_out = (torch.stack([learner.held_out for learner in learners]) + starts).flatten(0, 1)
     generators = [learner.generator.set_state(learner.state) for learner in learners]
     fits = []
     for learning_rate in config.learning_rates:
-        network = AttackNetwork(learners[0].widths, generators).to(device)
-        fits.append(
-            (_fit(network, inputs, labels, learning, held_out, learning_rate, config, generators), network)
-        )
-    found = []
+        network = AttackNetwork(learners[0].widths, generators).to(labels.device)
+        losses = _fit(network, inputs, labels, learning, held_out, learning_rate, config, generators)
+        fits.append((losses, network))
+    scores = []
     for place, learner in enumerate(learners):
         _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
-        own = slice(place * FOLDS, (place + 1) * FOLDS)
-        found.append(_scores(learner, best, {name: value[own] for name, value in best.named_parameters()}))
-    return found
+        folds = slice(place * FOLDS, (place + 1) * FOLDS)
+        scores.append(_scores(learner, best, {name: value[folds] for name, value in best.named_parameters()}))
+    return scores
 
 
 @torch.no_grad()
 def _scores(
     learner: _Encoded, network: AttackNetwork, params: dict[str, Tensor]
 ) -> list[Float[Tensor, " _"]]:
-    """Scores by networks of a stack."""
-    own = torch.full_like(learner.labels, torch.nan)
-    own[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
-    shown = (group.expand(FOLDS, -1, -1) for group in learner.asked)
-    return [own, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
+    """Score records by networks of a stack."""
+    log_odds = torch.full_like(learner.labels, torch.nan)
+    log_odds[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
+    shown = (group.expand(FOLDS, -1, -1) for group in learner.targets)
+    return [log_odds, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
 
 
 def _fit(
@@ -215,7 +210,7 @@ def _fit(
     config: MembershipConfig,
     generators: Sequence[torch.Generator],
 ) -> Float[Tensor, "learners folds"]:
-    """Train in place, each network up to its own best pass; held-out losses of these, nats, on the host.
+    """Train in place, each network up to its own best pass, and return the held-out losses of these, nats.
 
     A learner whose networks have long found nothing better has learnt, and draws no more batches.
     """
@@ -223,10 +218,8 @@ def _fit(
     validation, truth = inputs[held_out], labels[held_out]
     best = copy.deepcopy(network)
     lowest = _losses(network, validation, truth)
-    stale, going = (
-        torch.zeros(len(generators), dtype=torch.int64, device=labels.device),
-        [True] * len(generators),
-    )
+    stale = torch.zeros(len(generators), dtype=torch.int64, device=labels.device)
+    going = [True] * len(generators)
     for _ in range(config.epochs):
         order = _order(learning.shape[1], generators, going)
         for positions in order.to(learning.device).split(config.batch_size, dim=1):
@@ -254,7 +247,7 @@ def _fit(
 def _order(
     records: int, generators: Sequence[torch.Generator], going: Sequence[bool]
 ) -> Int[Tensor, "stack records"]:
-    """Order in which each network sees its records in a pass; of no meaning where a learner has learnt."""
+    """Draw the order of each network's records in a pass, without meaning where a learner has ended."""
     unchanged = torch.arange(records)
     drawn = [
         torch.randperm(records, generator=generator) if more else unchanged
@@ -268,14 +261,14 @@ def _order(
 def _losses(
     network: AttackNetwork, inputs: Float[Tensor, "stack n inputs"], labels: Float[Tensor, "stack n"]
 ) -> Float[Tensor, " stack"]:
-    """Mean loss of each network, nats."""
+    """Compute the mean loss of each network, nats."""
     return F.binary_cross_entropy_with_logits(network(inputs), labels, reduction="none").mean(1)
 
 
 def _folds(
     membership: Bool[Tensor, " n"], generator: torch.Generator
 ) -> tuple[Int[Tensor, "folds a"], Int[Tensor, "folds b"]]:
-    """Records that each network learns from, and those it holds out; members and non-members in equal shares."""
+    """Divide records into those that each network learns from and holds out, members and others equally."""
     learning: list[list[Tensor]] = [[] for _ in range(FOLDS)]
     held_out: list[list[Tensor]] = [[] for _ in range(FOLDS)]
     for kind in (True, False):
@@ -289,14 +282,14 @@ def _folds(
         records = records[torch.randperm(len(records), generator=generator)]
         size = len(records) // FOLDS
         for fold in range(FOLDS):
-            first, after = fold * size, (fold + 1) * size
-            held_out[fold].append(records[first:after])
-            learning[fold].append(torch.cat([records[:first], records[after:]]))
+            first = fold * size
+            held_out[fold].append(records[first : first + size])
+            learning[fold].append(torch.cat([records[:first], records[first + size :]]))
     return torch.stack([torch.cat(f) for f in learning]), torch.stack([torch.cat(f) for f in held_out])
 
 
 def _groups(signals: Signals) -> tuple[Tensor, ...]:
-    """Inputs of each encoder: confidence, ranked posteriors, gradient, label.
+    """Collect the inputs of each encoder: confidence, ranked posteriors, gradient, label.
 
     The gradient comes as its two factors. The residual's rows stand in the order true class first, then by
     posterior, so that equal columns of different classes mean the same.
@@ -310,16 +303,15 @@ def _groups(signals: Signals) -> tuple[Tensor, ...]:
 
 
 def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
-    """All groups side by side, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
+    """Join all groups, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
-    Of thousands of rectified features many are silent on nearly all known records, and one record may then
-    lie thousands of deviations away. So all groups but the first, which alone orders the most certain
+    Many of thousands of rectified features are silent on nearly all known records, and one record may then
+    lie thousands of deviations away. So all groups except the first, which alone orders the most certain
     records, end at ten deviations.
     """
     encoded = []
     for number, (group, reference) in enumerate(zip(groups, known, strict=True)):
         deviation = reference.std(0)
-        scale = torch.where(deviation > 1e-9, deviation, 1.0)
-        standard = (group - reference.mean(0)) / scale
+        standard = (group - reference.mean(0)) / torch.where(deviation > 1e-9, deviation, 1.0)
         encoded.append((standard if number == 0 else standard.clamp(-_FARTHEST, _FARTHEST)).float())
     return torch.cat(encoded, dim=1)

@@ -25,10 +25,8 @@ from leakbound.randomness.seeding import numpy_generator, torch_generator
 
 RATES = (0.01, 0.001)
 """False-positive rates at which true ones are stated."""
-_LEARNED = {
-    "white_box": "learned",
-    "white_box_references": "learned_with_references",
-}  # here from outputs alone
+# Attackers that learn here from outputs alone.
+_LEARNED = {"white_box": "learned", "white_box_references": "learned_with_references"}
 _MOST = 2000  # records, classes, and about as many values, of the classifier without the network
 
 
@@ -38,18 +36,19 @@ class NetworkAudit:
 
     Attributes:
         counts: Members and others, given and evaluated.
-        areas: Attacker to its AUC with a 95 % interval, on the evaluated records. ``loss_threshold`` orders by the
-            loss, ``learned`` is a network that learned from outputs, the others compare with references.
+        areas: Attacker to its AUC with a 95 % interval, on the evaluated records. ``loss_threshold`` orders
+            by the loss, ``learned`` is a network that learned from outputs, the others compare with
+            references.
         choices: False-positive rate, None for the AUC, to the attacker that was strongest on the other half.
         rates: False-positive rate to the true one with its exact 95 % interval, None for too few records.
         needed: False-positive rate to the number of others that it needs.
         blind: AUC of a classifier that sees the records and not the network, None where they are no numbers.
         limits: Lower limits of ε and of nats.
         bound: Stated bound.
-        confidence: Of the limits of each quantity together.
+        confidence: Confidence of the limits of each quantity together.
         curve: False- and true-positive rates of the attacker that is strongest by AUC.
-        verdict: On the bound, in words.
-        warnings: Doubts in words.
+        verdict: Verdict on the bound, in words.
+        warnings: Doubts, in words.
     """
 
     counts: Mapping[str, int]
@@ -169,7 +168,7 @@ def _attacked(
     halves: tuple[Int[np.ndarray, " k"], Int[np.ndarray, " e"]],
     seed: int,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Scores of each attacker for the half that it knows, and for the other one, higher for members."""
+    """Score the half that each attacker knows, and the other one, higher for members."""
     compared = None if references is None else references.confidences(labels, answers.shape[1:])
     views = [
         View(
@@ -187,7 +186,7 @@ def _attacked(
 def _planted(
     score: Score, canaries: tuple[np.ndarray, np.ndarray, np.ndarray], shape: tuple[int, ...], seed: int
 ) -> tuple[Float[np.ndarray, " k"], Bool[np.ndarray, " k"]]:
-    """Confidences in canaries, and their coins, in random order, so that equal ranks follow no order of a file."""
+    """Compute confidences in canaries, and their coins, in random order, so that chance breaks ties."""
     records, labels, included = canaries
     check_shape("canaries", records, labels, shape)
     check_coins(included, len(records))
@@ -202,7 +201,7 @@ def _blind(
     labels: np.ndarray,
     halves: tuple[Int[np.ndarray, " k"], Int[np.ndarray, " e"]],
 ) -> Interval | None:
-    """AUC of a classifier of numbers and their labels that learns from some of the known half, None for texts."""
+    """Compute the AUC of a classifier of numbers and their labels without the network, None for texts."""
     if members[0].dtype.kind in "US":
         return None
     classes, places = np.unique(labels, return_inverse=True)

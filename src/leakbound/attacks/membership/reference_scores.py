@@ -1,6 +1,6 @@
-"""Membership scores by reference networks: how much surer a network is of a record than those that never saw it.
+"""Membership scores by reference networks: how much surer a network is of a record than those without it.
 
-Scores are pure functions of confidences ln p/(1 − p) of the class in question, which are roughly normal over
+Scores are pure functions of confidences ln p/(1 − p) of the tested class, which are roughly normal over
 networks.
 """
 
@@ -30,9 +30,10 @@ class Confidences:
     """Confidences of reference networks in some records.
 
     Attributes:
-        confidence: ln p/(1 − p) of the class in question.
+        confidence: ln p/(1 − p) of the tested class.
         inside: Whether a reference was trained on the record with this class.
-        outside: Whether it was not trained on the record at all; at least one for each record.
+        outside: Whether it was not trained on the record at all, which holds for at least one for each
+            record.
     """
 
     confidence: Float[np.ndarray, "references n"]
@@ -46,25 +47,25 @@ class Confidences:
 
     @property
     def squares(self) -> Float[np.ndarray, " n"]:
-        """Sum of squared distances from it over these."""
+        """Sum of squared distances from this mean over the references outside."""
         return (self.outside * (self.confidence - self.mean) ** 2).sum(0)
 
     @property
     def probability(self) -> Float[np.ndarray, " n"]:
-        """Mean probability of the class over these."""
+        """Mean probability of the class over the references outside."""
         return np.average(expit(self.confidence), axis=0, weights=self.outside)
 
     def probability_inside(self, guess: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Mean probability over the references inside and a guess of it, which stands alone where there are none."""
+        """Average the probability over references inside and a guess, which stands alone without any."""
         return (guess + (self.inside * expit(self.confidence)).sum(0)) / (1 + self.inside.sum(0))
 
 
 @dataclass(frozen=True)
 class Laws:
-    """Normal laws of the confidence, over networks, that records share as far as their own references are few.
+    """Normal distributions of the confidence over networks, shared by records with few references.
 
     Attributes:
-        variance: Around a record's mean outside, over references outside.
+        variance: Variance around a record's mean outside, over references outside.
         curve: Mean inside as a function of the mean outside, or None where too few references are inside.
         spread: Standard deviation around that, over references inside.
     """
@@ -74,13 +75,13 @@ class Laws:
     spread: float
 
     def deviation(self, references: Confidences) -> Float[np.ndarray, " n"]:
-        """Standard deviation outside of each record, its own variance drawn towards that of all."""
+        """Compute each record's standard deviation outside, with its variance drawn towards that of all."""
         degrees = references.outside.sum(0) - 1
         return np.sqrt((_PRIOR_DEGREES * self.variance + references.squares) / (_PRIOR_DEGREES + degrees))
 
 
 def shared_laws(references: Confidences) -> Laws:
-    """Laws that fit some records under their true classes."""
+    """Fit the distributions of some records under their true classes."""
     degrees = (references.outside.sum(0) - 1).sum()
     variance = float(references.squares.sum() / max(degrees, 1)) + _FLOOR
     outside = np.broadcast_to(references.mean, references.inside.shape)[references.inside]
@@ -94,11 +95,11 @@ def shared_laws(references: Confidences) -> Laws:
 def lira_offline(
     confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws
 ) -> Float[np.ndarray, " n"]:
-    """Standard deviations by which a network is surer of a record than references that never saw it.
+    """Compute by how many standard deviations a network is surer of a record than references without it.
 
     Source:
-        Carlini et al. 2022, Sec. V, offline, of whose test this is a monotone function; variances are shared between
-        records as far as their references are few.
+        Carlini et al. 2022, Sec. V, offline. This is a monotone function of their test. Variances are shared
+        between records as far as their references are few.
     """
     return (confidence - references.mean) / laws.deviation(references)
 
@@ -106,9 +107,9 @@ def lira_offline(
 def lira_online(
     confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws
 ) -> Float[np.ndarray, " n"]:
-    """Log-likelihood ratio of a record's being a member, from the normal laws of the confidence inside and outside.
+    """Compute the log-likelihood ratio of membership, from normal confidences inside and outside.
 
-    The mean inside is that of the references inside, drawn towards the curve of all records: one that no
+    The mean inside is that of the references inside, drawn towards the curve of all records. A record that no
     reference was trained on, or not with this class, has the curve alone. Where there is no curve, it is the
     offline score.
 
@@ -126,16 +127,17 @@ def lira_online(
 def rmia(
     confidence: Float[np.ndarray, " n"], references: Confidences, offline: float
 ) -> Float[np.ndarray, " n"]:
-    """Logarithm of p(x|θ)/p(x), the network's probability of a record's class over that of all networks.
+    """Compute ln p(x|θ)/p(x), the network's probability of a record's class over that of all networks.
 
-    RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. Of one
-    network that part grows with the ratio, so both order records alike, but for the ties that a finite
+    RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. For one
+    network that part grows with the ratio, so both order records alike, except for the ties that a finite
     population makes.
 
     Args:
-        confidence: Of the network in question.
-        references: Of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a p_out(x) + 1 − a
-            counts as one more reference inside: few draws of the pool hold a record, often none.
+        confidence: Confidence of the attacked network.
+        references: Confidences of the references, from which p(x) = ½(p_out(x) + p_in(x)). The guess a
+            p_out(x) + 1 − a counts as one more reference inside, as few draws of the pool hold a record, and
+            often none.
         offline: a, in [0, 1], or 1 where training on a record hardly changes its probability.
 
     Source:
@@ -148,7 +150,7 @@ def rmia(
 
 @dataclass(frozen=True)
 class References:
-    """Reference networks of a run, asked about every record of the pool. Their answers are kept.
+    """Reference networks of a run, which are shown every record of the pool. Their answers are kept.
 
     Attributes:
         networks: Weights. ``replica`` is the number of a reference.
@@ -171,41 +173,43 @@ class References:
         labels: Int[np.ndarray, " n"],
         length: str = "full",
     ) -> Confidences | None:
-        """Confidences of the references of a recipe, or None if fewer than two of them trained soundly.
+        """Return confidences of the references of a recipe, None if fewer than two of them trained soundly.
 
-        Of a record that all of them were trained on, all count as outside: no other estimate of its law is
-        left.
+        For a record that all of them were trained on, all count as outside, as no other estimate of its
+        distribution is left.
 
         Args:
-            learning_rate: That of the network that they are compared with.
+            learning_rate: Learning rate of the network that they are compared with.
             queries: How each record is shown.
             rows: Rows of the pool.
-            labels: Class in question of each.
-            length: That of the training of the network that they are compared with.
+            labels: Class to test for each.
+            length: Length of the training of the network that they are compared with.
         """
         rates = self.networks.rates
         alike = rates["length"] == length if "length" in rates else length == "full"
-        own = rates[(rates["learning_rate"] == learning_rate) & alike]
+        recipe = rates[(rates["learning_rate"] == learning_rate) & alike]
         key = learning_rate, length, queries.count
         if key not in self._answers:
-            self._answers[key] = self._asked(own.index.tolist(), queries)
+            self._answers[key] = self._confidences(recipe.index.tolist(), queries)
         confidence = self._answers[key][:, rows, labels].astype(np.float64)
         sound = np.isfinite(self._answers[key]).all((1, 2))
         if sound.sum() < _LEAST:
             return None
         drawn = reference_dataset(self.dataset)
-        trained = np.stack([np.isin(rows, drawn.parts(number).members) for number in own["replica"][sound]])
+        trained = np.stack(
+            [np.isin(rows, drawn.parts(number).members) for number in recipe["replica"][sound]]
+        )
         trained &= ~trained.all(0)
         return Confidences(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
 
-    def _asked(self, networks: list[int], queries: Queries) -> Float[np.ndarray, "references pool classes"]:
-        """Confidences of some networks in every class of every record of the pool."""
-        device = next(self.network.parameters()).device
-        images = torch.from_numpy(self.dataset.pool.images).to(device)
-        found = np.empty((len(networks), len(images), len(self.dataset.classes)), np.float32)
-        for answers, number in zip(found, networks, strict=True):
-            load_weights(
-                self.network, {name: values[number] for name, values in self.networks.weights.items()}
-            )
+    def _confidences(
+        self, networks: list[int], queries: Queries
+    ) -> Float[np.ndarray, "references pool classes"]:
+        """Read confidences of some networks in every class of every record of the pool."""
+        images = torch.from_numpy(self.dataset.pool.images).to(next(self.network.parameters()).device)
+        confidences = np.empty((len(networks), len(images), len(self.dataset.classes)), np.float32)
+        for answers, number in zip(confidences, networks, strict=True):
+            weights = {name: values[number] for name, values in self.networks.weights.items()}
+            load_weights(self.network, weights)
             answers[:] = read_confidences(self.network, images, queries).cpu().numpy()
-        return found
+        return confidences

@@ -1,4 +1,4 @@
-"""Signals that a white-box attacker reads from a model about a record: posteriors, loss, last-layer gradient, label."""
+"""Signals that a white-box attacker reads about a record: posteriors, loss, last-layer gradient, label."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Signals:
 
 
 def signals_of_outputs(answers: Float[np.ndarray, "n ..."], labels: np.ndarray) -> Signals:
-    """Signals of a network of which only outputs are known, whose posteriors take the place of features.
+    """Read signals from a network's outputs, with posteriors in place of features.
 
     Args:
         answers: Logits, logarithms of posteriors, or posteriors of each class (n, classes), or a loss of each
@@ -87,16 +87,16 @@ def signals_of_outputs(answers: Float[np.ndarray, "n ..."], labels: np.ndarray) 
 
 
 class Queries:
-    """The ways in which a record is shown to a network whose answers are averaged: as it is, or through a channel.
+    """Ways in which a record is shown to a network, as it is or with noise. Answers are averaged.
 
-    A network that was trained behind a channel knows noisy records, and whoever knows the channel draws noise
-    as well. The same few draws serve all records and all networks, so that answers differ by what a network
-    knows and not by luck, and axes that need a product with a matrix are dear but once.
+    A network that was trained behind a channel knows noisy records, so an attacker who knows the channel
+    draws noise as well. The same few draws serve all records and all networks, so that answers differ by what
+    a network knows and not by luck, and a product with a matrix of axes is computed only once.
 
     Args:
         sampler: The channel. None shows records as they are.
         draws: Draws of its noise.
-        generator: Draws it, on the sampler's device.
+        generator: Generator of the noise, on the sampler's device.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Queries:
     def shown(
         self, images: Float[Tensor, "n colors height width"]
     ) -> Iterator[Float[Tensor, "n colors height width"]]:
-        """The records in each of these ways."""
+        """Show the records in each of these ways."""
         if self._sampler is None or self._noise is None:
             yield images
             return
@@ -126,21 +126,21 @@ def read_signals(
     queries: Queries | None = None,
     batch_size: int | None = None,
 ) -> Signals:
-    """Show the records to a model and keep what an attacker can use, each signal as the mean over all queries.
+    """Show records to a model and keep what an attacker can use, each signal as the mean over all queries.
 
     Args:
         model: Network with a linear last layer ``head`` and a method ``features``, on the images' device.
         images: Records on [−1, 1].
         labels: Their true classes.
-        queries: How each record is shown; by default as it is.
-        batch_size: Records per forward pass, which bounds memory; by default 500 on a CPU and 4,000 on a GPU.
+        queries: How each record is shown. Default: as it is.
+        batch_size: Records per forward pass, which bounds memory. Default: 500 on a CPU and 4,000 on a GPU.
     """
-    found = []
-    for some in images.split(batch_size or FORWARD_IMAGES.on(images.device)):
-        features = torch.stack([model.features(one) for one in (queries or Queries()).shown(some)])  # type: ignore[operator]
+    answers = []
+    for chunk in images.split(batch_size or FORWARD_IMAGES.on(images.device)):
+        features = torch.stack([model.features(view) for view in (queries or Queries()).shown(chunk)])  # type: ignore[operator]
         logits = model.head(features).double()  # type: ignore[operator]
-        found.append((logits.log_softmax(-1).mean(0), _confidences(logits).mean(0), features.mean(0)))
-    posteriors, confidences, features = (torch.cat(parts) for parts in zip(*found, strict=True))
+        answers.append((logits.log_softmax(-1).mean(0), _confidences(logits).mean(0), features.mean(0)))
+    posteriors, confidences, features = (torch.cat(parts) for parts in zip(*answers, strict=True))
     return Signals(posteriors, confidences.gather(1, labels[:, None])[:, 0], features, labels)
 
 
@@ -151,23 +151,22 @@ def read_confidences(
     queries: Queries,
     batch_size: int | None = None,
 ) -> Float[Tensor, "n classes"]:
-    """Confidence ln p/(1 − p) of a model in every class of every record, the mean over all queries, float32.
+    """Read the confidence ln p/(1 − p) of a model in every class of every record, as the mean over queries.
 
     Args:
         model: Network on the images' device.
         images: Records on [−1, 1].
         queries: How each record is shown.
-        batch_size: Records per forward pass, which bounds memory; by default 500 on a CPU and 4,000 on a GPU.
+        batch_size: Records per forward pass, which bounds memory. Default: 500 on a CPU and 4,000 on a GPU.
     """
     means = [
-        torch.stack([_confidences(model(one).double()) for one in queries.shown(some)]).mean(0)
-        for some in images.split(batch_size or FORWARD_IMAGES.on(images.device))
+        torch.stack([_confidences(model(view).double()) for view in queries.shown(chunk)]).mean(0)
+        for chunk in images.split(batch_size or FORWARD_IMAGES.on(images.device))
     ]
     return torch.cat(means).float()
 
 
 def _confidences(logits: Float[Tensor, "*lead classes"]) -> Float[Tensor, "*lead classes"]:
-    """Confidence of each class, ln p/(1 − p)."""
+    """Compute the confidence of each class, ln p/(1 − p)."""
     alone = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
-    others = logits[..., None, :].masked_fill(alone, -torch.inf).logsumexp(-1)
-    return logits - others
+    return logits - logits[..., None, :].masked_fill(alone, -torch.inf).logsumexp(-1)

@@ -1,10 +1,10 @@
 """Model inversion: optimise an image until a trained network gives it a label, and compare it with the class mean.
 
 The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk
-farther on a noisier landscape. So every result stands beside its start, beside what the attacker knew without
-the model (``aux_mean``), and beside an attacker who holds pixels within [-1, 1], smooths the result and stops
-in time. What the network reveals is what an attacker gains over ``aux_mean``: one who starts there, and moves
-a little way.
+farther on a noisier landscape. So every result is compared with its start, with what the attacker knew
+without the model (``aux_mean``), and with an attacker who keeps pixels within [-1, 1], smooths the result and
+stops in time. What the network reveals is what an attacker gains over ``aux_mean`` who starts there, and
+moves a little way.
 """
 
 import math
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
 from leakbound.attacks.model_inversion.gains import Prior, class_means, gains
-from leakbound.attacks.model_inversion.queries import Asked, Inversion, Query, Slopes
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Query, Slopes
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
@@ -41,7 +41,7 @@ Asking = Generator[list[Query], list[Any], Result]
 
 
 @in_full_precision
-def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
+def invert_models(request: AttackRequest[ModelInversionConfig]) -> Attacked:
     """Invert every class of every replica, from the mean auxiliary image.
 
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate).
@@ -52,11 +52,12 @@ def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
     member. ``start`` and ``aux_mean`` are controls that need no model: the mean auxiliary image, and the
     auxiliary mean of the class.
 
-    A class whose loss has no slope at the start is attacked from a jittered one; as far as that fails too,
-    ``printed`` and ``tuned`` are ``stuck``; so is ``informed`` where no record of its own has a slope.
-    ``printed`` has ``not_converged`` where the network gives the class neither more probability than at the
-    start nor more than a half. Weights are extended where the largest one is best, and the tuned attack goes
-    on beyond the printed one's steps where the last moment is best; ``grid_edge`` if that was not enough.
+    A class whose loss has no slope at the start is attacked from a jittered one. Where that fails too,
+    ``printed`` and ``tuned`` are ``stuck``. So is ``informed`` where none of the attacker's records has a
+    slope. ``printed`` has ``not_converged`` where the network gives the class neither more probability than
+    at the start nor more than a half. Weights are extended where the largest one is best, and the tuned
+    attack goes on beyond the printed one's steps where the last moment is best, with ``grid_edge`` if that
+    was not enough.
 
     The truth of a class is the mean of the replica's members of it. The attack draws nothing but jitter.
 
@@ -75,39 +76,39 @@ def attack(request: AttackRequest[ModelInversionConfig]) -> Attacked:
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
     """
-    dataset, config = request.dataset, request.config
+    dataset = request.dataset
     present = sorted(set(dataset.pool.labels.tolist()))
-    known = class_means(dataset.aux, present)
-    start = np.broadcast_to(dataset.aux.images.mean(axis=0), known.shape).astype(np.float32)
-    controls = {"start": start, "aux_mean": known}
-    prior = Prior(dataset.aux, known, present, dataset.drawing.members)
+    means = class_means(dataset.aux, present)
+    start = np.broadcast_to(dataset.aux.images.mean(axis=0), means.shape).astype(np.float32)
+    controls = {"start": start, "aux_mean": means}
+    prior = Prior(dataset.aux, means, present, dataset.drawing.members)
     words = (request.seed, dataset.name, "model_inversion")
     network = request.network(torch_generator(*words))
     labels, first = torch.tensor(present, device=request.device), torch.from_numpy(start).to(request.device)
 
     def attacker(slot: int, place: int) -> Asking[Found]:
-        """Attacker on a network, which asks it by its slot."""
+        """Attack a network, which answers by its slot."""
         jitter = torch_generator(*words, request.replicas[place], "jitter")
-        return _Attacker(slot, labels, first, known, config).attack(jitter, prior)
+        return _Attacker(slot, labels, first, means, request.config).attack(jitter, prior)
 
-    results = _results(network, request.weights, start, config, attacker)
+    results = _results(network, request.weights, start, request.config, attacker)
     tables, pictures = [], {}
     for place, replica in enumerate(request.replicas):
-        members, others = dataset.members(replica), class_means(dataset.nonmembers(replica), present)
-        truth, held = class_means(members, present), np.isin(present, members.labels)
-        finite, (found, statuses) = place in results, results.get(place, _nothing(known))
-        for variant, restored in {**found, **controls}.items():
+        members = dataset.members(replica)
+        others, truth = class_means(dataset.nonmembers(replica), present), class_means(members, present)
+        held, finite = np.isin(present, members.labels), place in results
+        images, statuses = results.get(place, _nothing(means))
+        for variant, restored in {**images, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
-            if variant in found:
+            if variant in images:
                 values |= gains(truth, others, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
-            own = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
-            tables.append(
-                rows(replica, variant, np.array(present)[held].tolist(), own, status[held].tolist())
-            )
+            values = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
+            units = np.array(present)[held].tolist()
+            tables.append(rows(replica, variant, units, values, status[held].tolist()))
         if place == 0:
-            pictures = {"truth": truth, **found, **controls}
+            pictures = {"truth": truth, **images, **controls}
     return pd.concat(tables, ignore_index=True), pictures
 
 
@@ -118,9 +119,9 @@ def _results(
     config: ModelInversionConfig,
     attacker: Callable[[int, int], Asking[Found]],
 ) -> dict[int, Found]:
-    """Findings by the row of each network whose weights are finite.
+    """Attack the networks whose weights are finite, and return the findings by the row of each.
 
-    As many are attacked side by side as ``stack_size`` gives.
+    As many are attacked at once as ``stack_size`` allows.
 
     Args:
         network: Architecture, on the device.
@@ -130,37 +131,38 @@ def _results(
         attacker: Makes the attacker on a network from its slot, among those side by side, and its row.
     """
     sound = [row for row, finite in enumerate(finite_slots(weights)) if finite]
-    device, (colors, height, width) = next(network.parameters()).device, start.shape[1:]
+    device = next(network.parameters()).device
+    colors, height, width = start.shape[1:]
     images = len(start) * (1 + len(config.tv_weights))
     kept = images * (_KEPT + len(stopping_times(_LONGER * config.iterations)))
-    room = network, (colors, height, width), max(images, _CHUNK), kept
-    size = stack_size("auto", len(sound), device, *room)
-    found: dict[int, Found] = {}
-    for some in (sound[first : first + size] for first in range(0, len(sound), size)):
-        asked = Asked(network, {name: values[some].to(device) for name, values in weights.items()}, size)
-        attackers = [attacker(slot, row) for slot, row in enumerate(some)]
-        found |= zip(some, side_by_side(attackers, asked.answers), strict=True)
-    return found
+    size = stack_size("auto", len(sound), device, network, (colors, height, width), max(images, _CHUNK), kept)
+    findings: dict[int, Found] = {}
+    for group in (sound[first : first + size] for first in range(0, len(sound), size)):
+        params = {name: values[group].to(device) for name, values in weights.items()}
+        attackers = [attacker(slot, row) for slot, row in enumerate(group)]
+        answers = AnsweringNetworks(network, params, size).answers
+        findings |= zip(group, side_by_side(attackers, answers), strict=True)
+    return findings
 
 
 def stopping_times(iterations: int) -> list[int]:
-    """Iterations at which the tuned attacker may stop, ascending: all of them, half, a quarter, and so on down to one.
+    """List the iterations at which the tuned attacker may stop: all, half, a quarter, and so on, ascending.
 
     They lie on a geometric grid because the best moment is often an early one.
     """
     return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
 
 
-def _nothing(known: Float[np.ndarray, "k colors height width"]) -> Found:
-    """Findings of attacks on weights that are not finite."""
-    nothing, diverged = np.full_like(known, np.nan), np.full(len(known), DIVERGED, dtype=object)
+def _nothing(means: Float[np.ndarray, "k colors height width"]) -> Found:
+    """Return the findings of attacks on weights that are not finite."""
     attacks = ("printed", "tuned", "informed")
-    return dict.fromkeys(attacks, nothing), dict.fromkeys(attacks, diverged)
+    images = dict.fromkeys(attacks, np.full_like(means, np.nan))
+    return images, dict.fromkeys(attacks, np.full(len(means), DIVERGED, dtype=object))
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Classes that are searched for from their starts, with each weight and its bound, up to the last moment."""
+    """Search for images of classes, with each weight and its bound, up to the last moment."""
 
     classes: np.ndarray
     tv_weights: list[float]
@@ -175,17 +177,17 @@ class _Attacker:
     slot: int
     labels: Tensor
     start: Tensor
-    known: np.ndarray
+    means: np.ndarray
     config: ModelInversionConfig
 
     def attack(self, jitter: torch.Generator, prior: Prior) -> Asking[Found]:
-        """Images and statuses of all attacks."""
+        """Run all attacks, and return images and statuses."""
         informed = yield from self.informed(prior)
-        found, statuses = yield from self.restore(jitter)
-        return {**found, "informed": informed[0]}, {**statuses, "informed": informed[1]}
+        images, statuses = yield from self.restore(jitter)
+        return {**images, "informed": informed[0]}, {**statuses, "informed": informed[1]}
 
     def restore(self, jitter: torch.Generator) -> Asking[Found]:
-        """Images and statuses of the printed attack and of the tuned one."""
+        """Run the printed attack and the tuned one, and return images and statuses."""
         starts, dead = yield from self.starts(jitter)
         classes, weights = np.arange(len(self.labels)), sorted(set(self.config.tv_weights))
         moments = stopping_times(self.config.iterations)
@@ -201,17 +203,18 @@ class _Attacker:
             tried.append(traces[0])
         edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
         best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
-        found = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
-        own = np.stack([self.errors(tried[setting])[:, one] for one, setting in enumerate(best)], axis=1)
-        late, further = self.binding(list(own)), stopping_times(_LONGER * self.config.iterations)
+        iterates = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
+        errors = [self.errors(tried[setting])[:, place] for place, setting in enumerate(best)]
+        late = self.binding(list(np.stack(errors, axis=1)))
+        further = stopping_times(_LONGER * self.config.iterations)
         longer = [
             _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], further)
             for setting in set(best[late])
         ]
         for (trace,) in (yield from self.solve(starts, longer)):
             edge |= set(self.binding(list(self.errors(trace))))
-            found.append(trace)
-        images = np.concatenate(found)
+            iterates.append(trace)
+        images = np.concatenate(iterates)
         tuned = images[self.errors(images).argmin(axis=0), classes]
         statuses = np.full(len(classes), "", dtype=object)
         statuses[sorted(edge)] = GRID_EDGE
@@ -220,22 +223,22 @@ class _Attacker:
         return {"printed": printed, "tuned": tuned}, {"printed": status, "tuned": statuses}
 
     def informed(self, prior: Prior) -> Asking[tuple[np.ndarray, np.ndarray]]:
-        """Images and statuses of the attack that starts from the attacker's own class means.
+        """Attack from the attacker's own class means, and return images and statuses.
 
         It moves along the mean slope of ln p(class | record) over the attacker's records of the class, by the
         share ``step`` of the distance that is expected between two such means.
         """
-        means = []
+        slopes = []
         for records, label in zip(prior.records, self.labels, strict=True):
-            means.append((yield from self.mean_slope(records, label)))
-        directions = prior.deviations(torch.stack(means).flatten(1).cpu().numpy())
+            slopes.append((yield from self.mean_slope(records, label)))
+        directions = prior.deviations(torch.stack(slopes).flatten(1).cpu().numpy())
         moved = (self.config.step * prior.lengths)[:, None] * directions
         images = prior.known + moved.reshape(prior.known.shape).astype(np.float32)
         statuses = np.where(directions.any(axis=1), "", STUCK).astype(object)
         return np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL), statuses
 
     def mean_slope(self, records: np.ndarray, label: Tensor) -> Asking[Tensor]:
-        """Mean slope of ln p(label | record) over records, (colors, height, width)."""
+        """Compute the mean slope of ln p(label | record) over records, (colors, height, width)."""
         total = torch.zeros(records.shape[1:], dtype=torch.float64, device=self.start.device)
         for images in torch.from_numpy(records).split(_CHUNK):
             ((_, slopes),) = yield [
@@ -245,7 +248,7 @@ class _Attacker:
         return total / len(records)
 
     def starts(self, jitter: torch.Generator) -> Asking[tuple[Tensor, np.ndarray]]:
-        """Start of each class, jittered as far as the loss has no slope there; and the classes without one anywhere."""
+        """Return starts, jittered where the loss has no slope, and the classes without a slope anywhere."""
         starts = self.start
         dead = yield from self.flat(starts)
         for attempt in range(1, RESTARTS + 1):
@@ -254,57 +257,53 @@ class _Attacker:
         return starts, np.flatnonzero(dead.cpu().numpy())
 
     def flat(self, images: Tensor) -> Asking[Tensor]:
-        """True for a class whose loss has no slope at its image."""
+        """Return whether the loss of each class has no slope at its image."""
         ((_, slopes),) = yield [Slopes(self.slot, self.labels, images)]
         return ~(slopes.flatten(1).abs().amax(1) > 0)
 
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
-        """Iterates of each search, (weights, moments, classes, colors, height, width), or NaN for classes left out."""
+        """Return iterates of each search, (weights, moments, classes, ...), NaN for other classes."""
         traces = yield [self.query(starts, search) for search in searches]
         solved = []
         for search, trace in zip(searches, traces, strict=True):
-            settings, count = len(search.tv_weights), len(search.moments)
-            found = np.full((settings, count, *starts.shape), np.nan, dtype=np.float32)
-            images = trace.reshape(count, settings, len(search.classes), *starts.shape[1:])
-            found[:, :, search.classes] = images.swapaxes(0, 1)
-            solved.append(found)
+            shape = (len(search.moments), len(search.tv_weights))
+            iterates = np.full((*reversed(shape), *starts.shape), np.nan, dtype=np.float32)
+            images = trace.reshape(*shape, len(search.classes), *starts.shape[1:])
+            iterates[:, :, search.classes] = images.swapaxes(0, 1)
+            solved.append(iterates)
         return solved
 
     def query(self, starts: Tensor, search: _Search) -> Inversion:
-        """A search as the network is asked for it."""
-        some, device, settings = (
-            torch.from_numpy(search.classes).to(starts.device),
-            starts.device,
-            len(search.bounds),
-        )
+        """Put a search as a question to the network."""
+        classes, settings = torch.from_numpy(search.classes).to(starts.device), len(search.bounds)
         return Inversion(
             self.slot,
-            self.labels[some].repeat(settings),
-            starts[some].repeat(settings, 1, 1, 1),
-            torch.tensor(search.tv_weights, device=device).repeat_interleave(len(some)),
-            torch.tensor(search.bounds, device=device).repeat_interleave(len(some)),
+            self.labels[classes].repeat(settings),
+            starts[classes].repeat(settings, 1, 1, 1),
+            torch.tensor(search.tv_weights, device=starts.device).repeat_interleave(len(classes)),
+            torch.tensor(search.bounds, device=starts.device).repeat_interleave(len(classes)),
             self.config.learning_rate,
             search.moments,
         )
 
     def errors(self, images: np.ndarray) -> Float[np.ndarray, "... k"]:
-        """Squared distance to the attacker's own class means, infinite where an image is not finite."""
-        found = ((images - self.known) ** 2).mean(axis=(-3, -2, -1))
-        return np.where(np.isfinite(found), found, np.inf)
+        """Compute the squared distance to the attacker's own class means, infinite if it is not finite."""
+        errors = ((images - self.means) ** 2).mean(axis=(-3, -2, -1))
+        return np.where(np.isfinite(errors), errors, np.inf)
 
     @staticmethod
     def binding(errors: list[np.ndarray]) -> np.ndarray:
-        """Classes of which the last setting is best. ``errors`` holds those of all classes for each setting."""
-        return np.flatnonzero([largest_binds(own) for own in np.transpose(errors).tolist()])
+        """Find the classes whose last setting is best, from errors of all classes for each setting."""
+        return np.flatnonzero([largest_binds(curve) for curve in np.transpose(errors).tolist()])
 
     def status(self, starts: Tensor, ends: np.ndarray, dead: np.ndarray) -> Asking[np.ndarray]:
-        """Statuses of the printed attack."""
+        """Judge the images of the printed attack."""
         final = torch.from_numpy(ends).to(starts.device)
         checked = yield [Slopes(self.slot, self.labels, images) for images in (starts, final)]
         before, after = (losses.cpu().numpy() for losses, _ in checked)
-        found = np.full(len(ends), "", dtype=object)
-        found[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
-        found[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK
-        found[~np.isfinite(ends).all(axis=(1, 2, 3))] = DIVERGED
-        found[dead] = STUCK
-        return found
+        statuses = np.full(len(ends), "", dtype=object)
+        statuses[~((after < before) | (after < math.log(2)))] = NOT_CONVERGED
+        statuses[(final == starts).flatten(1).all(1).cpu().numpy()] = STUCK
+        statuses[~np.isfinite(ends).all(axis=(1, 2, 3))] = DIVERGED
+        statuses[dead] = STUCK
+        return statuses

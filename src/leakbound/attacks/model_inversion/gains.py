@@ -12,21 +12,20 @@ from leakbound.datasets import Split
 def gains(
     truth: np.ndarray, others: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
 ) -> dict[str, Float[np.ndarray, " k"]]:
-    """Gains of restored images over the controls, by the class means of members (truth) and of non-members (others)."""
-    start, known = controls["start"], controls["aux_mean"]
+    """Compute gains of restored images over controls, by class means of members (truth) and non-members."""
 
     def error(mean: np.ndarray, images: np.ndarray) -> Float[np.ndarray, " k"]:
         return image_values(mean, images, ["mse"])["mse"]
 
     return {
-        "gain": error(truth, start) - error(truth, restored),
-        "gain_over_aux": 1.0 - error(truth, restored) / error(truth, known),
-        "gain_on_others": 1.0 - error(others, restored) / error(others, known),
+        "gain": error(truth, controls["start"]) - error(truth, restored),
+        "gain_over_aux": 1.0 - error(truth, restored) / error(truth, controls["aux_mean"]),
+        "gain_on_others": 1.0 - error(others, restored) / error(others, controls["aux_mean"]),
     }
 
 
 class Prior:
-    """Knowledge of the means of a class's members that the attacker has in addition to the mean of its own records.
+    """What the attacker knows about the means of a class's members besides the mean of its own records.
 
     Members are drawn like the attacker's records. So the difference of the two means has the covariance of
     the records of a class, over their numbers.
@@ -51,11 +50,11 @@ class Prior:
         self.lengths = np.sqrt(variance * (len(classes) / members + 1.0 / counts))
 
     def deviations(self, slopes: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
-        """Unit vectors along which class means most likely deviate, by the slopes of a likelihood at the known ones.
+        """Compute unit vectors along which class means most likely deviate, from slopes of a likelihood.
 
-        To first order the most likely deviation is the prior's covariance times the slope. Slopes within the
-        span of the class means are left out: they distinguish classes, as those of any network of such
-        classes do. A vector is 0 where nothing is left.
+        To first order the most likely deviation is the prior's covariance times the slope at the known means.
+        Slopes within the span of the class means are left out, as they distinguish classes, which those of
+        any network of such classes do. A vector is 0 where nothing is left.
         """
         spread = self._residuals.T @ (self._residuals @ slopes.T.astype(np.float32))
         spread = spread.astype(np.float64).T / len(self._residuals)
@@ -65,11 +64,11 @@ class Prior:
 
 
 def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:
-    """Mean image of each class, that of the whole split for a class which has no record in it."""
+    """Compute the mean image of each class, that of the whole split for a class without records in it."""
     return np.stack([records_of(split, label).mean(axis=0) for label in classes])
 
 
 def records_of(split: Split, label: int) -> Float[np.ndarray, "n colors height width"]:
-    """Images of a class, those of the whole split if it has none of it."""
+    """Select the images of a class, those of the whole split if it has none of it."""
     images = split.images[split.labels == label]
     return images if len(images) else split.images

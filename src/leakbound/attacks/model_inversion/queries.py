@@ -1,6 +1,7 @@
 """Questions of model inversion to networks: losses and slopes at images, and images that are driven to labels.
 
-On a GPU questions to several networks are answered by one stack, whose kernels are as many as one network's.
+On a GPU questions to several networks are answered by one stack, which launches as many kernels as one
+network.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,14 +67,14 @@ Query = Slopes | Inversion
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnsweringNetworks:
     """Networks of one architecture that answer questions.
 
     Attributes:
         model: Architecture.
         params: Parameter name to its values (slots, ...).
-        at_once: Questions that one stack answers; where it cannot, because memory does not hold it or
-            ``vmap`` does not know the network, two halves of it do.
+        at_once: Questions that one stack answers. Where memory does not hold it, or ``vmap`` does not know
+            the network, two halves of it do.
     """
 
     model: nn.Module
@@ -81,36 +82,41 @@ class Asked:
     at_once: int
 
     def answers(self, queries: Sequence[Sequence[Query]]) -> list[list[Any]]:
-        """Answers to the questions of several attackers.
+        """Answer the questions of several attackers.
 
         Returns:
-            For slopes the losses (n,) and the slopes (n, colors, height, width); for images those after each
+            For slopes the losses (n,) and the slopes (n, colors, height, width). For images those after each
             moment on the host, (moments, n, colors, height, width).
         """
-        flat = [query for own in queries for query in own]
+        flat = [query for group in queries for query in group]
         # RuntimeError: of memory that is used up, and of vmap.
-        found = iter(
+        answers = iter(
             by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError)
         )
-        return [[next(found) for _ in own] for own in queries]
+        return [[next(answers) for _ in group] for group in queries]
 
     def _together(self, queries: list[Query]) -> list[Any]:
-        """Answers of one stack to questions that are alike."""
+        """Answer questions of one kind by one stack."""
 
         def row_by_row(name: str) -> Tensor:
-            """Values of all questions, those of equal rows side by side, or 0 after the end of a shorter one."""
+            """Interleave the values of all questions, with 0 after the end of a shorter one."""
             return pad_sequence([getattr(query, name) for query in queries]).flatten(0, 1)
 
-        params, labels, images = self._chosen(queries), row_by_row("labels"), row_by_row("images")
+        params = self._chosen(queries)
+        labels, images = row_by_row("labels"), row_by_row("images")
         if isinstance(first := queries[0], Inversion):
             trace = invert(
-                *(self.model, params, labels, images, row_by_row("tv_weights")),
+                self.model,
+                params,
+                labels,
+                images,
+                row_by_row("tv_weights"),
                 bounds=row_by_row("bounds"),
                 learning_rate=first.learning_rate,
                 moments=first.moments,
             )
-            made = trace.cpu().numpy().reshape(len(trace), -1, len(queries), *images.shape[1:])
-            return [made[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
+            iterates = trace.cpu().numpy().reshape(len(trace), -1, len(queries), *images.shape[1:])
+            return [iterates[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
         images.requires_grad_()
         losses = F.cross_entropy(_logits(self.model, params, images), labels, reduction="none")
         (slopes,) = torch.autograd.grad(losses.sum(), images)
@@ -120,7 +126,7 @@ class Asked:
         ]
 
     def _chosen(self, queries: list[Query]) -> Mapping[str, Tensor]:
-        """Parameters of the networks that are asked, in the order of the questions."""
+        """Select the parameters of the networks that are asked, in the order of the questions."""
         slots = [query.slot for query in queries]
         values = next(iter(self.params.values()))
         if slots == list(range(len(values))):
@@ -177,8 +183,7 @@ def invert(
 def _logits(
     model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "rows colors height width"]
 ) -> Float[Tensor, "rows classes"]:
-    """Logits of images that lie row by row, each by its own network."""
+    """Compute the logits of images that lie row by row, each by its own network."""
     slots = len(next(iter(params.values())))
-    return (
-        forward(model, params, images.unflatten(0, (-1, slots)).transpose(0, 1)).transpose(0, 1).flatten(0, 1)
-    )
+    logits = forward(model, params, images.unflatten(0, (-1, slots)).transpose(0, 1))
+    return logits.transpose(0, 1).flatten(0, 1)

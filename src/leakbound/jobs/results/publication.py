@@ -9,7 +9,7 @@ import numpy as np
 
 from leakbound import __version__, storage
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.statement import Release, refusals, stated_bounds
+from leakbound.accounting.statement import ReleasedItem, refusals, stated_bounds
 from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList
@@ -63,7 +63,7 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     ]
     if not refused:
         noisy = made.table.channel_names(made.table.runs[slug]) is not None
-        refused = refusals([Release(**release) for release in record["released"]], channel=noisy)
+        refused = refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             refused.append(f"replica {replica}: it diverged, so its weights are no result")
     if refused:

@@ -10,15 +10,15 @@ variances in squared pixel units of the scale [-1, 1].
 from leakbound.theory.illustrations.closed_forms import capacity_surface, compression, toy_example, weights
 from leakbound.theory.illustrations.covariance_leaks import covariance_leak
 from leakbound.theory.illustrations.noisy_pictures import noisy_images
-from leakbound.theory.illustrations.shape_costs import leakage, personalized_cost, shapes
+from leakbound.theory.illustrations.shape_costs import personalized_cost, shape_leakage, shapes
 
 __all__ = [
     "capacity_surface",
     "compression",
     "covariance_leak",
-    "leakage",
     "noisy_images",
     "personalized_cost",
+    "shape_leakage",
     "shapes",
     "toy_example",
     "weights",

@@ -126,7 +126,7 @@ def personalized_cost(
     return pd.DataFrame(rows).assign(dataset=dataset.name)
 
 
-def leakage(
+def shape_leakage(
     settings: IllustrationConfig,
     *,
     dataset: ImageDataset | None = None,

@@ -57,7 +57,6 @@ class PrivateStackLearner(AccountedLearner):
     def step(self) -> None:
         """One optimisation step of every slot. A slot that drew no record gets noise alone."""
         client = self._client
-        params = self.params
         sums: list[Tensor] = []
         drawn = padded([batches.draw() for batches in self._batches]).to(
             self._labels.device, non_blocking=True
@@ -66,9 +65,8 @@ class PrivateStackLearner(AccountedLearner):
             indices = piece.clamp(min=0)
             images = by_record(self._images, self._rows.gather(1, indices))
             labels = self._labels.gather(1, indices)
-            of_piece = list(
-                stacked_sums(self.model, params, images, labels, self._weights_of(piece >= 0)).values()
-            )
+            weigh = self._weights_of(piece >= 0)
+            of_piece = list(stacked_sums(self.model, self.params, images, labels, weigh).values())
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         noisy = all_perturbed(sums, client.level * client.defense.max_grad_norm, self._noise)
         gradients = self._row.gathered(noisy)

@@ -6,8 +6,8 @@ norms. Weights follow from the norms, and the sum of the weighted gradients is t
 gradients are weighted. A network with layers of other kinds takes the gradient of each record.
 
 Source:
-    Goodfellow 2015, 'Efficient per-example gradient computations'; 'Differentially private optimization on large model
-    at small cost', ICML 2023.
+    Goodfellow 2015, 'Efficient per-example gradient computations'; 'Differentially private optimization on
+    large model at small cost', ICML 2023.
 """
 
 from collections.abc import Callable, Mapping
@@ -109,8 +109,7 @@ def stacked_sums(
     if factors is None:
         return _slot_by_slot(model, constants, images, labels, weigh)
     parts = _parts(factors, slots)
-    weights = weigh(_norms(parts).view(records, slots).T)
-    totals = _totals(parts, weights.T.flatten())
+    totals = _totals(parts, weigh(_norms(parts).view(records, slots).T).T.flatten())
     return {name: totals[name] for name in params}
 
 
