@@ -123,8 +123,7 @@ class ChannelEngine(Saved):
         Args:
             data: Array or tensor of inputs (n, ...), map-style dataset, or loader, whose inputs come in the
                 form, units and order of axes that the private ones will have.
-            target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``. A number is a
-                capacity.
+            target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``, or nats of a use.
             key: Place of the input in a record: index in a tuple (by default 0), field, or key of a mapping.
             shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
             weights: (d,), relative noise variances, for the shape ``personalized``.
@@ -132,21 +131,16 @@ class ChannelEngine(Saved):
             seed: Seed for reproducible noise, which gives no protection. Default: secure noise.
             classes: Number of labels, which are released without noise. Without it they are not counted.
             labels: Randomized response that labels pass, once for each record, instead of ``classes``.
-            value_range: Least and largest value that an input may have. By default the range of the data,
-                extended by half its width on both sides.
-            accept_capacity: Nats that the private records' own moments may give. Default: a quarter more than
-                the calibration's.
-            ledger: File, made if it is not there, in which all runs, processes and engines that name it count
-                uses together. Without it only this engine's are known. It holds a key, so its owner alone may
-                read it.
-            calibrate_to_own: Allow the engine to protect these very records. The channel is then a statistic
-                of them, which is not counted.
+            value_range: Least and largest value of inputs. Default: the data's, and half their range beyond.
+            accept_capacity: Nats that the private records' own moments may give. Default: a quarter more.
+            ledger: File in which all runs, processes and engines that name it count uses together. It holds a
+                key, so its owner alone may read it.
+            calibrate_to_own: Allow to protect these very records. The channel is an uncounted statistic then.
             cache: Folder in which calibrations are kept and found again. True for that of your account.
             progress: Whether progress is shown. By default for records of 500 values and more.
 
         Raises:
-            GuaranteeError: If the data are not of one form, the target cannot be met, or the ledger cannot be
-                used.
+            GuaranteeError: If the data have several forms, or target or ledger cannot be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
         limit, folder = as_target(target), cache_folder(cache, calibrate_to_own)
@@ -165,23 +159,18 @@ class ChannelEngine(Saved):
         identity = Identity.new(inputs, seed)
         file = None if ledger is None else LedgerFile(ledger, identity)
         identity = identity if file is None else file.identity
-        show = Progress(len(inputs), inputs[0].numel(), progress)
+        bar = Progress(len(inputs), inputs[0].numel(), progress)
         calibration = calibrated(
-            limit, inputs.numpy(), noise_shape, weights, looks, name=shape, folder=folder, progress=show
+            limit, inputs.numpy(), noise_shape, weights, looks, name=shape, folder=folder, progress=bar
         )
-        return cls(
-            calibration,
-            layout,
-            limit,
-            noise=noise,
-            seed=seed,
-            labels=label_count,
-            key=key,
-            accept_capacity=accept_capacity,
-            identity=identity,
-            ledger=file,
-            public=None if calibrate_to_own else identity.contents(inputs),
-        )
+        public = None if calibrate_to_own else identity.contents(inputs)
+        counting: Any = {
+            "labels": label_count,
+            "accept_capacity": accept_capacity,
+            "ledger": file,
+            "public": public,
+        }
+        return cls(calibration, layout, limit, noise=noise, seed=seed, key=key, identity=identity, **counting)
 
     def protect(
         self,
@@ -194,22 +183,18 @@ class ChannelEngine(Saved):
     ) -> Any:
         """Return the same loader or dataset with noisy inputs.
 
-        Some records are read first, to compare their moments with the calibration's. Others can see whether
-        this stops the training.
+        Some records are read first, for their moments. Others can see whether this stops a training.
 
         Args:
             data: ``DataLoader`` with automatic batches, with any workers, sampler and ``collate_fn``, or a
                 map-style dataset, which then must be read in the process that holds this engine.
-            name: Name of the records, under which uses are counted and resumed. Other records take another
-                name.
+            name: Name of the records, by which uses are counted and resumed. Others take another name.
             key: Place of the input in a record, if it is another than in the calibration data.
             after: Transform of each noisy input, e.g. normalisation or augmentation: it costs no leakage.
-            uncounted: Places, fields or keys of a record that are released as they are though they are no
-                labels, e.g. ``[2]`` or ``["boxes"]``. What they reveal is not counted.
+            uncounted: Places of a record to release as they are and uncounted, e.g. ``[2]`` or ``["boxes"]``.
 
         Returns:
-            ``ProtectedLoader`` or ``ProtectedDataset``. Inputs are float32 tensors in the units of the data,
-            not clipped. All else is as it was.
+            ``ProtectedLoader`` or ``ProtectedDataset``, with float32 inputs in the data's units, not clipped.
 
         Raises:
             GuaranteeError: If the records are not as those of the calibration, are these themselves, are not

@@ -70,7 +70,7 @@ Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
 
 @dataclass(frozen=True)
 class View:
-    """What an attacker sees of some records.
+    """Observations of an attacker on some records.
 
     Attributes:
         signals: Of the target.

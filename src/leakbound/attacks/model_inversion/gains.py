@@ -25,7 +25,7 @@ def gains(
 
 
 class Prior:
-    """What the attacker knows about the means of a class's members besides the mean of its own records.
+    """Knowledge of the attacker about the means of a class's members, besides the mean of its own records.
 
     Members are drawn like the attacker's records. So the difference of the two means has the covariance of
     the records of a class, over their numbers.

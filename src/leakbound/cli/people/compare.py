@@ -338,10 +338,8 @@ def _columns(config: Config, folder: Path) -> tuple[str, ...]:
     """Names of the values of a record, in the copy of a table; none of images."""
     from leakbound.datasets.tabular import load_table
 
-    for name in config.tables:
-        dataset = config.datasets[name]
-        return load_table(folder / (dataset.path or name), dataset.label or "label").columns
-    return ()
+    table = next((config.datasets[name] for name in config.tables), None)
+    return () if table is None else load_table(folder / str(table.path), table.label or "label").columns
 
 
 def _seconds(path: Path) -> float:

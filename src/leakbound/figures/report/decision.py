@@ -24,7 +24,7 @@ _PICTURES = {
     "one gradient",
 }
 _OUTCOMES = {
-    "reproduced": "worth its cost: more accuracy than plain SGD that leaks as much",
+    "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
     "contradicted": "not worth its cost: plain SGD that trains less, or at another rate, leaks as little and is more "
     "accurate",
     "negligible": "no difference that matters from plain SGD at another rate or stopping time",
@@ -124,7 +124,11 @@ class Decision:
         """Yield sentences on the protections by the verdict on their fronts."""
         groups = dict(list(self.fronts.groupby("verdict"))) if len(self.fronts) else {}
         if "reproduced" in groups:
-            yield f"Worth the cost against membership inference: {_listed(groups['reproduced'])}."
+            yield (
+                "Worth the cost against membership inference, at the learning rates that were tried: "
+                f"{_listed(groups['reproduced'])}. Smaller rates of plain SGD may close such a lead: "
+                "add some to learning_rates in compare.yaml, and all protections get them."
+            )
         else:
             yield (
                 "No protection is shown to leave more accuracy than plain SGD that trains less, or at another rate, "
