@@ -223,6 +223,7 @@ def test_warm_process_that_is_killed_takes_its_jobs_along_and_later_ones_start_b
     assert doomed.told("process")[1] == os.getpid()
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_coordinator_that_is_killed(doomed):
     process, job, parent = at_work(doomed)
     doomed.process.kill()
@@ -267,6 +268,7 @@ def test_job_of_a_confined_caller_is_not_done_by_a_process_that_is_not(run, how)
     assert run.told("process")[1] != os.getpid()
 
 
+@pytest.mark.slow
 def test_code_that_was_edited_during_a_run_is_not_run_as_it_was(tmp_path):
     """Neither the package's, loaded or not yet, nor that of a plugin: its provenance would name the new commit."""
     copy = tmp_path / "copy" / "leakbound"

@@ -221,6 +221,7 @@ def test_every_job_of_a_run_is_forked_from_its_warm_process(small):
     assert small.forked() == small.done() >= 20
 
 
+@pytest.mark.slow
 def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(small, fresh, monkeypatch):
     target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
     (fresh.folder / "src" / "sitecustomize.py").write_text(FORKS)
