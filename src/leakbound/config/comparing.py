@@ -126,7 +126,7 @@ def comparison(
                 "aux": aux,
             }
         },
-        "training": {"learning_rates": [0.006, 0.02, 0.06, 0.2], "evaluations": 4},
+        "training": {"learning_rates": [0.002, 0.01, 0.05, 0.2], "evaluations": 4},
         "studies": _studies(images, [float(capacity) for capacity in capacities], rounds),
         "attacks": _attacks(pool),
         "illustrations": _illustrations(images, [float(capacity) for capacity in capacities]),
