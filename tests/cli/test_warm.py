@@ -118,6 +118,7 @@ def begun(folder: Path, *sources: Path) -> Run:
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")}
     paths = os.pathsep.join([str(folder), *map(str, sources), *(one for one in sys.path if one.endswith("src"))])
     environment = os.environ | threads | {"VECLIB_MAXIMUM_THREADS": "1", "PYTHONPATH": paths}
+    environment.pop("PS1", None)
     command = [sys.executable, "-c", COORDINATE]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen(command, env=environment, cwd=folder, text=True, **pipes)
@@ -238,6 +239,11 @@ def test_nothing_outlives_a_coordinator_that_is_killed(doomed):
 def test_command_under_other_circumstances_starts_by_itself(run, differing):
     given = differing | {"env": run.environment | differing.get("env", {})}
     assert run.told("process", **given)[1] == os.getpid()
+
+
+def test_prompt_of_an_activated_environment_which_the_shell_of_a_job_removes_makes_no_difference(run):
+    (_, parent), (_, usual) = run.told("process", env=run.environment | {"PS1": "(.venv) "}), run.told("process")
+    assert parent == usual != os.getpid()
 
 
 CONFINED = {

@@ -87,10 +87,12 @@ SMALL = {
 """A part of it that has each kind of job, for a fifth of the time."""
 
 
-# Loaded by every process of a project: notes each that Python forks, which is none of those that it starts.
+# Loaded by every process of a project: notes at its end each that Python has forked, which is none of those that it starts.
+# A forked process that refuses its job ends without a note.
 FORKS = """
-import os, pathlib
-os.register_at_fork(after_in_child=lambda: pathlib.Path(__file__).with_name(f"forked-{os.getpid()}").touch())
+import atexit, os, pathlib
+note = lambda: pathlib.Path(__file__).with_name(f"forked-{os.getpid()}").touch()
+os.register_at_fork(after_in_child=lambda: atexit.register(note))
 """
 
 

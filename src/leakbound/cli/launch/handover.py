@@ -17,8 +17,11 @@ YES = b"y"
 NO = b"n"
 LENGTH = struct.Struct("=Q")  # length of the request that follows
 STATUS = struct.Struct("=i")  # status of the process that ran the command, as os.wait returns it
-OWN = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "TMP", "TEMPDIR", "TEMP", WARM))
-"""Variables that a job may have to itself: nothing reads them while it is loaded."""
+OWN = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "TMPDIR", "TMP", "TEMPDIR", "TEMP", "PS1", "PS2", WARM))
+"""Variables that a job may have to itself: nothing reads them while it is loaded.
+
+An activated environment exports PS1, and the shell of a job, which is not interactive, removes it.
+"""
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCONT")
 _PEER = struct.Struct("3i")  # process, user, group
 
