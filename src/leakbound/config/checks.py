@@ -22,6 +22,10 @@ _TAKEN = {EFFICIENCY: "the section efficiency", SCOREBOARD: "all verdicts"}
 
 def mistakes_of(config: Config) -> Iterator[str]:
     """Yield mistakes that types do not exclude: unknown names, and settings that contradict each other."""
+    for kind, targets in config.plugins.model_dump().items():
+        for name, target in targets.items():
+            if problem := registry.absent(target):
+                yield f"plugins.{kind}.{name} = {target!r}: {problem}"
     readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
