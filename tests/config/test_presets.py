@@ -6,8 +6,10 @@ from typing import ClassVar, Literal, get_args
 import pytest
 import yaml
 
+from leakbound.claims import tabulation
 from leakbound.config import reading
 from leakbound.config.attacks import Attack, AttackConfig
+from leakbound.config.catalogue import STUDY_COLUMNS
 from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
 from leakbound.config.settings import Settings
@@ -253,6 +255,31 @@ def test_levels_that_a_study_has_in_part_are_read(tmp_path):
     level = reading.quick().studies["capacity"].defenses["natural"][0]
     for wanted in ([level, 5.5], [None, 5.5], level * (1 + 1e-12), {"not": 5.5}):
         assert catalogue_of(tmp_path, select={"level": wanted}).figures
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"select": {"defence": "none"}}, "select = 'defence': unknown column; known: .*did you mean 'defense'"),
+        ({"select": {"source": "membershp"}}, "select.source = 'membershp': unknown source; .*mean 'membership'"),
+        ({"select": {"source": ["training", "trained"]}}, "select.source = 'trained': unknown source; .*'training'"),
+        (
+            {"select": NATURAL, "claims": [claim_of(where=NATURAL, a={"metric": "x"}, b={"defense": "natrual"})]},
+            "claims.c.options.b.defense = 'natrual': the figure's select.defense = 'natural' leaves no such row",
+        ),
+        (
+            {"select": {"metric": ["auc", "mse"]}, "options": {"where": {"metric": "aux"}}},
+            "options.where.metric = 'aux': the figure's select.metric = ",
+        ),
+    ],
+)
+def test_conditions_that_no_row_can_meet_are_refused_before_a_run(tmp_path, changes, expected):
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.{expected}"):
+        catalogue_of(tmp_path, **changes)
+
+
+def test_columns_that_a_figure_may_select_are_those_of_its_table():
+    assert {*STUDY_COLUMNS} == {*tabulation.COLUMNS, "length"}
 
 
 def test_outside_things_become_known_by_one_line():
