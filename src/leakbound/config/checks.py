@@ -290,8 +290,8 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
             yield from unknown_name(f"{key}.table", figure.table, "table", known_tables)
         elif (settings := getattr(config, section)) is not None:
             yield from unknown_name(f"{key}.table", table, f"table of {section}", sorted(settings.TABLES))
-    where = figure.options.get("where")
-    yield from excluded_mistakes(f"{key}.options.where", where if isinstance(where, dict) else None, figure)
+    drawn = figure.options.get("where")
+    yield from excluded_mistakes(f"{key}.options.where", drawn if isinstance(drawn, dict) else None, figure)
     study = config.studies.get(figure.study or "")
     if study is not None:
         for column in figure.select:
