@@ -296,9 +296,9 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     if study is not None:
         for column in figure.select:
             yield from unknown_name(f"{key}.select", column, "column", list(STUDY_COLUMNS))
-        known = [*SOURCES, *registry.ATTACKS.names(config.plugins.attacks)]
+        sources = [*SOURCES, *registry.ATTACKS.names(config.plugins.attacks)]
         for source in plain_values(figure.select.get("source", {})):
-            yield from unknown_name(f"{key}.select.source", str(source), "source", known)
+            yield from unknown_name(f"{key}.select.source", str(source), "source", sources)
     for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
         if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
             yield (

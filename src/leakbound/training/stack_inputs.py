@@ -21,22 +21,22 @@ Sources = Sequence[NoiseSource | torch.Generator]
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
-def alike(given: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
+def alike(wanted: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
     """Check that a method of a client step returned a tensor like the one that it was given, and return it.
 
     Args:
-        given: Tensor that it was given.
+        wanted: Tensor that it was given.
         returned: Its result.
         method: The method, for the message.
 
     Raises:
         ValueError: If the result is no tensor, or has another shape or type.
     """
-    wanted = (tuple(given.shape), given.dtype)
+    form = (tuple(wanted.shape), wanted.dtype)
     got = (tuple(returned.shape), returned.dtype) if isinstance(returned, Tensor) else type(returned).__name__
-    if got != wanted:
+    if got != form:
         name = getattr(method, "__qualname__", str(method))
-        raise ValueError(f"{name} returned {got}; return a tensor like the one that was given, {wanted}")
+        raise ValueError(f"{name} returned {got}; return a tensor like the one that was given, {form}")
     return returned
 
 

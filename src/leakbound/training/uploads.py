@@ -51,8 +51,8 @@ class StackUploads:
                 raise ValueError(
                     f"{name} returned {len(sent)} tensors; return one for each of the {len(whole)} parameters"
                 )
-            for given, returned in zip(whole, sent, strict=True):
-                alike(given, returned, self._client.disguised)
+            for average, returned in zip(whole, sent, strict=True):
+                alike(average, returned, self._client.disguised)
             if self._client.error_feedback:
                 self._kept[first] = list(torch._foreach_sub(whole, sent))
             torch._foreach_copy_(whole, sent)
