@@ -125,8 +125,8 @@ def load_attribute(path: str, what: str) -> Any:
 def absent(path: str) -> str | None:
     """Say why nothing can be at ``"module:attribute"``, or return None. The module itself is not imported.
 
-    A name counts as there if it stands anywhere in the source. Modules without source and those that import all
-    names of another are not judged.
+    A name counts as there if it stands anywhere in the source. Modules without source, and those that import
+    all names of another, are not judged.
 
     Args:
         path: Module and attribute.

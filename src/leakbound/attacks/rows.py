@@ -69,7 +69,8 @@ def checked(result: Any, name: str) -> tuple[pd.DataFrame, dict[str, np.ndarray]
     lacking = [column for column in COLUMNS[:-1] if column not in result[0]]
     if lacking:
         raise ValueError(
-            f"attack {name} returned rows without {', '.join(lacking)}; they have {', '.join(map(str, result[0]))}"
+            f"attack {name} returned rows without {', '.join(lacking)}; "
+            f"they have {', '.join(map(str, result[0]))}"
         )
     return result
 

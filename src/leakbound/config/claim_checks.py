@@ -34,8 +34,8 @@ def excluded_mistakes(where: str, conditions: Any, figure: FigureConfig) -> Iter
         values = plain_values(wanted)
         if column in figure.select and values and not figure.admitted(column, values):
             yield (
-                f"{where}.{column} = {shown(wanted)}: the figure's select.{column} = {shown(figure.select[column])} "
-                "leaves no such row"
+                f"{where}.{column} = {shown(wanted)}: the figure's select.{column} = "
+                f"{shown(figure.select[column])} leaves no such row"
             )
 
 

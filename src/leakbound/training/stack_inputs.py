@@ -21,7 +21,7 @@ Sources = Sequence[NoiseSource | torch.Generator]
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
-def alike(wanted: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
+def same_form(wanted: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
     """Check that a method of a client step returned a tensor like the one that it was given, and return it.
 
     Args:
@@ -81,7 +81,7 @@ class Inputs:
         if self._released is None:
             return taken
         slots = zip(taken, self._sources, strict=True)
-        return torch.stack([alike(slot[0], self._released(*slot), self._released) for slot in slots])
+        return torch.stack([same_form(slot[0], self._released(*slot), self._released) for slot in slots])
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""

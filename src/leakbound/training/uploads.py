@@ -9,7 +9,7 @@ from torch import Tensor
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.training import memory
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.stack_inputs import alike
+from leakbound.training.stack_inputs import same_form
 
 
 class StackUploads:
@@ -52,7 +52,7 @@ class StackUploads:
                     f"{name} returned {len(sent)} tensors; return one for each of the {len(whole)} parameters"
                 )
             for average, returned in zip(whole, sent, strict=True):
-                alike(average, returned, self._client.disguised)
+                same_form(average, returned, self._client.disguised)
             if self._client.error_feedback:
                 self._kept[first] = list(torch._foreach_sub(whole, sent))
             torch._foreach_copy_(whole, sent)
