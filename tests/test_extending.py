@@ -13,7 +13,10 @@ from leakbound import datasets, models
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.defenses import Undefended
 from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import SeededNoise
+from leakbound.training.client_steps import ClientStep
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 PLACED = re.findall(r"^```(?:python|yaml)\n# ((?:mine/)?[\w/]+\.(?:py|yaml))([^\n]*)\n(.*?)^```", PAGE, re.M | re.S)
@@ -69,3 +72,15 @@ def test_its_defense_rounds_and_its_reader_reads(place):
     assert rounded.tolist() == [1.0, 0.5, 0.0]
     raw = importlib.import_module("my_data").read("dark", None)
     assert raw.train.decode(np.arange(3)).shape == (3, 8, 8, 1)
+
+
+def test_the_step_on_images_keeps_their_shape_and_type():
+    (body,) = re.findall(r"^```python\n(def released.*?)^```", PAGE, re.M | re.S)
+    names: dict[str, object] = {}
+    exec(body, names)
+    step = type("Boxed", (ClientStep,), {"released": names["released"]})(Undefended(), 0.5)
+    images = torch.linspace(-1, 1, 128).view(2, 1, 8, 8)
+    seen = step.inputs(images, torch.tensor([[0, 1]]), [SeededNoise(torch_generator(0, "x"))]).take(
+        torch.tensor([[0, 1]])
+    )
+    assert (seen[0] - images.clamp(-0.9, 0.9)).abs().max() <= 0.5

@@ -6,10 +6,12 @@ A built-in is one line here. An outside package adds an entry through an entry p
 
 import difflib
 import importlib
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, requires
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -118,6 +120,33 @@ def load_attribute(path: str, what: str) -> Any:
     if not callable(value):
         raise ImportError(f"{what} points to {path!r}, which is neither a function nor a class")
     return value
+
+
+def absent(path: str) -> str | None:
+    """Say why nothing can be at ``"module:attribute"``, or return None. The module itself is not imported.
+
+    A name counts as there if it stands anywhere in the source. Modules without source, and those that import
+    all names of another, are not judged.
+
+    Args:
+        path: Module and attribute.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        spec = None
+    except ValueError:  # a module that was made in this process
+        return None
+    if spec is None:
+        return f"there is no module {module!r}; put the folder that holds it on PYTHONPATH, or install it"
+    if not str(spec.origin).endswith(".py"):
+        return None
+    source = Path(str(spec.origin)).read_text(encoding="utf-8", errors="replace")
+    if re.search(rf"\b({re.escape(attribute)}|__getattr__|import \*)", source):
+        return None
+    there = re.findall(r"^(?:def |class |(?=\w+ = ))(\w+)", source, re.M)
+    return f"{module} has no {attribute!r}; {nearest(attribute, there)}"
 
 
 def missing(error: ModuleNotFoundError) -> str:

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,7 @@ from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
 from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, methods
 from leakbound.attacks.gradient_inversion.several_uses import invert_several_uses as attack_uses
-from leakbound.attacks.rows import COLUMNS
+from leakbound.attacks.rows import COLUMNS, checked
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
@@ -204,3 +205,24 @@ def test_uses_ask_for_a_channel_and_a_network_that_can_be_solved(digits, moments
         uses_of(digits, moments, ChannelDefense(), model="lenet")
     with pytest.raises(ValueError, match="none is no channel"):
         attack_uses(AttackRequest(model="mlp", dataset=digits, config=UsesConfig(), seed=0, slug="x", moments=moments))
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (pd.DataFrame(columns=COLUMNS), r"attack guess returned a DataFrame; return \(rows, arrays\)"),
+        (None, r"attack guess returned a NoneType; return \(rows, arrays\)"),
+        (
+            (pd.DataFrame(columns=["replica", "variant", "unit", "metrics", "value", "low", "high"]), {}),
+            "attack guess returned rows without metric; they have replica, variant, unit, metrics, ",
+        ),
+    ],
+)
+def test_rows_that_no_table_could_take_are_refused(result, message):
+    with pytest.raises(ValueError, match=message):
+        checked(result, "guess")
+
+
+def test_rows_may_lack_a_status():
+    result = pd.DataFrame(columns=COLUMNS[:-1]), {}
+    assert checked(result, "guess") is result

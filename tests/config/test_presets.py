@@ -1,12 +1,15 @@
 import re
+import warnings
 from pathlib import Path
 from typing import ClassVar, Literal, get_args
 
 import pytest
 import yaml
 
+from leakbound.claims import tabulation
 from leakbound.config import reading
 from leakbound.config.attacks import Attack, AttackConfig
+from leakbound.config.catalogue import STUDY_COLUMNS
 from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
 from leakbound.config.settings import Settings
@@ -30,7 +33,7 @@ class Mine(Defense):
 class Guess(Attack):
     """An attack from outside."""
 
-    function: ClassVar[str] = "nowhere:guess"
+    function: ClassVar[str] = f"{__name__}:mistakes_of"
 
     auc: float = 0.5
 
@@ -254,9 +257,34 @@ def test_levels_that_a_study_has_in_part_are_read(tmp_path):
         assert catalogue_of(tmp_path, select={"level": wanted}).figures
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"select": {"defence": "none"}}, "select = 'defence': unknown column; known: .*did you mean 'defense'"),
+        ({"select": {"source": "membershp"}}, "select.source = 'membershp': unknown source; .*mean 'membership'"),
+        ({"select": {"source": ["training", "trained"]}}, "select.source = 'trained': unknown source; .*'training'"),
+        (
+            {"select": NATURAL, "claims": [claim_of(where=NATURAL, a={"metric": "x"}, b={"defense": "natrual"})]},
+            "claims.c.options.b.defense = 'natrual': the figure's select.defense = 'natural' leaves no such row",
+        ),
+        (
+            {"select": {"metric": ["auc", "mse"]}, "options": {"where": {"metric": "aux"}}},
+            "options.where.metric = 'aux': the figure's select.metric = ",
+        ),
+    ],
+)
+def test_conditions_that_no_row_can_meet_are_refused_before_a_run(tmp_path, changes, expected):
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.{expected}"):
+        catalogue_of(tmp_path, **changes)
+
+
+def test_columns_that_a_figure_may_select_are_those_of_its_table():
+    assert {*STUDY_COLUMNS} == {*tabulation.COLUMNS, "length"}
+
+
 def test_outside_things_become_known_by_one_line():
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
-    values["plugins"]["models"] = {"mine": "my_module:Net"}
+    values["plugins"]["models"] = {"mine": f"{__name__}:Mine"}
     values["studies"]["capacity"]["models"] = ["mine"]
     assert reading.check(values, "x").studies["capacity"].models == ("mine",)
 
@@ -311,6 +339,78 @@ def test_mistake_in_settings_from_outside_is_named(changes, expected):
     mechanisms = {**OUTSIDE["mechanisms"], "odd": f"{__name__}:Guess", "gone": "no_such_module:Gone"}
     with pytest.raises(ConfigError, match=expected):
         reading.check({**PLAIN, "plugins": {**OUTSIDE, "mechanisms": mechanisms}, **changes}, "x")
+
+
+class Reversed(Mine):
+    """A defense whose fact has no value that is allowed."""
+
+    stronger_with: ClassVar = "larger"
+
+
+class Misspelt(Mine):
+    """A defense whose client step has another name."""
+
+    client_step: ClassVar[str] = "leakbound.training.client_steps:ClientSteps"
+
+
+class Undotted(Mine):
+    """A defense whose client step is written with a dot."""
+
+    client_step: ClassVar[str] = f"{__name__}.Mine"
+
+
+with warnings.catch_warnings(action="ignore"):  # pydantic says that the field shadows an attribute
+
+    class Unmarked(Mine):
+        """A defense that states a fact like a setting."""
+
+        draws_noise: bool = False
+
+
+class Idle(Attack):
+    """An attack without a function."""
+
+
+class Averaged(Guess):
+    """An attack with an unknown summary."""
+
+    over_units: ClassVar = "average"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("mechanism", "Reversed", "Reversed.stronger_with = 'larger': should be 'larger level' or 'smaller level'"),
+        ("mechanism", "Misspelt", "Misspelt.client_step = .*has no 'ClientSteps'; known: .*did you mean 'ClientStep'"),
+        ("mechanism", "Undotted", "Undotted.client_step = .*: .*should match pattern"),
+        ("mechanism", "Unmarked", "Unmarked.draws_noise is a fact of the class .*annotate it as draws_noise: ClassVar"),
+        ("attack", "Idle", "attack 'mine': Idle.function is missing; state it on the class"),
+        ("attack", "Averaged", "Averaged.over_units = 'average': should be 'mean', 'median' or 'separate'"),
+    ],
+)
+def test_facts_of_a_class_from_outside_are_checked_when_a_configuration_is_read(kind, name, expected):
+    values = {**PLAIN, "plugins": {f"{kind}s": {"mine": f"{__name__}:{name}"}}}
+    if kind == "attack":
+        values["attacks"] = {**PLAIN["attacks"], "custom": {"mine": {}}}
+    else:
+        values["defenses"] = {"own": {"mechanism": "mine", "strength": 3}}
+    with pytest.raises(ConfigError, match=expected):
+        reading.check(values, "x")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("no_such_module:read", "there is no module 'no_such_module'; put the folder that holds it on PYTHONPATH"),
+        (
+            "leakbound.datasets.digits:raed",
+            "leakbound.datasets.digits has no 'raed'; known: DigitsReader, read; did you mean 'read'",
+        ),
+    ],
+)
+def test_plugin_that_does_not_exist_is_refused_before_a_job_imports_it(target, expected):
+    with pytest.raises(ConfigError, match=f"plugins.datasets.mine = {target!r}: {expected}"):
+        reading.check({**PLAIN, "plugins": {"datasets": {"mine": target}}}, "x")
 
 
 def test_every_built_in_class_of_settings_is_found_by_its_name():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from images import gathered, repooled
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
+from leakbound.datasets.records import checked_labels
 from leakbound.datasets.splits import draw, stratified_order
 from leakbound.registry import DATASETS
 from leakbound.storage import read_arrays, write_arrays
@@ -265,3 +266,16 @@ def test_a_reader_returns_a_raw_dataset(monkeypatch):
     monkeypatch.setitem(DATASETS._entries, "made_up", lambda *_: GREY)
     with pytest.raises(DatasetError, match="its reader returned a ndarray, no leakbound"):
         prepare("made_up", SMALL, seed=0)
+
+
+def test_reader_that_decodes_other_rows_than_it_was_given_is_refused(monkeypatch):
+    raw = raw_dataset(test=None)
+    wrong = replace(raw, train=replace(raw.train, decode=lambda rows: np.full((300, 8, 8, 1), 200)))
+    monkeypatch.setitem(DATASETS._entries, "mine", lambda name, config: wrong)
+    with pytest.raises(DatasetError, match=r"made up: decode was given .* rows and returned 300 images"):
+        prepare("mine", SMALL, seed=0)
+
+
+def test_label_that_is_no_integer_is_shown_as_a_plain_number():
+    with pytest.raises(DatasetError, match=r"mine: row 0: column 'label' holds 0.5, which is no integer label"):
+        checked_labels(np.array([0.5, 1.0]), classes=2, column="label", origin="mine")

@@ -66,7 +66,7 @@ class LaplaceStep(ClientStep):
 
     def released(self, images, source):
         uniform = source.uniform(images.numel()).view(images.shape) - 0.5
-        return images - self.level * uniform.sign() * (1 - 2 * uniform.abs()).log().float()
+        return images - self.level * (uniform.sign() * (1 - 2 * uniform.abs()).log()).float()
 
 
 class Laplace(Defense):
@@ -86,6 +86,34 @@ def test_noise_of_released_images_is_drawn_for_each_network_and_each_use(digits)
         assert 0.05 < noise.abs().mean() < 0.2
         inputs.restore(before)
         assert torch.equal(inputs.take(chosen), second) == (not sources[0].secure)
+
+
+class DoubledStep(ClientStep):
+    """A step from outside whose noise has another type than the images."""
+
+    def released(self, images, source):
+        return images + source.uniform(images.numel()).view(images.shape)
+
+
+class FlatStep(ClientStep):
+    """A step from outside that loses the shape of the images."""
+
+    def released(self, images, source):
+        return images.flatten(1)
+
+
+@pytest.mark.parametrize("defense", [Laplace(), Undefended()])
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (DoubledStep, r"DoubledStep.released returned \(.*float64\); return a tensor like the one .*float32\)"),
+        (FlatStep, r"FlatStep.released returned \(\(\d, 1024\), .*; return a tensor like .*\(\(\d, 1, 32, 32\), "),
+    ],
+)
+def test_released_images_of_another_shape_or_type_are_refused(digits, defense, step, message):
+    images, rows = torch.from_numpy(digits.pool.images[:4]), torch.tensor([[0, 1]])
+    with pytest.raises(ValueError, match=message):
+        step(defense, 0.1).inputs(images, rows, [SeededNoise(torch_generator(0, "x"))]).take(torch.tensor([[0, 1]]))
 
 
 class PeakStep(ClientStep):

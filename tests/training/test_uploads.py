@@ -8,7 +8,7 @@ import torch
 from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import memory
-from leakbound.training.client_steps import NoisyAverageStep, client_step, keep_largest
+from leakbound.training.client_steps import ClientStep, NoisyAverageStep, client_step, keep_largest
 from leakbound.training.uploads import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
@@ -165,3 +165,29 @@ def test_a_step_that_overrides_another_gets_one_slot_after_another():
     uploads.apply(together)
     noisy(0.1).apply(alone)
     assert torch.equal(whole(together), whole(alone))
+
+
+class FirstStep(ClientStep):
+    """A step from outside that uploads the gradient of one parameter."""
+
+    def disguised(self, gradients, source):
+        return gradients[:1]
+
+
+class ScalarStep(ClientStep):
+    """A step from outside that uploads one number for each parameter."""
+
+    def disguised(self, gradients, source):
+        return [gradient.sum() for gradient in gradients]
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (FirstStep, "FirstStep.disguised returned 1 tensors; return one for each of the 3 parameters"),
+        (ScalarStep, r"ScalarStep.disguised returned \(\(\), .*; return a tensor like the one .*\(1, 4, 3, 5\)"),
+    ],
+)
+def test_uploads_that_are_not_one_tensor_for_each_parameter_are_refused(step, message):
+    with pytest.raises(ValueError, match=message):
+        StackUploads(step(Undefended(), None), [torch_generator(0, "noise")]).apply(gradients(1))

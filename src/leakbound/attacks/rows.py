@@ -6,6 +6,7 @@ Its row has no value and states why.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,29 @@ def image_values(
         for name, column in values.items():
             column[finite] = _METRICS[name](truth[finite], candidates[finite])
     return values
+
+
+def checked(result: Any, name: str) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Check what the function of an attack returned, and return it.
+
+    Args:
+        result: Its result.
+        name: Name of the attack, for messages.
+
+    Raises:
+        ValueError: If it is not a table and a mapping, or the table lacks a column.
+    """
+    if not (isinstance(result, tuple) and [*map(type, result[:1])] == [pd.DataFrame] and len(result) == 2):
+        raise ValueError(
+            f"attack {name} returned a {type(result).__name__}; return (rows, arrays): a table and a mapping"
+        )
+    lacking = [column for column in COLUMNS[:-1] if column not in result[0]]
+    if lacking:
+        raise ValueError(
+            f"attack {name} returned rows without {', '.join(lacking)}; "
+            f"they have {', '.join(map(str, result[0]))}"
+        )
+    return result
 
 
 def row(

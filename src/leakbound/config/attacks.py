@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from leakbound.config.attack_presets import with_preset
 from leakbound.config.attacked_runs import Amount, AttackedRun
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Weights, class_of
+from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Target, Weights, class_of
 from leakbound.registry import ATTACKS
 
 Confidence = Annotated[float, Field(gt=0, lt=1)]
@@ -48,7 +48,7 @@ class Attack(Settings):
 
     model_config = ConfigDict(polymorphic_serialization=True, json_schema_extra=_with_preset)
 
-    function: ClassVar[str]
+    function: ClassVar[Target]
     trained: ClassVar[bool] = True
     demonstrates: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = None

@@ -12,6 +12,14 @@ EFFICIENCY = "efficiency"
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
 
+STUDY_COLUMNS = (
+    *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate"),
+    *("length", "chosen", "source", "variant", "unit", "metric", "value", "low", "high", "status"),
+)
+"""Columns of the table of a study."""
+SOURCES = ("training", "accounting", "derived", "evidence")
+"""Sources of a study's rows in addition to its attacks."""
+
 
 def _condition(wanted: Any) -> Any:
     """Check a condition on a column: a value, a list of values, or ``{not: ...}`` with values to leave out.
@@ -39,6 +47,13 @@ def admitted(wanted: Any, names: Iterable[str]) -> tuple[str, ...]:
     listed = wanted["not"] if refused else wanted
     listed = set(listed) if isinstance(listed, list | tuple) else {listed}
     return tuple(name for name in names if (name in listed) != refused)
+
+
+def plain_values(wanted: Any) -> tuple[Any, ...]:
+    """List the values that a condition asks for, none if it only leaves some out."""
+    return (
+        () if isinstance(wanted, dict) else tuple(wanted) if isinstance(wanted, list | tuple) else (wanted,)
+    )
 
 
 class ClaimConfig(Settings):

@@ -5,8 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, FigureConfig
-from leakbound.config.claim_checks import claim_mistakes
+from leakbound.config.catalogue import (
+    EFFICIENCY,
+    SCOREBOARD,
+    SOURCES,
+    STUDY_COLUMNS,
+    FigureConfig,
+    plain_values,
+)
+from leakbound.config.claim_checks import claim_mistakes, excluded_mistakes
 from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, size_of
 from leakbound.config.defenses import DPSGD, Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
@@ -22,6 +29,10 @@ _TAKEN = {EFFICIENCY: "the section efficiency", SCOREBOARD: "all verdicts"}
 
 def mistakes_of(config: Config) -> Iterator[str]:
     """Yield mistakes that types do not exclude: unknown names, and settings that contradict each other."""
+    for kind, targets in config.plugins.model_dump().items():
+        for name, target in targets.items():
+            if problem := registry.absent(target):
+                yield f"plugins.{kind}.{name} = {target!r}: {problem}"
     readers = registry.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
@@ -279,7 +290,15 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
             yield from unknown_name(f"{key}.table", figure.table, "table", known_tables)
         elif (settings := getattr(config, section)) is not None:
             yield from unknown_name(f"{key}.table", table, f"table of {section}", sorted(settings.TABLES))
+    drawn = figure.options.get("where")
+    yield from excluded_mistakes(f"{key}.options.where", drawn if isinstance(drawn, dict) else None, figure)
     study = config.studies.get(figure.study or "")
+    if study is not None:
+        for column in figure.select:
+            yield from unknown_name(f"{key}.select", column, "column", list(STUDY_COLUMNS))
+        sources = [*SOURCES, *registry.ATTACKS.names(config.plugins.attacks)]
+        for source in plain_values(figure.select.get("source", {})):
+            yield from unknown_name(f"{key}.select.source", str(source), "source", sources)
     for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
         if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
             yield (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leakbound import registry
-from leakbound.config.catalogue import ClaimConfig, FigureConfig, admitted
+from leakbound.config.catalogue import ClaimConfig, FigureConfig, admitted, plain_values
 from leakbound.config.messages import shown
 from leakbound.config.whole import Config
 
@@ -18,6 +18,25 @@ def claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config:
     options = check(claim.options)
     yield from _delta_mistakes(where, claim, getattr(options, "exact", False))
     yield from _match_mistakes(f"{where}.options.match", options, figure, config)
+    for part in ("where", "a", "b"):
+        yield from excluded_mistakes(f"{where}.options.{part}", getattr(options, part, None), figure)
+
+
+def excluded_mistakes(where: str, conditions: Any, figure: FigureConfig) -> Iterator[str]:
+    """Yield conditions on the rows of a figure that its own ``select`` contradicts.
+
+    Args:
+        where: Key of the conditions.
+        conditions: Column to what rows must have, or None.
+        figure: Entry of the catalogue.
+    """
+    for column, wanted in (conditions or {}).items():
+        values = plain_values(wanted)
+        if column in figure.select and values and not figure.admitted(column, values):
+            yield (
+                f"{where}.{column} = {shown(wanted)}: the figure's select.{column} = "
+                f"{shown(figure.select[column])} leaves no such row"
+            )
 
 
 def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Config) -> Iterator[str]:

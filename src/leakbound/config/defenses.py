@@ -12,7 +12,7 @@ from pydantic_core import PydanticKnownError
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
 from leakbound.config.series_style import SeriesStyle, Styles
-from leakbound.config.settings import Name, Rates, Settings, class_of
+from leakbound.config.settings import Name, Rates, Settings, Target, class_of
 from leakbound.registry import MECHANISMS, SHAPES
 
 NOISE_BATCHES = 8
@@ -61,8 +61,8 @@ class Defense(Settings):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "smaller level"
     clips: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = False
-    trainer: ClassVar[str] = "leakbound.training.sgd:train_stack"
-    client_step: ClassVar[str] = f"{_STEPS}:UnknownStep"
+    trainer: ClassVar[Target] = "leakbound.training.sgd:train_stack"
+    client_step: ClassVar[Target] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False
     has_lengths: ClassVar[bool] = True

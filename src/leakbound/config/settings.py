@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
-from leakbound.registry import Registry
+from leakbound.registry import Registry, absent
 
 T = TypeVar("T", bound="Settings")
 V = TypeVar("V")
@@ -135,4 +135,31 @@ def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T
         raise ValueError(f"{kind.kind} {name!r} cannot be imported: {error}") from error
     if not (isinstance(settings, type) and issubclass(settings, parent)):
         raise ValueError(f"{kind.kind} {name!r} is no subclass of {parent.__module__}.{parent.__name__}")
+    if name not in kind.builtin and (problem := _fact_problem(settings, parent)):
+        raise ValueError(f"{kind.kind} {name!r}: {problem}")
     return settings
+
+
+def _fact_problem(settings: type[T], parent: type[T]) -> str | None:
+    """Say which fact a class of settings from outside states wrongly, or return None.
+
+    Args:
+        settings: The class.
+        parent: Class that declares the facts, each as a ``ClassVar``.
+    """
+    for fact, declared in get_type_hints(parent, include_extras=True).items():
+        if fact not in parent.__annotations__ or get_origin(declared) is not ClassVar:
+            continue
+        where = f"{settings.__name__}.{fact}"
+        if fact in settings.model_fields:
+            return f"{where} is a fact of the class and no setting; annotate it as {fact}: ClassVar"
+        if not hasattr(settings, fact):
+            return f"{where} is missing; state it on the class"
+        value = getattr(settings, fact)
+        try:
+            TypeAdapter(get_args(declared)[0]).validate_python(value)
+        except ValidationError as error:
+            return f"{where} = {value!r}: {error.errors()[0]['msg'].removeprefix('Input ')}"
+        if Target in get_args(declared) and (problem := absent(value)):
+            return f"{where} = {value!r}: {problem}"
+    return None

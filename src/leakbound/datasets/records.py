@@ -34,8 +34,18 @@ class Records:
         return len(self.labels)
 
     def like(self, first: int, rows: np.ndarray) -> np.ndarray:
-        """Decode some rows. Decoding stops at the first one whose form differs from that of the row ``first``."""
-        return self.decode(np.concatenate([[first], rows]))[1:]
+        """Decode some rows. Decoding stops at the first one whose form differs from that of the row ``first``.
+
+        Raises:
+            DatasetError: If it does not give one image for each row.
+        """
+        decoded = self.decode(np.concatenate([[first], rows]))
+        if len(decoded) != len(rows) + 1:
+            raise DatasetError(
+                f"{self.origin}: decode was given {len(rows) + 1} rows and returned {len(decoded)} images. "
+                "Return one for each row, in their order."
+            )
+        return decoded[1:]
 
     def place(self, row: int) -> str:
         """Return the place of a record, for messages."""
@@ -80,6 +90,10 @@ def checked_labels(
     Raises:
         DatasetError: If there are no rows, or a label is not an integer or not a class.
     """
+    if not isinstance(values, np.ndarray):
+        raise DatasetError(
+            f"{origin}: labels are a {type(values).__name__}. Give a NumPy array of whole numbers."
+        )
     if len(values) == 0:
         raise DatasetError(f"{origin}: has no images. Make the file again.")
     if values.dtype.kind not in "iub":
@@ -87,7 +101,8 @@ def checked_labels(
             (i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0
         )
         # Bytes can be long, e.g. those of an image.
-        held = shown(values[row][:100] if isinstance(values[row], bytes) else values[row])
+        held = values[row][:100] if isinstance(values[row], bytes) else values[row]
+        held = shown(held.item() if isinstance(held, np.generic) else held)
         raise DatasetError(
             f"{origin}: row {row}: column {column!r} holds {held}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."

@@ -26,7 +26,7 @@ from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.registry import load_attribute
 from leakbound.training import memory
-from leakbound.training.stack_inputs import FreshInputs, FrozenInputs, Inputs, Members
+from leakbound.training.stack_inputs import FreshInputs, FrozenInputs, Inputs, Members, same_form
 
 Gradients = dict[str, Tensor]
 _Images = Float[Tensor, "*lead colors height width"]
@@ -107,7 +107,7 @@ class ClientStep:
         """
         if self.defense.draws_noise and type(self).released is not ClientStep.released:
             return Inputs(images, rows, self.released, sources)
-        return Inputs(self.released(images, sources[0]), rows)
+        return Inputs(same_form(images, self.released(images, sources[0]), self.released), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Factors of the records' gradients of given norms. ``slack`` is added to a norm that is divided by."""

@@ -21,6 +21,25 @@ Sources = Sequence[NoiseSource | torch.Generator]
 _CHUNK = 1024  # images per product where all members are transformed at once
 
 
+def same_form(wanted: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
+    """Check that a method of a client step returned a tensor like the one that it was given, and return it.
+
+    Args:
+        wanted: Tensor that it was given.
+        returned: Its result.
+        method: The method, for the message.
+
+    Raises:
+        ValueError: If the result is no tensor, or has another shape or type.
+    """
+    form = (tuple(wanted.shape), wanted.dtype)
+    got = (tuple(returned.shape), returned.dtype) if isinstance(returned, Tensor) else type(returned).__name__
+    if got != form:
+        name = getattr(method, "__qualname__", str(method))
+        raise ValueError(f"{name} returned {got}; return a tensor like the one that was given, {form}")
+    return returned
+
+
 class Inputs:
     """Images of chosen members, as the client lets its networks see them: as they are given, or released for each use.
 
@@ -61,7 +80,8 @@ class Inputs:
         taken = by_record(self._images, self._rows.gather(1, indices))
         if self._released is None:
             return taken
-        return torch.stack([self._released(*slot) for slot in zip(taken, self._sources, strict=True)])
+        slots = zip(taken, self._sources, strict=True)
+        return torch.stack([same_form(slot[0], self._released(*slot), self._released) for slot in slots])
 
     def state(self) -> dict[str, Any]:
         """All that the next images depend on, beyond the members and the seeds."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.training import memory
 from leakbound.training.client_steps import ClientStep
+from leakbound.training.stack_inputs import same_form
 
 
 class StackUploads:
@@ -45,6 +46,13 @@ class StackUploads:
                     [kept.to(average.device) for kept, average in zip(self._kept[first], whole, strict=True)],
                 )
             sent = self._client.disguised(whole, source)
+            if len(sent) != len(whole):
+                name = type(self._client).disguised.__qualname__
+                raise ValueError(
+                    f"{name} returned {len(sent)} tensors; return one for each of the {len(whole)} parameters"
+                )
+            for average, returned in zip(whole, sent, strict=True):
+                same_form(average, returned, self._client.disguised)
             if self._client.error_feedback:
                 self._kept[first] = list(torch._foreach_sub(whole, sent))
             torch._foreach_copy_(whole, sent)

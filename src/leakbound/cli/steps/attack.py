@@ -143,7 +143,8 @@ def attack(
 ) -> None:
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
-    from leakbound.attacks.attack_request import AttackRequest
+    from leakbound.attacks.attack_request import Attacked, AttackRequest
+    from leakbound.attacks.rows import checked
     from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
 
@@ -158,7 +159,11 @@ def attack(
         "device": device,
     }
     began = time.time()
-    function = load_attribute(config.function, f"function of {settings.attack}")
+    compute = load_attribute(config.function, f"function of {settings.attack}")
+
+    def function(request: AttackRequest[Any]) -> Attacked:
+        return checked(compute(request), settings.attack)
+
     _check_pairs(weights=weights, rates=rates)
     _check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
