@@ -31,7 +31,7 @@ AT_MOST = {
     "floors inside attacks": 3,
     "lines of code": 23_146,
     "lines of workflow/rules": 450,
-    "lines longer than 110 characters": 485,
+    "lines longer than 110 characters": 484,
     "assignments of several values at once": 143,
     "fmt: skip": 0,
     "file names in several rooms": 8,
