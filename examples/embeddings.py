@@ -93,7 +93,7 @@ def main(words: list[str] | None = None) -> float:
     )
     accuracy = float(classifier.score(encode(records[test]), labels[test]))
     print(f"{len(private)} private records, test accuracy {accuracy:.3f}")
-    print(f"the features that it saw tell at most {channel.leakage():.3f} nats of a record")  # leakbound
+    print(f"the features that it saw reveal at most {channel.leakage():.3f} nats of a record")  # leakbound
     return accuracy
 
 

@@ -1,4 +1,4 @@
-"""Measure and bound how much a federated client's uploads tell about its data.
+"""Measure and bound how much a federated client's uploads reveal about its data.
 
 Names for a training loop of one's own are imported when they are used: ``import leakbound`` loads no torch,
 and next to nothing else, because every job begins with it. ``__init__.pyi`` has them for type checkers.

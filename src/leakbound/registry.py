@@ -23,11 +23,11 @@ class UnknownNameError(ValueError):
     """A name without a registry entry. The message lists the known names and suggests the nearest one."""
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, names: list[str]) -> str:
     """List the known names for a message, and suggest the one that is nearest to ``name``, if any is near."""
-    close = difflib.get_close_matches(name[:_LONGEST], known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name[:_LONGEST], names, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    short = (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in sorted(known))
+    short = (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..." for text in sorted(names))
     listed = [text if text.isprintable() else repr(text) for text in short]  # names may come from a file
     rest = [f"and {len(listed) - _MOST} more"] if len(listed) > _MOST else []
     return f"known: {', '.join([*listed[:_MOST], *rest]) or 'none'}{hint}"

@@ -142,7 +142,7 @@ def test_limits_from_gains_are_above_what_is_told_in_at_most_five_percent():
 
 
 def test_values_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="candidates = 1: naming takes at least 2"):
+    with pytest.raises(ValueError, match="candidates = 1: identification takes at least 2"):
         naming_bound(1.0, 1)
     with pytest.raises(ValueError, match=r"rate = 1.5: a probability"):
         identification_information(1.5, 2)

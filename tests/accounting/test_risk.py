@@ -111,7 +111,7 @@ def test_values_out_of_range_are_refused():
         membership_bound(-1.0)
     with pytest.raises(ValueError, match="information = nan"):
         identification_risk(math.nan, 9)
-    with pytest.raises(ValueError, match="candidates = 1: naming takes at least 2"):
+    with pytest.raises(ValueError, match="candidates = 1: identification takes at least 2"):
         identification_risk(1.0, 1)
     with pytest.raises(ValueError, match=r"advantage = 1.0: TPR - FPR is limited to something in \[0, 1\)"):
         membership_information(1.0)

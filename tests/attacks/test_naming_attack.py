@@ -138,7 +138,7 @@ def test_other_levels_are_compared_on_the_same_trials(digits, moments):
 
 
 def test_what_cannot_be_named_is_refused(digits, moments):
-    with pytest.raises(ValueError, match="batch_size = 8: naming takes uploads of single records"):
+    with pytest.raises(ValueError, match="batch_size = 8: identification takes uploads of single records"):
         named(digits, moments, defense=LargeBatch(), level=2.0, batch_size=4)
     with pytest.raises(ValueError, match=r"candidates = 5000: the pool of digits has only \d+ records"):
         named(digits, moments, config=NamingConfig(candidates=(2, 5000)))

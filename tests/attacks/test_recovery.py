@@ -147,7 +147,7 @@ def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
     assert [method.name for method in methods(batch, config)] == ["quasi_newton", "adam", "adam"]
     partly, _ = problem(digits, network("lenet_sigmoid"), defense=GradientCompression(), level=0.1)
     assert [method.name for method in methods(partly, config)] == ["adam", "adam"]
-    with pytest.raises(ValueError, match="adam needs a law"):
+    with pytest.raises(ValueError, match="adam needs a distribution"):
         Recovering(partly, Method("adam", 1.0), None, 1).alone()
 
 

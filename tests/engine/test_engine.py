@@ -254,7 +254,7 @@ def test_clients_of_one_process_keep_their_own_counts(engine):
 def test_the_description_states_what_the_numbers_are():
     engine = engine_of(seed=None, classes=10)
     text = str(engine)
-    assert "3 uses tell at most 3 nats together" in text
+    assert "3 uses reveal at most 3 nats together" in text
     assert f"errs by {engine.calibration.linear_error(3):.4g} squared per value" in text
     assert "2.303 nats on top for a label" in text
     assert "SEEDED" not in text

@@ -76,7 +76,7 @@ def test_identification_is_naming_in_words():
     assert isinstance(words, Naming)
     assert (words.candidates, words.nats) == (1000, Naming(0.5, 1000).nats)
     assert eval(repr(words)) == replace(Identification(0.5, among=1000), uses=4) == words
-    with pytest.raises(GuaranteeError, match=r"Identification\(among=1\): naming takes at least 2"):
+    with pytest.raises(GuaranteeError, match=r"Identification\(among=1\): identification takes at least 2"):
         Identification(0.5, among=1)
     with pytest.raises(GuaranteeError, match=r"Identification\(probability=0.05\): give one between 0.1"):
         Identification(0.05, among=10)

@@ -19,8 +19,8 @@ class PrivacyEvent:
         population: Number of records that could be drawn.
         batch_size: Records in a step. Under Poisson sampling, their expected number.
         steps: Number of optimisation steps.
-        uses: Number of uses of the most used record. For shuffled batches it is counted. Poisson samples are secret,
-            so under Poisson sampling it is the number of steps, an upper bound.
+        uses: Number of uses of the most used record. For shuffled batches it is counted. Poisson samples are
+            secret, so under Poisson sampling it is the number of steps, an upper bound.
         shape: Channel shape, for a channel.
         capacity: κ in nats per use, for a channel.
         noise: ``fresh`` or ``frozen``, for a channel.

@@ -64,7 +64,7 @@ def check_uses(uses: float) -> None:
         ValueError: If it is not.
     """
     if not (math.isfinite(uses) and uses >= 1.0):
-        raise ValueError(f"uses = {uses}: the number of independent looks is finite and >= 1")
+        raise ValueError(f"uses = {uses}: the number of independent uses is finite and >= 1")
 
 
 def _spread(

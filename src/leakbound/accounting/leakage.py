@@ -1,8 +1,8 @@
 """Leakage of all uses of a channel together, about one record and about all records, in nats.
 
 Inputs are the privacy event that a training wrote and the variance ratios of its channel
-(:func:`leakbound.channels.signal_to_noise`). The bounds cover the inputs. A channel does not change labels, which
-may reveal up to ln(classes) nats per record in addition.
+(:func:`leakbound.channels.signal_to_noise`). The bounds cover the inputs. A channel does not change labels,
+which may reveal up to ln(classes) nats per record in addition.
 """
 
 import math
@@ -21,7 +21,8 @@ class ChannelLeakage:
     """Leakage of one training, or of several through the same channel, in nats.
 
     Attributes:
-        uses: k, uses of the most used record with independent noise. It is 1 per training if the noise is frozen.
+        uses: k, uses of the most used record with independent noise. It is 1 per training if the noise is
+            frozen.
         printed: n·κ for n steps, as published. It is loose for one record, and no bound for all records.
         linear: k·κ, a valid and loose bound for one record, which adds leakages instead of precisions.
         record: ½ Σ ln(1 + k μ_i/σ), the bound on what all releases together reveal about one record.
@@ -36,19 +37,20 @@ class ChannelLeakage:
 
 
 def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
-    """Compute all leakage figures of one training from its event and the variance ratios of one use of its channel.
+    """Compute all leakage figures of one training from its event and the variance ratios of one use.
 
-    An attacker's view is computed from k noisy copies of the record. Their mean contains all that they reveal, and its
-    noise has 1/k of the variance. Frozen noise gives one copy, however often it is used. The published total adds one
-    capacity per step, although a step uses a whole batch and a record takes part in few steps.
+    An attacker's view is computed from k noisy copies of the record. Their mean contains all that they
+    reveal, and its noise has 1/k of the variance. Frozen noise gives one copy, however often it is used. The
+    published total adds one capacity per step, although a step uses a whole batch and a record takes part in
+    few steps.
 
     Args:
         event: Use of the records. Its ``uses`` is the count of the most used record.
         ratios: (d,) variance ratios μ_i/σ of one use of its channel, in [0, ∞].
 
     Returns:
-        Nats. For fresh noise, those about one record are between κ and k·κ. They are ∞ if a ratio is ∞ and the
-        record was used.
+        Nats. For fresh noise, those about one record are between κ and k·κ. They are ∞ if a ratio is ∞ and
+        the record was used.
 
     Raises:
         ValueError: If the event is not that of a channel, or the ratios exceed the capacity that it states.
@@ -62,8 +64,8 @@ def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeak
 def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
     """Compute the leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
 
-    Their noise is independent, so uses add as within a training: R equal trainings leak as much as one with R times
-    the uses. Frozen noise is drawn once for each training. For trainings through different channels use
+    Their noise is independent, so uses add as within a training: R equal trainings leak as much as one with R
+    times the uses. Frozen noise is drawn once for each training. For trainings through different channels use
     :func:`leakbound.channels.composition.composed_capacity`.
 
     Args:
@@ -71,8 +73,8 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
         ratios: As in :func:`leakage`.
 
     Raises:
-        ValueError: As :func:`leakage`, and if there are no events, or not all are of one channel and one set of
-            records.
+        ValueError: As :func:`leakage`, and if there are no events, or not all are of one channel and one set
+            of records.
     """
     if not events:
         raise ValueError("there are no events, so there is nothing to account for")

@@ -1,4 +1,4 @@
-"""Identification of the true one of M equally likely candidates: its bound, and what its success demonstrates.
+"""Identification of the true one of M equally likely candidates: bound, and what success demonstrates.
 
 Both follow from one inequality. If a release reveals I nats about the true index, an attacker identifies it
 with a probability p whose divergence d(p ‖ 1/M) is at most I. So a measured p demonstrates nats, and bounded
@@ -251,7 +251,7 @@ def _most_likely(losses: np.ndarray, masses: np.ndarray, chance: float) -> float
 def _check_candidates(candidates: int) -> None:
     """Refuse fewer than two candidates."""
     if candidates < 2:
-        raise ValueError(f"candidates = {candidates}: naming takes at least 2")
+        raise ValueError(f"candidates = {candidates}: identification takes at least 2")
 
 
 def check_information(information: float) -> None:

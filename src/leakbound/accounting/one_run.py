@@ -20,7 +20,7 @@ def guess(
     """Guess the coins with the largest scores either way, and count the guesses and those that are right.
 
     Args:
-        scores: Positive for canaries that look included, negative for others.
+        scores: Positive for canaries that seem included, negative for others.
         included: The coins.
         part: Part of the canaries that is guessed, in (0, 1].
     """

@@ -1,7 +1,8 @@
 """Risks that I nats about one record allow, and the nats that keep a risk below a limit.
 
-I bounds what all releases together reveal about one record of a distribution. The bounds on risks hold for every
-attacker, who may know the distribution and all other records. They are averages over records of the distribution.
+I bounds what all releases together reveal about one record of a distribution. The bounds on risks hold for
+every attacker, who may know the distribution and all other records. They are averages over records of the
+distribution.
 """
 
 import math
@@ -19,8 +20,8 @@ class IdentificationRisk:
         candidates: M.
         probability: Largest probability of identification. It is 1 from ln M nats on.
         epsilon: ε of pure differential privacy that gives the same bound, or None if there is no bound.
-        allowed: For each limit of the probability, the most nats that keep it. Limits at or below guessing are left
-            out.
+        allowed: For each limit of the probability, the most nats that keep it. Limits at or below guessing
+            are left out.
     """
 
     candidates: int
@@ -48,9 +49,10 @@ def identification_risk(
 def identification_epsilon(probability: float, candidates: int) -> float:
     """Compute the ε of pure DP that limits identification among M to a probability p, ln(p (M − 1)/(1 − p)).
 
-    By Bayes' rule no candidate gains more than e^ε over another one. The true one is therefore identified with a
-    probability of at most e^ε/(e^ε + M − 1), which randomized response reaches. Datasets differ in the value of one
-    record. Nats with the same bound imply no ε, because nats hold on average over records and ε for every record.
+    By Bayes' rule no candidate gains more than e^ε over another one. The true one is therefore identified
+    with a probability of at most e^ε/(e^ε + M − 1), which randomized response reaches. Datasets differ in the
+    value of one record. Nats with the same bound imply no ε, because nats hold on average over records and ε
+    for every record.
 
     Raises:
         ValueError: If p is not in [1/M, 1) or M < 2.
@@ -65,9 +67,9 @@ def identification_epsilon(probability: float, candidates: int) -> float:
 def membership_bound(information: float) -> tuple[float, float]:
     """Compute the largest advantage TPR − FPR and AUC of membership inference from I nats about a record.
 
-    They are a = min(√(I/2), √(1 − e^{−I})) and ½ + a − a²/2. I is the divergence between two pairs: a used record and
-    the release, and another record of the distribution and the release. Both terms bound the total variation distance
-    of these pairs, and no ROC curve exceeds it.
+    They are a = min(√(I/2), √(1 − e^{−I})) and ½ + a − a²/2. I is the divergence between two pairs: a used
+    record and the release, and another record of the distribution and the release. Both terms bound the total
+    variation distance of these pairs, and no ROC curve exceeds it.
 
     Raises:
         ValueError: If I is negative or NaN.

@@ -205,12 +205,18 @@ def dataset_releases(secure: bool) -> list[ReleasedItem]:
     ]
 
 
-def estimator_releases(own: bool) -> list[ReleasedItem]:
-    """List what the learned estimate of a dataset releases, ``own`` if channels use the members' moments."""
+def estimator_releases(from_members: bool) -> list[ReleasedItem]:
+    """List what the learned estimate of a dataset releases.
+
+    Args:
+        from_members: Whether channels use the members' moments.
+    """
     learned = "learned from the attacker's records, through channels"
     return [
         ReleasedItem(
-            "estimator", not own, f"{learned} calibrated to the members' moments" if own else learned
+            "estimator",
+            not from_members,
+            f"{learned} calibrated to the members' moments" if from_members else learned,
         )
     ]
 

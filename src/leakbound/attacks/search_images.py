@@ -1,4 +1,4 @@
-"""Searches for images: range of pixels, total variation, restarts where a search is stuck, and grids that bind."""
+"""Searches for images: range of pixels, total variation, restarts of stuck searches, and grids that bind."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Attacks on all networks of a run: those of the chosen learning rates, and the others where they are kept."""
+"""Attacks on all networks of a run: those of the chosen learning rates, and others if they are kept."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

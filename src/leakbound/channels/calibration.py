@@ -50,7 +50,7 @@ def representable(log_variance: float, capacity: float) -> float:
 
 
 def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> float:
-    """Compute the logarithm of :func:`noise_scale` for one use, also where σ itself exceeds the range of float64.
+    """Compute the logarithm of :func:`noise_scale` for one use, also where σ itself overflows float64.
 
     g(t) = ½ Σ softplus(ln μ_i − t) is convex and falls. Newton's method, started at or below the root,
     therefore climbs to the root and never exceeds it. For every m, the m largest eigenvalues alone give a
@@ -89,7 +89,7 @@ def log_noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> fl
 
 
 def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: float = 1.0) -> float:
-    """Compute the smallest σ for which k uses of noise σM reveal at most κ together: ½ Σ_i ln(1 + k μ_i / σ) = κ.
+    """Compute the smallest σ for which k uses of noise σM reveal at most κ: ½ Σ_i ln(1 + k μ_i / σ) = κ.
 
     Args:
         eigenvalues: μ, generalised eigenvalues of (data covariance, M), float64, each >= 0, in any order.
@@ -113,7 +113,7 @@ def noise_scale(eigenvalues: Float[np.ndarray, " d"], capacity: float, uses: flo
 
 
 def least_power_variances(eigenvalues: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
-    """Compute the noise variances of least total power at water level ν: σ_i = ν λ_i / (λ_i + √(λ_i² + 2 ν λ_i)).
+    """Compute noise variances of least total power at water level ν: σ_i = ν λ_i / (λ_i + √(λ_i² + 2 ν λ_i)).
 
     Args:
         eigenvalues: λ, data variance along each axis, float64, each >= 0.
@@ -160,7 +160,7 @@ def least_power_level(
         return math.inf
 
     def excess(log_level: float) -> float:
-        """Capacity reached at a level, as a logarithm relative to the aim; it falls in the level."""
+        """Return ln(capacity at this level / aim), which falls in the level."""
         reached = gaussian_capacity(signal, least_power_variances(shape, math.exp(log_level)))
         return math.log(reached) - math.log(capacity * AIM)
 
@@ -199,7 +199,7 @@ class WaterFilling:
 
 
 def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> WaterFilling:
-    """Compute gains and noise of the rate-distortion channel: D_i = min(θ, λ_i), a_i = 1 − D_i/λ_i, n_i = a_i D_i.
+    """Compute the rate-distortion channel: D_i = min(θ, λ_i), gain a_i = 1 − D_i/λ_i, noise n_i = a_i D_i.
 
     θ solves ½ Σ_{λ_i > θ} ln(λ_i/θ) = κ. The excesses ln(λ_i/θ) are computed from ratios of neighbouring
     eigenvalues. At small κ they are tiny compared with ln θ, so subtracting ln θ would lose digits.
@@ -240,7 +240,7 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
 
 
 def _log_ratio(upper: Float[np.ndarray, " n"], lower: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Compute ln(upper / lower) for upper >= lower > 0, accurately for nearly equal and for very different values."""
+    """Compute ln(upper / lower) for upper >= lower > 0, accurately for close and for distant values."""
     near = upper < 2.0 * lower
     relative = np.divide(upper - lower, lower, out=np.zeros_like(upper), where=near)
     return np.where(near, np.log1p(relative), np.log(upper) - np.log(lower))

@@ -18,7 +18,7 @@ from leakbound.channels.directions import Directions
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Facts about the data from which a shape is calibrated at any capacity. It is computed once for all levels.
+    """Facts about the data from which a shape is calibrated. One spectrum serves all capacities.
 
     Attributes:
         shape: Name of the shape that it was computed for.
@@ -70,26 +70,28 @@ class Spectrum:
             KeyError: If an array or string is missing.
             ValueError: If an array is of another type or shape.
         """
-        prefix, size = "bound_", arrays["eigenvalues"].size
+        size = arrays["eigenvalues"].size
         vectors = sorted(name for name in arrays if name not in ("basis", "total_variance"))
-        found = {name: stored_array(arrays, name, (size,)) for name in vectors}
+        values = {name: stored_array(arrays, name, (size,)) for name in vectors}
         return cls(
             shape=metadata["shape"],
-            eigenvalues=found["eigenvalues"],
+            eigenvalues=values["eigenvalues"],
             total_variance=float(stored_array(arrays, "total_variance", (1,))[0]),
-            mean=found["mean"],
-            data_eigenvalues=found.get("data_eigenvalues"),
+            mean=values["mean"],
+            data_eigenvalues=values.get("data_eigenvalues"),
             basis=stored_array(arrays, "basis", (size, size)) if "basis" in arrays else None,
-            weights=found.get("weights"),
+            weights=values.get("weights"),
             bound={
-                name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)
+                name.removeprefix("bound_"): array
+                for name, array in values.items()
+                if name.startswith("bound_")
             },
         )
 
 
 @dataclass(frozen=True)
 class GaussianChannel:
-    """A calibrated channel D̃ = D + ξ or, with a gain, D̃ = m + A(D − m) + ξ. ξ is Gaussian and independent of D.
+    """A calibrated channel D̃ = D + ξ or, with a gain, D̃ = m + A(D − m) + ξ, with independent Gaussian ξ.
 
     Attributes:
         shape: Name of its shape.
@@ -97,8 +99,8 @@ class GaussianChannel:
         variances: (d,), noise variance along each axis, squared pixel units.
         gain: (d,), factor along each axis in [0, 1], or None for 1 everywhere.
         mean: (d,), m, pixel units, given if and only if there is a gain.
-        basis: (d, d), axes as orthonormal columns, or :class:`~leakbound.channels.directions.Directions`, with equal
-            values along all axes beyond their columns. None if the axes are the pixels.
+        basis: (d, d), axes as orthonormal columns, or :class:`~leakbound.channels.directions.Directions`,
+            with equal values along all axes beyond their columns. None if the axes are the pixels.
 
     Raises:
         ValueError: If a variance is negative or NaN, or a gain is given without a mean.
@@ -161,8 +163,9 @@ class GaussianChannel:
 
         Raises:
             KeyError: If an array or string is missing.
-            ValueError: If an array is of another type or shape, or if the axes of the stored channel are principal
-                directions and no basis of its size is given. A channel along the pixels ignores a basis.
+            ValueError: If an array is of another type or shape, or if the axes of the stored channel are
+                principal directions and no basis of its size is given. A channel along the pixels ignores a
+                basis.
         """
         size = arrays["variances"].size
         variances = stored_array(arrays, "variances", (size,))
@@ -182,8 +185,8 @@ class GaussianChannel:
 def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Float[np.ndarray, " d"]:
     """Compute the variance ratios of signal and noise along the axes that decouple both.
 
-    The capacity is ½ Σ ln(1 + ratio). With a spectrum the ratios follow from its eigenvalues. With moments they are
-    computed as generalised eigenvalues of (covariance after the gain, noise).
+    The capacity is ½ Σ ln(1 + ratio). With a spectrum the ratios follow from its eigenvalues. With moments
+    they are computed as generalised eigenvalues of (covariance after the gain, noise).
 
     Args:
         channel: A calibrated channel. Only its stored noise is used, not the capacity that it states.
@@ -249,8 +252,8 @@ def channel_capacity(channel: GaussianChannel, source: Spectrum | Moments) -> fl
 
     Args:
         channel: A calibrated channel. The capacity that it states is not used.
-        source: Spectrum that it was calibrated from, or moments of these or other records. Moments are slower and
-            independent of the spectrum.
+        source: Spectrum that it was calibrated from, or moments of these or other records. Moments are slower
+            and independent of the spectrum.
 
     Raises:
         ValueError: If dimensions or shapes disagree.

@@ -14,8 +14,9 @@ from leakbound.channels.covariance import Moments
 def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
     """Compute the leakage of independent uses of channels of any shapes, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
 
-    P_i = A_i N_i⁻¹ A_i is the precision of one use of channel i. Precisions of independent uses add, whatever their
-    axes. So the leakage is never above the sum of the capacities. For one channel it is ½ Σ ln(1 + k μ/σ).
+    P_i = A_i N_i⁻¹ A_i is the precision of one use of channel i. Precisions of independent uses add, whatever
+    their axes, so the leakage is never above the sum of the capacities. For one channel it is ½ Σ ln(1 + k
+    μ/σ).
 
     Args:
         looks: Channels with k_i, the number of uses of each with independent noise, >= 0.
@@ -45,8 +46,8 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
         if channel.basis is None:
             pixels += precision
         else:
-            axes, known = turned.get(id(channel.basis), (channel.basis, 0.0))
-            turned[id(axes)] = (axes, known + precision)
+            axes, total = turned.get(id(channel.basis), (channel.basis, 0.0))
+            turned[id(axes)] = (axes, total + precision)
     if not turned:
         root = np.sqrt(pixels)
         return _half_log_determinant(root[:, None] * moments.covariance * root)
@@ -76,16 +77,16 @@ def _variances(
 
 
 def _precision(
-    channel: GaussianChannel, covariance: Float[np.ndarray, "d d"], looks: int
+    channel: GaussianChannel, covariance: Float[np.ndarray, "d d"], uses: int
 ) -> Float[np.ndarray, " d"] | None:
-    """Compute the precision of all uses along the axes of a channel, or None if the data vary without noise."""
+    """Compute the precision of all uses along the axes, or None if the data vary where there is no noise."""
     gain = np.ones(channel.dimension) if channel.gain is None else channel.gain
     bare = (channel.variances == 0) & (gain > 0)
     if bare.any():
         signal = np.diag(covariance) if channel.basis is None else _variances(covariance, channel.basis)
         if np.any(signal[bare] > 0):
             return None
-    return np.divide(looks * gain**2, channel.variances, out=np.zeros_like(gain), where=channel.variances > 0)
+    return np.divide(uses * gain**2, channel.variances, out=np.zeros_like(gain), where=channel.variances > 0)
 
 
 def _half_log_determinant(ratios: Float[np.ndarray, "d d"]) -> float:

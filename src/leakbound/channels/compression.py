@@ -52,9 +52,9 @@ class PrincipalDirection:
             )
         result = np.empty_like(images, dtype=np.float32)
         for start in range(0, len(images), _CHUNK):
-            some = images[start : start + _CHUNK].reshape(-1, len(self.axis)).astype(np.float64)
-            some -= np.outer((some - self.mean) @ self.axis, self.axis)
-            result[start : start + _CHUNK] = some.reshape(-1, *images.shape[1:])
+            flat = images[start : start + _CHUNK].reshape(-1, len(self.axis)).astype(np.float64)
+            flat -= np.outer((flat - self.mean) @ self.axis, self.axis)
+            result[start : start + _CHUNK] = flat.reshape(-1, *images.shape[1:])
         return result
 
 

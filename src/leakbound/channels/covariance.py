@@ -1,8 +1,8 @@
 """Mean and covariance of records in one pass and float64, exact or shrunk.
 
-Exact moments are for these records. Shrunk moments are for other records of the same distribution. The covariance
-of a few large records is never formed. It has low rank plus a constant diagonal, and all quantities are computed
-from the Gram matrix of the records.
+Exact moments are for these records. Shrunk moments are for other records of the same distribution. The
+covariance of a few large records is never formed. It has low rank plus a constant diagonal, and all
+quantities are computed from the Gram matrix of the records.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Moments:
 
     Attributes:
         mean: (d,), pixel units, pixels flattened in the order (color, row, column).
-        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for these records
-            and not only for a population that they were drawn from.
+        covariance: (d, d), squared pixel units, normalised by 1/N, so that bounds hold exactly for these
+            records and not only for a population that they were drawn from.
         count: N, number of records.
-        shrinkage: Weight in [0, 1] of the multiple of the identity that the covariance is mixed with. Its trace
-            is kept.
+        shrinkage: Weight in [0, 1] of the multiple of the identity that the covariance is mixed with. Its
+            trace is kept.
 
     Raises:
         ValueError: If the shapes disagree, an entry is not finite, or the covariance is not symmetric.
@@ -104,14 +104,14 @@ class Moments:
             ValueError: If an array is of another type or shape.
         """
         size = arrays["mean"].size
-        mean, covariance = (
-            stored_array(arrays, "mean", (size,)),
-            stored_array(arrays, "covariance", (size, size)),
-        )
         if arrays["count"].shape != (1,) or arrays["count"].dtype != np.int64 or arrays["count"][0] < 1:
             raise ValueError("count: must be one whole number of at least 1")
-        shrinkage = float(stored_array(arrays, "shrinkage", (1,))[0])
-        return cls(mean, covariance, int(arrays["count"][0]), shrinkage)
+        return cls(
+            stored_array(arrays, "mean", (size,)),
+            stored_array(arrays, "covariance", (size, size)),
+            int(arrays["count"][0]),
+            float(stored_array(arrays, "shrinkage", (1,))[0]),
+        )
 
 
 class LowRankMoments(Moments):
@@ -177,7 +177,7 @@ class LowRankMoments(Moments):
 
     @cached_property
     def _kept(self) -> Directions:
-        """Directions over a copy of the records: if their owner changed these, the noise would be another one."""
+        """Directions over a copy of the records, so that later changes to them do not alter the noise."""
         return replace(self.directions, records=self.directions.records.copy())
 
 
@@ -201,8 +201,9 @@ def stored_array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, 
 def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     """Compute the mean and 1/N covariance of records that arrive in chunks.
 
-    Each chunk is centred by its own mean and merged with the earlier ones (Chan, Golub, LeVeque 1979), so large
-    means cost no digits. Memory is O(d² + chunk·d). Chunks of about d records make the rank-k updates efficient.
+    Each chunk is centred by its own mean and merged with the earlier ones (Chan, Golub, LeVeque 1979), so
+    large means cost no digits. Memory is O(d² + chunk·d). Chunks of about d records make the rank-k updates
+    efficient.
 
     Args:
         chunks: Arrays (n, ...) of real numbers. All but the first axis are flattened to d coordinates. Chunks
@@ -255,14 +256,14 @@ def population_moments(
     """Estimate mean and covariance of the distribution of some records, for use with other records.
 
     The covariance of N records is too small in the directions that these records do not cover. Noise in
-    proportion to it would protect other records less than it states. With fewer than 10 d records the covariance
-    is therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I. The weight ρ is that of
-    Ledoit and Wolf, which has the least expected squared error, or a larger one: the least weight for which
-    held-out records x have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ then
-    keeps its capacity on other records of the distribution.
+    proportion to it would protect other records less than it states. With fewer than 10 d records the
+    covariance is therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I. The weight ρ
+    is that of Ledoit and Wolf, which has the least expected squared error, or a larger one: the least weight
+    for which held-out records x have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in
+    proportion to Σ then keeps its capacity on other records of the distribution.
 
-    With at most 5,000 records, each of more than 4,096 values and more values than records, the same result is
-    computed from their Gram matrix (:class:`LowRankMoments`), which keeps the records.
+    With at most 5,000 records, each of more than 4,096 values and more values than records, the same result
+    is computed from their Gram matrix (:class:`LowRankMoments`), which keeps the records.
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates, d at most 786,432.
@@ -272,8 +273,8 @@ def population_moments(
         Moments in float64 with their ``shrinkage`` ρ, which is 0 for 10 d records and more.
 
     Raises:
-        ValueError: As :func:`estimate_moments`, for fewer than 2 records, and for more than 5,000 records of more
-            than 20,000 values.
+        ValueError: As :func:`estimate_moments`, for fewer than 2 records, and for more than 5,000 records of
+            more than 20,000 values.
 
     Source:
         Ledoit and Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices".
@@ -288,9 +289,9 @@ def population_moments(
         raise ValueError(
             f"records = {len(flat)} of {width} values: with more than {DENSE} values, allowed are {FEW} records"
         )
-    found = estimate_moments(chunks(flat))
+    exact = estimate_moments(chunks(flat))
     if len(flat) >= _AMPLE * width:
-        return found
+        return exact
     from sklearn.covariance import ledoit_wolf_shrinkage
 
     least = float(ledoit_wolf_shrinkage(flat.astype(np.float64)))
@@ -298,9 +299,9 @@ def population_moments(
         centred = flat - flat.mean(axis=0, dtype=np.float64)
         flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
     weight = _weight_for_fresh(flat, width, least, progress)
-    covariance = (1.0 - weight) * found.covariance
-    covariance[np.diag_indices(width)] += weight * found.total_variance / width
-    return replace(found, covariance=covariance, shrinkage=weight)
+    covariance = (1.0 - weight) * exact.covariance
+    covariance[np.diag_indices(width)] += weight * exact.total_variance / width
+    return replace(exact, covariance=covariance, shrinkage=weight)
 
 
 def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, float], None]) -> LowRankMoments:
@@ -359,7 +360,7 @@ def _weight_for_fresh(
         folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh.mean(axis=0)))
 
     def excess(weight: float) -> float:
-        """Mean of xᵀ Σ⁻¹ x over d, less 1."""
+        """Return the mean of xᵀ Σ⁻¹ x over d, less 1."""
         shrunk = [(fresh, (1.0 - weight) * variances + weight * mean) for variances, mean, fresh in folds]
         return float(np.mean([ratios_of(fresh, scale).sum() / width for fresh, scale in shrunk])) - 1.0
 

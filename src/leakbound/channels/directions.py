@@ -16,7 +16,7 @@ _BLOCK = 2**22  # values that are in float64 at a time
 
 @dataclass(frozen=True)
 class Directions:
-    """Orthonormal columns V = Σ_k (x_k − m) w_k, and all directions orthogonal to them, which are treated alike.
+    """Orthonormal columns V = Σ_k (x_k − m) w_k, and all directions orthogonal to them, treated alike.
 
     An array of values along the axes has d entries: the first r for the columns, and one common value for the
     rest.
@@ -69,7 +69,7 @@ def gram_matrix(
     mean: Float[np.ndarray, " d"],
     scale: Float[np.ndarray, " d"] | float = 1.0,
 ) -> Float[np.ndarray, "n n"]:
-    """Compute inner products Σ_j s_j (x_aj − m_j)(x_bj − m_j) of centred records, a block of values at a time.
+    """Compute inner products Σ_j s_j (x_aj − m_j)(x_bj − m_j) of centred records, block by block.
 
     Args:
         records: (n, d), of any type.

@@ -15,9 +15,9 @@ def linear_estimate(
 ) -> Float[np.ndarray, "n colors height width"]:
     """Estimate records from their noisy versions: E[D] + Cov(D, D̃) Cov(D̃)⁻¹ (D̃ - E[D̃]).
 
-    This is the best linear estimate. For Gaussian data it is the posterior mean, and no attack on anything computed
-    from D̃ does better. For any data its mean squared error is Σ λσ/(λ + σ) with additive noise along the
-    principal axes.
+    This is the best linear estimate. For Gaussian data it is the posterior mean, and no attack on anything
+    computed from D̃ does better. For any data its mean squared error is Σ λσ/(λ + σ) with additive noise
+    along the principal axes.
 
     Args:
         released: Noisy records D̃.

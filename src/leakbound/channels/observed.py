@@ -1,19 +1,19 @@
 """Comparison of private records with the calibration of their channel: the capacity for their own moments.
 
-A channel states its capacity for the covariance that it was calibrated to. Records on another scale, or of another
-distribution, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹). This module estimates it from the records. The
-result is a statistic of private records, so it stays with their owner.
+A channel states its capacity for the covariance that it was calibrated to. Records on another scale, or of
+another distribution, leak another amount, ½ ln det(I + k Σ_own Σ_ξ⁻¹). This module estimates it from the
+records. The result is a statistic of private records, so it stays with their owner.
 
 The covariance of few records is too small in most directions. Let s be the eigenvalues of the records' own
-covariance in units of the noise, and r those of the calibration. The estimate uses (1 − w) s + w (Σs/Σr) r with
-w = d/(d + n). It has these properties:
+covariance in units of the noise, and r those of the calibration. The estimate uses (1 − w) s + w (Σs/Σr) r
+with w = d/(d + n). It has these properties:
 
-* If the distribution is that of the calibration, its expectation is at most the promised capacity for any number
-  of records, because ½ ln det is concave.
+* If the distribution is that of the calibration, its expectation is at most the promised capacity for any
+  number of records, because ½ ln det is concave.
 * If only the scale differs, a dozen records show it.
 * With many records it tends to the capacity for their covariance, and it is never below this capacity.
-* It is at most the sum over the axes of the noise, ½ Σ ln(1 + k own variance/noise variance), which is an upper
-  bound (Hadamard).
+* It is at most the sum over the axes of the noise, ½ Σ ln(1 + k own variance/noise variance), which is an
+  upper bound (Hadamard).
 * For another distribution and few records it is too large.
 """
 
@@ -43,7 +43,8 @@ class OwnCapacity:
     Attributes:
         records: Number of records that it was estimated from.
         nats: The estimate, nats. It is 0 with fewer than two records.
-        certain: The same with variances lowered by what chance explains, nats. Only this value raises an alarm.
+        certain: The same with variances lowered by what chance explains, nats. Only this value raises an
+            alarm.
         promised: Capacity for the moments that the channel was calibrated to, nats.
     """
 
@@ -53,7 +54,12 @@ class OwnCapacity:
     promised: float
 
     def exceeds(self, share: float, accepted: float | int | None = None) -> bool:
-        """Check whether more leaks, beyond chance, than ``share`` times the promised and than the accepted nats."""
+        """Check whether more leaks than ``share`` times the promised capacity, beyond chance.
+
+        Args:
+            share: Factor of the promised capacity, >= 1.
+            accepted: Nats that the owner of the records accepts in any case.
+        """
         return self.certain > max(share * self.promised, accepted or 0.0)
 
     def sentence(self, option: str = "accept_capacity=") -> str:
@@ -76,7 +82,7 @@ def sample_size(width: int) -> int:
 
 
 def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectrum: Spectrum) -> bool:
-    """Check whether a record varies in a direction in which the calibration data, and hence the noise, do not.
+    """Check whether a record varies in a direction in which neither the calibration data nor the noise do.
 
     Args:
         records: In the units of the channel.
@@ -84,8 +90,8 @@ def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectru
         spectrum: Spectrum of the calibration data.
 
     Returns:
-        True if a record differs from the mean by more than a thousandth of the noise's standard deviation along
-        such an axis.
+        True if a record differs from the mean by more than a thousandth of the noise's standard deviation
+        along such an axis.
     """
     variances, basis = spectrum.data_eigenvalues, channel.basis
     if variances is None or basis is None:
@@ -125,9 +131,11 @@ def own_capacity(
         channel: A calibrated channel.
         ratios: Variance ratios of one use under the calibration (:func:`leakbound.channels.signal_to_noise`).
         uses: k >= 1, number of uses with independent noise.
-        calibrated: Number of records that the channel was calibrated to. Their sampling error counts as chance.
+        calibrated: Number of records that the channel was calibrated to. Their sampling error counts as
+            chance.
     """
-    count, promised = len(records), _capacity(uses * ratios)
+    count = len(records)
+    promised = _capacity(uses * ratios)
     if count < 2:
         return OwnCapacity(count, 0.0, 0.0, promised)
     large = isinstance(channel.basis, Directions) or (channel.basis is None and count < len(ratios))
@@ -135,19 +143,24 @@ def own_capacity(
     if seen is None:
         return OwnCapacity(count, math.inf, math.inf, promised)
     gram, power, axes = seen
-    own = np.zeros(max(len(ratios), len(gram)))
-    own[: len(gram)] = np.maximum(linalg.eigvalsh(gram)[::-1], 0.0) / count
-    law = np.zeros_like(own)
-    law[: len(ratios)] = np.sort(ratios)[::-1]
+    sample = np.zeros(max(len(ratios), len(gram)))
+    sample[: len(gram)] = np.maximum(linalg.eigvalsh(gram)[::-1], 0.0) / count
+    prior = np.zeros_like(sample)
+    prior[: len(ratios)] = np.sort(ratios)[::-1]
     weight = len(ratios) / (len(ratios) + count)
-    mixed = (1.0 - weight) * own + weight * (own.sum() / law.sum()) * law if law.sum() > 0 else own
+    mixed = (
+        (1.0 - weight) * sample + weight * (sample.sum() / prior.sum()) * prior if prior.sum() > 0 else sample
+    )
     # The dispersion of total variances: that of the records, at least that of Gaussian ones.
-    gaussian = math.sqrt(2.0) * float(np.linalg.norm(law)) / float(law.sum()) if law.sum() > 0 else 0.0
+    gaussian = math.sqrt(2.0) * float(np.linalg.norm(prior)) / float(prior.sum()) if prior.sum() > 0 else 0.0
     spread = max(float(power.std() / power.mean()), gaussian) if power.any() else 0.0
     quantile = float(stats.t.isf(_FALSE_ALARM, min(count, calibrated) - 1))
     kept = math.exp(-quantile * spread * math.sqrt(1.0 / count + 1.0 / calibrated))
     nats, certain = (
-        min(max(_capacity(uses * share * one) for one in (mixed, own)), _capacity(uses * share * axes))
+        min(
+            max(_capacity(uses * share * estimate) for estimate in (mixed, sample)),
+            _capacity(uses * share * axes),
+        )
         for share in (1.0, kept)
     )
     return OwnCapacity(count, nats, certain, promised)
@@ -181,10 +194,10 @@ def _in_noise(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _See
 
 
 def _by_gram(records: Num[np.ndarray, "n d"], channel: GaussianChannel) -> _Seen | None:
-    """Compute the same from a Gram matrix, for fewer records than values, along pixels or :class:`Directions`.
+    """Compute the same from a Gram matrix: for few large records, along pixels or :class:`Directions`.
 
-    No copy of the records is made. The variance along the axes that Directions leave open is spread evenly over
-    them, which bounds it for all choices.
+    No copy of the records is made. The variance along the axes that Directions leave open is spread evenly
+    over them, which bounds it for all choices.
     """
     mean = records.mean(axis=0, dtype=np.float64)
     gain = 1.0 if channel.gain is None else channel.gain

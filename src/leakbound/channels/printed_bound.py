@@ -1,7 +1,7 @@
 """The published calibration of personalized noise (Tan et al. 2024, Theorem 3), kept as a baseline.
 
-The publication does not compute ln det(Σ_D + σ diag β). It bounds it from above by Hadamard's inequality, and by
-predicting each pixel from the previous ones. Both bounds are valid and cost as much as the exact capacity.
+The publication does not compute ln det(Σ_D + σ diag β). It bounds it from above by Hadamard's inequality, and
+by predicting each pixel from the previous ones. Both bounds are valid and cost as much as the exact capacity.
 """
 
 import math
@@ -25,9 +25,9 @@ def innovations(
         weights: β, each > 0.
 
     Returns:
-        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i that is left after predicting it
-        from the previous ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A = diag(L_ii) L⁻¹, and
-        ``weights`` β.
+        ``variances`` c_i = Σ_ii, ``innovations`` u_i = L_ii² (variance of pixel i that is left after
+        predicting it from the previous ones), ``predictors`` k_i = Σ_j β_j (I − A)_ij² with I − A =
+        diag(L_ii) L⁻¹, and ``weights`` β.
 
     Raises:
         ValueError: If the covariance is singular.
@@ -55,11 +55,13 @@ def innovations(
 
 
 def printed_scale(bound: Mapping[str, Float[np.ndarray, " d"]], capacity: float) -> float:
-    """Compute the smallest σ at which the published bound on the capacity is κ, with its misprinted quotient corrected.
+    """Compute the smallest σ at which the published bound on the capacity is κ.
 
-    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity for
-    other eigenvalues: c_i/β_i, and u_i/k_i plus ½ Σ ln(k_i/β_i). Both fall in σ, so their minimum is κ at the
-    smaller root.
+    The misprinted quotient of the publication is corrected.
+
+    The bound is ½ {min[Σ ln(c_i + σβ_i), Σ ln(u_i + σk_i)] − Σ ln(σβ_i)}. Each of the two sums is a capacity
+    for other eigenvalues: c_i/β_i, and u_i/k_i plus ½ Σ ln(k_i/β_i). Both fall in σ, so their minimum is κ at
+    the smaller root.
 
     Args:
         bound: Result of :func:`innovations`.

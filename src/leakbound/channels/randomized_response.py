@@ -14,11 +14,11 @@ _HALVINGS = 40  # coarser than rounding errors, so that calibrations on other ma
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """A symmetric channel over K classes: it keeps a label with probability p, else draws one of the K − 1 others.
+    """A symmetric channel over K classes: keep a label with probability p, else draw one of the K − 1 others.
 
-    The bounds hold for one draw. So draw each label once, and use the response in all epochs and runs. Randomize the
-    labels of a dataset before training, or give the response to ``ChannelEngine.for_data``. If labels are drawn again
-    at each use, :meth:`information` adds up the draws.
+    The bounds hold for one draw. So draw each label once, and use the response in all epochs and runs.
+    Randomize the labels of a dataset before training, or give the response to ``ChannelEngine.for_data``. If
+    labels are drawn again at each use, :meth:`information` adds up the draws.
 
     Attributes:
         classes: K, number of classes, at least 2. Labels are whole numbers from 0 to K − 1.
@@ -28,8 +28,9 @@ class RandomizedResponse:
         ValueError: If there are fewer than two classes, or ``keep`` is out of range.
 
     Source:
-        Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias", for two classes.
-        Kairouz, Bonawitz and Ramage 2016, "Discrete distribution estimation under local privacy", for K classes.
+        Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias", for two
+        classes. Kairouz, Bonawitz and Ramage 2016, "Discrete distribution estimation under local privacy",
+        for K classes.
 
     Example:
         >>> response = RandomizedResponse(classes=10, keep=0.5)
@@ -80,7 +81,7 @@ class RandomizedResponse:
 
     @classmethod
     def from_epsilon(cls, classes: int, epsilon: float | int) -> RandomizedResponse:
-        """Create the response that keeps as many labels as ε-differential privacy allows, p = e^ε/(e^ε + K − 1).
+        """Create the response that keeps as many labels as ε-DP allows: p = e^ε/(e^ε + K − 1).
 
         Args:
             classes: K, at least 2.
@@ -109,8 +110,8 @@ class RandomizedResponse:
     def capacity(self) -> float:
         """Capacity of one response, nats: ln K + p ln p + (1 − p) ln((1 − p)/(K − 1)).
 
-        The channel is symmetric, so this is the mutual information for equally likely classes. No other distribution of
-        labels gives more.
+        The channel is symmetric, so this is the mutual information for equally likely classes. No other
+        distribution of labels gives more.
         """
         outcomes = ((1, self.keep), (self.classes - 1, self.flip))
         nats = sum(count * share * math.log(self.classes * share) for count, share in outcomes if share)
@@ -122,7 +123,7 @@ class RandomizedResponse:
         return max(math.log(self.keep / self.flip), 0.0) if self.flip else math.inf
 
     def information(self, draws: int) -> float:
-        """Bound the nats that independent responses to one label reveal together: min(draws · capacity, ln K).
+        """Bound the nats that several responses to one label reveal together: min(draws · capacity, ln K).
 
         Args:
             draws: Number of responses, >= 0.
@@ -141,8 +142,8 @@ class RandomizedResponse:
         Args:
             labels: From 0 to K − 1.
             uniform: Two independent uniform numbers in [0, 1) for each label, e.g.
-                ``SecureDraws().random((2, n))`` of :mod:`leakbound.randomness.sources`. Whoever can reproduce these
-                numbers can recover the labels.
+                ``SecureDraws().random((2, n))`` of :mod:`leakbound.randomness.sources`. Whoever can reproduce
+                these numbers can recover the labels.
 
         Raises:
             ValueError: If a label is out of range.

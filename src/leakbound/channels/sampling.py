@@ -213,12 +213,12 @@ class ChannelSampler:
             values.split(max(1, _CHUNK // flat.shape[1]))
             for values in (flat, noise.reshape(flat.shape), released)
         ]
-        for some, own, after in zip(*chunks, strict=True):
-            exact = some.double().add_(own) if some.dtype == torch.float32 else some + own
+        for clean, drawn, target in zip(*chunks, strict=True):
+            exact = clean.double().add_(drawn) if clean.dtype == torch.float32 else clean + drawn
             if self._rounded is None:
-                after.copy_(to_grid(exact, self.spacing))
+                target.copy_(to_grid(exact, self.spacing))
             else:
-                after.copy_(torch.where(self._rounded, to_grid(exact.clone(), self.spacing), exact))
+                target.copy_(torch.where(self._rounded, to_grid(exact.clone(), self.spacing), exact))
         return released.view(signal.shape)
 
     def apply(
@@ -233,11 +233,14 @@ class ChannelSampler:
         source: NoiseSource | torch.Generator,
         chunk: int = 1024,
     ) -> Float[Tensor, "n colors height width"]:
-        """Make the noisy copy of every record that frozen noise keeps for all epochs. This is one use of the channel.
+        """Make the noisy copy of every record that frozen noise keeps for all epochs: one use of the channel.
 
-        It works on ``chunk`` records at a time, which limits the memory besides the result.
+        Args:
+            images: Records, on the sampler's device.
+            source: Source of the noise, or a generator.
+            chunk: Records that are processed at a time, which limits the memory besides the result.
         """
-        return torch.cat([self.apply(some, source) for some in images.split(chunk)])
+        return torch.cat([self.apply(part, source) for part in images.split(chunk)])
 
     def _along(
         self, rows: Float[Tensor, "*lead d"], values: Float[np.ndarray, " d"]

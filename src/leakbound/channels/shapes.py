@@ -3,13 +3,13 @@
 A shape decomposes the moments of the data once (:class:`Spectrum`) and is then calibrated at any capacity
 (:class:`GaussianChannel`). A new shape is a class with these two functions and one line in the registry.
 
-Directions whose variance is lost in rounding. Noise in proportion to the data variance would give no noise to a
-direction with a computed variance of 0. A true variance of 1e-17 would then leak without bound. Such shapes
-therefore use max(λ, 1e-12 λ_1) instead of λ to distribute the noise, and λ itself to calibrate it. The capacity is
-met exactly. At full rank the result is the published closed form. At lower rank the exponent counts the directions
-with variance. The guarantee is for the computed covariance, whose rounding error is about 1e-16 λ_1. The noise in
-directions without variance must stay above this error. White noise does so up to about 4 nats per direction with
-variance.
+Directions whose variance is lost in rounding. Noise in proportion to the data variance would give no noise to
+a direction with a computed variance of 0. A true variance of 1e-17 would then leak without bound. Such shapes
+therefore use max(λ, 1e-12 λ_1) instead of λ to distribute the noise, and λ itself to calibrate it. The
+capacity is met exactly. At full rank the result is the published closed form. At lower rank the exponent
+counts the directions with variance. The guarantee is for the computed covariance, whose rounding error is
+about 1e-16 λ_1. The noise in directions without variance must stay above this error. White noise does so up
+to about 4 nats per direction with variance.
 """
 
 import math
@@ -46,8 +46,8 @@ class Shape(Protocol):
         """Compute the spectrum of the data from which the shape is calibrated.
 
         Raises:
-            ValueError: If ``weights`` are given to a shape that takes none. For other shapes, if they are missing, not
-                positive and finite, or not one per pixel.
+            ValueError: If ``weights`` are given to a shape that takes none. For other shapes, if they are
+                missing, not positive and finite, or not one per pixel.
         """
 
     @staticmethod
@@ -61,8 +61,8 @@ def shape_named(name: str) -> Shape:
     Raises:
         UnknownNameError: If no shape has this name.
     """
-    found: Shape = SHAPES.get(name)
-    return found
+    shape: Shape = SHAPES.get(name)
+    return shape
 
 
 class Natural:
@@ -81,7 +81,7 @@ class Natural:
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Compute noise σI with ½ Σ ln(1 + λ_i/σ) = κ, by :func:`~leakbound.channels.calibration.noise_scale`."""
+        """Compute σI with ½ Σ ln(1 + λ_i/σ) = κ (:func:`~leakbound.channels.calibration.noise_scale`)."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         return GaussianChannel("natural", capacity, np.full(spectrum.dimension, scale))
 
@@ -101,17 +101,20 @@ class _Principal:
 
 
 class White(_Principal):
-    """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1). Every direction leaks the same amount.
+    """Noise in proportion to the data covariance, Σ_D / (e^{2κ/d} − 1), so that all directions leak equally.
 
-    At rank r < d the exponent counts the r directions with variance, so that the capacity is κ. With d it would be
-    κ r/d.
+    At rank r < d the exponent counts the r directions with variance, so that the capacity is κ. With d it
+    would be κ r/d.
     """
 
     name: ClassVar[str] = "white"
 
     @classmethod
     def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Compute the principal directions of the data. Generalised eigenvalues are 1 in directions above the floor."""
+        """Compute the principal directions of the data.
+
+        Generalised eigenvalues are 1 in directions above the floor.
+        """
         spectrum = super().decompose(moments, weights=weights)
         guarded = _guarded(spectrum.eigenvalues)
         ones = np.divide(spectrum.eigenvalues, guarded, out=np.zeros_like(guarded), where=guarded > 0)
@@ -119,7 +122,7 @@ class White(_Principal):
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Compute noise σ·max(λ_i, 1e-12 λ_1) along principal direction i, with σ from the generalised eigenvalues."""
+        """Compute noise σ·max(λ_i, 1e-12 λ_1) along direction i, with σ from the generalised eigenvalues."""
         scale = noise_scale(spectrum.eigenvalues, capacity)
         guarded = _guarded(_variances(spectrum))
         return GaussianChannel(
@@ -128,7 +131,7 @@ class White(_Principal):
 
 
 class Personalized:
-    """Noise variance σβ_i on pixel i with the user's weights β, calibrated exactly by generalised eigenvalues."""
+    """Noise variance σβ_i on pixel i for the user's weights β, calibrated by generalised eigenvalues."""
 
     takes_weights: ClassVar[bool] = True
 
@@ -162,15 +165,15 @@ class Personalized:
 
 
 class PersonalizedPrinted(Personalized):
-    """The personalized shape, calibrated by the published bound instead of the capacity: up to 11 dB too much noise.
+    """The personalized shape, calibrated by the published bound, which gives up to 11 dB too much noise.
 
-    It is kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of full
-    rank.
+    It is kept to reproduce the publication. It depends on the order of the pixels and needs a covariance of
+    full rank.
     """
 
     @staticmethod
     def decompose(moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Compute generalised eigenvalues, and the quantities of the published bound from one Cholesky factor.
+        """Compute generalised eigenvalues, and the quantities of the published bound.
 
         Raises:
             ValueError: As :class:`Shape`, and if the covariance is singular.
@@ -194,7 +197,10 @@ class LeastPower(_Principal):
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
-        """Compute noise of :func:`~leakbound.channels.calibration.least_power_variances` at the level that meets κ."""
+        """Compute noise of least power at the level that meets κ.
+
+        See :func:`~leakbound.channels.calibration.least_power_variances`.
+        """
         variances = _variances(spectrum)
         guarded = _guarded(variances)
         level = least_power_level(variances, capacity, guarded)
@@ -205,7 +211,7 @@ class LeastPower(_Principal):
 
 
 class RateDistortion(_Principal):
-    """The mechanism of least distortion for its capacity. It shrinks records towards the mean and adds noise."""
+    """The mechanism of least distortion for its capacity: shrink records to the mean, then add noise."""
 
     name: ClassVar[str] = "rate_distortion"
 

@@ -1,4 +1,4 @@
-"""Claims about differences: a series above another or a number, differences of at most delta, equal closed forms."""
+"""Claims about differences: above another series or a number, at most delta apart, equal closed forms."""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     points = both_quantities(rows, options.x, options.y)
     signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])
     fronts = {
-        _named(conditions): select_or_nothing(points, conditions)
+        _description(conditions): select_or_nothing(points, conditions)
         for conditions in (options.best, *options.against)
     }
     fronts = {name: front for name, front in fronts.items() if len(front)}
-    best = _named(options.best)
+    best = _description(options.best)
     if best not in fronts or len(fronts) < 2:
         raise EmptySelectionError(f"{best} and a front to compare it with must both be in the rows")
     counts = {name: int(front.groupby("replica").size().max()) for name, front in fronts.items()}
@@ -89,7 +89,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     return Blocks(effects, 1, detail, left_out=left_out)
 
 
-def _named(conditions: Conditions) -> str:
+def _description(conditions: Conditions) -> str:
     """Describe a front by the values of its conditions."""
     values = [value if isinstance(value, list | tuple) else [value] for value in conditions.values()]
     return " ".join("+".join(str(item) for item in value) for value in values)

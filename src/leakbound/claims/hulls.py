@@ -1,4 +1,4 @@
-"""Geometry of fronts: the area that a front dominates, hulls of recipes, and the height of one hull above another."""
+"""Geometry of fronts: dominated area, hulls of recipes, and the height of one hull above another."""
 
 import math
 

@@ -118,8 +118,8 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
         of a subset instead of Fisher's combination.
     """
     datasets = names(blocks)
-    for some in combinations(datasets, len(datasets) - -(-len(datasets) // 2) + 1):
-        yield part(blocks, *some)
+    for chosen in combinations(datasets, len(datasets) - -(-len(datasets) // 2) + 1):
+        yield part(blocks, *chosen)
 
 
 def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Generator) -> Judged:
@@ -135,7 +135,7 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
     results = (
         [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
     )
-    p_value = max([pooled, *(p if way == direction else 1.0 for _, p, way in results)])
+    p_value = max([pooled, *(p if sign == direction else 1.0 for _, p, sign in results)])
     values, strata = _column(blocks.effects, name)
     return Judged(
         float(values.mean()),

@@ -1,4 +1,4 @@
-"""Claims about recipes: the accuracy that a defense reaches beyond plain SGD at another learning rate or length.
+"""Claims about recipes: accuracy that a defense reaches beyond plain SGD at any learning rate or length.
 
 A recipe is a learning rate and a length of training. A shorter or slower training leaks less without any
 defense. A defense therefore protects only as far as its recipes lie beyond the front of those of plain SGD.
@@ -198,14 +198,14 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
     """
     lengths = rows["length"] if "length" in rows.columns else np.repeat("full", len(rows))
     levels = rows["level"] if "level" in rows.columns else np.repeat(0.5, len(rows))
-    named = [
+    stated = [
         length
         if length != "full"
         else {"early_stopping": "best", "stopped": _part(level)}.get(defense, length)
         for defense, level, length in zip(rows["defense"], levels, lengths, strict=True)
     ]
     kept = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
-    return rows.assign(length=named, recipe=rows.groupby(kept, dropna=False).ngroup())
+    return rows.assign(length=stated, recipe=rows.groupby(kept, dropna=False).ngroup())
 
 
 def _part(level: float) -> str:

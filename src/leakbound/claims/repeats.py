@@ -98,8 +98,8 @@ def evaluate_twice(
 
     Returns:
         Table as of :func:`~leakbound.claims.evaluation.evaluate`, whose numbers are those of all blocks. It
-        has the further columns ``first``, the verdict of the first analysis, and ``repeat``, that of the repeat
-        alone at the full level. Either is empty for a setting that its run lacks.
+        has the further columns ``first``, the verdict of the first analysis, and ``repeat``, that of the
+        repeat alone at the full level. Either is empty for a setting that its run lacks.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.

@@ -1,4 +1,4 @@
-"""Tidy tables: one row per run, replica, attack variant, unit and metric, and quantities derived from these rows."""
+"""Tidy tables: one row per run, replica, variant, unit and metric, and quantities derived from these rows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -134,9 +134,9 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
 def _run_frames(run: RunResults, over_units: Mapping[str, str]) -> list[pd.DataFrame]:
     """Return all rows of one run except the derived ones."""
     identity = {column: getattr(run, column) for column in IDENTITY}
-    found = {name: _with_length(rows) for name, rows in run.attacks.items()}
+    tables = {name: _with_length(rows) for name, rows in run.attacks.items()}
     attacks = [
-        frame for name, rows in sorted(found.items()) for frame in _attack_frames(name, rows, over_units)
+        frame for name, rows in sorted(tables.items()) for frame in _attack_frames(name, rows, over_units)
     ]
     if run.rates is None:
         return _joined_frames(attacks, identity)

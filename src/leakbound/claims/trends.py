@@ -184,7 +184,7 @@ def _table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Blocks:
-    """Measure slopes, ranks and steps of each replica along the columns of tables, averaged over the tables."""
+    """Measure slopes, ranks and steps of each replica along the columns of tables, averaged over tables."""
     import pandas as pd
 
     shared, left_out = complete(tables)

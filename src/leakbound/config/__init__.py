@@ -1,1 +1,1 @@
-"""Every setting: its name, type, unit, bounds and default, in one file for each section of a configuration."""
+"""Every setting: name, type, unit, bounds and default, in one file for each section of a configuration."""

@@ -1,4 +1,4 @@
-"""Mistakes of a configuration whose values are all of the right type: unknown names, levels, sizes, sweeps."""
+"""Mistakes of a configuration whose values have the right types: unknown names, levels, sizes, sweeps."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,9 +70,9 @@ def _unknown(config: Config, kind: str, names: Mapping[str, str]) -> Iterator[st
     """
     kinds = f"{kind.replace(' ', '_')}s"
     plugins = getattr(config.plugins, kinds)
-    known = sorted(config.datasets) if kind == "dataset" else registry.KINDS[kinds].names(plugins)
+    registered = sorted(config.datasets) if kind == "dataset" else registry.KINDS[kinds].names(plugins)
     for key, name in names.items():
-        yield from unknown_name(key, name, kind, known)
+        yield from unknown_name(key, name, kind, registered)
 
 
 def _listed(key: str, names: Iterable[str]) -> dict[str, str]:

@@ -290,7 +290,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
-def unknown_name(key: str, name: str, what: str, known: list[str]) -> list[str]:
+def unknown_name(key: str, name: str, what: str, allowed: list[str]) -> list[str]:
     """List the message about ``name`` if it is not known, else nothing."""
-    message = f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, known)}"
-    return [] if name in known else [message]
+    message = f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, allowed)}"
+    return [] if name in allowed else [message]

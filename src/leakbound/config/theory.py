@@ -1,4 +1,4 @@
-"""Settings of the closed forms of Zeng et al. 2022: utility against privacy, in bits. Defaults are the paper's."""
+"""Settings of the closed forms of Zeng et al. 2022: utility and privacy in bits. Defaults are the paper's."""
 
 from typing import Annotated, ClassVar
 

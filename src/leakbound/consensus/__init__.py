@@ -1,1 +1,1 @@
-"""Private average consensus (Wang et al. 2020): networks, noise schemes, convergence, and levels towards observers."""
+"""Private average consensus (Wang et al. 2020): networks, noise, convergence, levels for observers."""

@@ -75,7 +75,7 @@ def check_connected(graph: nx.Graph) -> None:
     """Refuse a graph on which servers cannot reach a common average.
 
     Raises:
-        ValueError: If the graph is not connected, naming its components.
+        ValueError: If the graph is not connected. The message lists its components.
     """
     groups = [sorted(group) for group in nx.connected_components(graph)]
     if len(groups) != 1:

@@ -1,4 +1,4 @@
-"""Rule for all pages and stores: pictures of records are shown only if the reader of their dataset allows it."""
+"""Rule for all pages and stores: pictures of records are shown only if the reader of a dataset allows it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Splits of a dataset: private pool, attacker's records and test records, and each replica's part of the pool."""
+"""Splits of a dataset: private pool, auxiliary records, test records, and the part of each replica."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace

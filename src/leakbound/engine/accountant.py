@@ -60,7 +60,7 @@ class Account:
         """List the numbers, one a line."""
         printed = "unknown, give steps" if self.printed is None else f"{self.printed:.6g} nats"
         lines = {
-            "most used record": f"{self.worst}: {self.uses} uses, {self.looks} looks with independent noise",
+            "most used record": f"{self.worst}: {self.uses} uses, {self.looks} with independent noise",
             "as printed, n steps": f"{printed} (loose, and no bound for all records)",
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",

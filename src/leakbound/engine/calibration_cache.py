@@ -74,7 +74,7 @@ def calibrated(
         records: (n, ...), public or auxiliary ones.
         shape: Shape of the noise.
         weights: Relative noise variances, for the shape ``personalized``.
-        looks: Looks with independent noise at each record.
+        looks: Uses of each record with independent noise.
         name: Name of the shape.
         folder: Folder of kept calibrations, None to keep none.
         progress: Called when a stage begins.

@@ -82,14 +82,14 @@ def _guaranteed(facts: Guarantee) -> Iterator[str]:
     yield f"{target} by {calibration.channel.shape} noise, {facts.noise}, {'secure' if facts.secure else 'seeded'}"
     yield f"inputs of shape {facts.layout.shape}, values from {facts.layout.low:g} to {facts.layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
-    yield f"one use tells at most {one_use:.6g} nats of a record"
+    yield f"one use reveals at most {one_use:.6g} nats of a record"
     if frozen:
         planned = "all uses of the one noisy copy"
     elif target.uses is None:
         planned = "one use (their number is not limited: see engine.leakage())"
     else:
         planned = f"{looks} uses"
-        yield f"{looks} uses tell at most {together:.6g} nats together ({looks * one_use:.6g} if added up)"
+        yield f"{looks} uses reveal at most {together:.6g} nats together ({looks * one_use:.6g} if added up)"
     if (private := facts.own_capacity) is not None and private.records > 1:
         yield (
             f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "
@@ -99,7 +99,7 @@ def _guaranteed(facts: Guarantee) -> Iterator[str]:
     yield f"after {planned}:"
     yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
     success = naming_bound(together, _CANDIDATES) if math.isfinite(together) else 1.0
-    yield f"  the true one of {_CANDIDATES} equally likely records is named with a probability of at most {success:.4g}"
+    yield f"  one of {_CANDIDATES} equally likely records is identified with a probability of at most {success:.4g}"
 
 
 def _assumptions(facts: Guarantee) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _assumptions(facts: Guarantee) -> Iterator[str]:
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
     yield (
         f"private records have the covariance of the {moments.count} calibration records{shrunk}; compared are some "
-        "of them, on average; whatever their law, nats and naming then hold for every attacker"
+        "of them, on average; whatever their distribution, nats and identification then hold for every attacker"
     )
     yield (
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "

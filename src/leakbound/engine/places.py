@@ -1,4 +1,4 @@
-"""Identity of records: the collection and index behind each position of a dataset, through subsets and concatenations.
+"""Identity of records: collection and index of each position, through subsets and concatenations.
 
 So an index of one collection is recognised whichever loader reads it. Equal records are recognised by their
 digests.

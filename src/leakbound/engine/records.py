@@ -1,4 +1,4 @@
-"""Records of any loader: the input inside a tuple, mapping or named tuple, as a tensor, and the layout it must have."""
+"""Records of any loader: the input in a tuple, mapping or named tuple, as a tensor, and its layout."""
 
 from __future__ import annotations
 

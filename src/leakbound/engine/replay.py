@@ -103,7 +103,7 @@ def _replay_of(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], v
     seen, printed, linear = added_up(events)
     if not joint <= linear * (1.0 + _TOLERANCE):
         raise ValueError(
-            f"the provenance states {joint:g} nats for {seen} looks of {events[0].capacity or 0.0:g}: train again"
+            f"the provenance states {joint:g} nats for {seen} uses of {events[0].capacity or 0.0:g}: train again"
         )
     bound = min(linear, joint) + labels
     return Replay(of, count, uses, joint, labels, bound, verified, seen, printed, linear)

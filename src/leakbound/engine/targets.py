@@ -326,7 +326,7 @@ class Naming(Target):
         name = type(self).__name__
         if self.candidates < 2:
             raise GuaranteeError(
-                f"{name}({self.word}={self.candidates}): naming takes at least 2, so give more"
+                f"{name}({self.word}={self.candidates}): identification takes at least 2, so give more"
             )
         if not 1.0 / self.candidates < self.probability < 1.0:
             raise GuaranteeError(

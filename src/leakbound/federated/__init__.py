@@ -1,4 +1,7 @@
-"""Federated averaging under a mutual-information budget (PMIDP-FL): noise, weights, leaks. No torch is loaded here."""
+"""Federated averaging under a mutual-information budget (PMIDP-FL): noise, weights and leaks.
+
+Importing this module does not load torch.
+"""
 
 from leakbound.federated.leaks import aggregate_leak, server_leak, static_leak
 from leakbound.federated.noise_calibration import (

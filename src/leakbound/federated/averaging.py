@@ -35,14 +35,13 @@ class FederatedRequest:
     """One run with all its replicas.
 
     Attributes:
-        dataset: Members, which the clients share among them, and test records.
+        dataset: Members, which are divided among the clients, and test records.
         run: Scheme, clients, thresholds and budgets.
-        config: Rounds, epochs, batches, learning rate. What the other fields say of sweeps is not used.
-        records: Records of each client.
+        config: Rounds, epochs, batches, learning rate. Its fields about sweeps are not used.
+        records: Number of records of each client.
         seed: Seed of the configuration. Each generator derives from (seed, dataset, replica, purpose).
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
-        replicas: Federations that repeat the experiment, with records, weights, batches and noise of their
-            own.
+        replicas: Independent repetitions, each with other records, weights, batches and noise, >= 1.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to, or None to do neither.
         on_rows: Called at each point of the curves with all rows so far, for a live view.
@@ -68,13 +67,13 @@ class FederatedResult:
         rows: Columns ``replica``, ``communication_round``, ``unit``, ``metric``, ``value``. Curves:
             ``train_loss`` (nats, on clients' records), ``test_accuracy``, ``threshold`` (mean over clients).
             At the end: ``final_loss``, ``final_accuracy``, ``weight_distance`` (‖p − 1/N‖₁ of the last
-            round), ``diverged``, and the threat table in nats, for each client (``unit``) and the worst one
-            (−1): ``leak_round`` and ``leak_total`` to those who see the averages, in one round (the worst)
-            and in all, ``leak_server_round`` and ``leak_server_total`` to the server. Points but the last are
-            computed on at most 2,000 records of each split. A replica that diverged has no row but
-            ``diverged`` = 1.
-        parameters: The last average of each replica, or NaN for a diverged one.
-        dimension: Number of parameters.
+            round), ``diverged``, and leaks in nats for each client (``unit``) and the worst one (−1).
+            ``leak_round`` (the worst round) and ``leak_total`` (all rounds) are leaks to those who see the
+            averages, ``leak_server_round`` and ``leak_server_total`` to the server. All points except the
+            last use at most 2,000 records of each split. A diverged replica has the single row ``diverged`` =
+            1.
+        parameters: (replicas, d), the last average of each replica, NaN for a diverged one.
+        dimension: d, number of parameters.
     """
 
     rows: pd.DataFrame
@@ -85,9 +84,9 @@ class FederatedResult:
 def train_federation(request: FederatedRequest) -> FederatedResult:
     """Run all rounds of all replicas, one replica after another, with as many clients at a time as fit.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the run was interrupted
-    and resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for the caller to
-    remove once the result is stored.
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if a run was interrupted
+    and resumed from its checkpoint. With secure noise results always differ. The caller removes the
+    checkpoint once the result is stored.
 
     Args:
         request: The run: data, scheme, budgets, replicas.
@@ -96,7 +95,7 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         Curves, leaks and the last average of each replica.
 
     Raises:
-        ValueError: If there are fewer members than the clients need, or there is no such origin of noise.
+        ValueError: If there are fewer members than the clients need, or ``privacy_noise`` is unknown.
 
     Example:
         >>> import numpy as np
@@ -121,7 +120,7 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
 
 
 def _federated(request: FederatedRequest) -> FederatedResult:
-    """The rounds."""
+    """Run all rounds of all replicas, from the checkpoint if there is one."""
     identity = _identity(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"finished": [], "current": None}
@@ -143,7 +142,7 @@ def _federated(request: FederatedRequest) -> FederatedResult:
 
 
 def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows of several replicas, typed."""
+    """Join the rows of several replicas in one typed table."""
     rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(ROW_COLUMNS))
     types = {
         "replica": "int64",
@@ -160,7 +159,7 @@ class Federation:
 
     Args:
         request: The run.
-        replica: Which of its replicas.
+        replica: Number of the replica, from 0.
     """
 
     def __init__(self, request: FederatedRequest, replica: int) -> None:
@@ -203,7 +202,7 @@ class Federation:
         self.model = model.to(request.device)
 
     def noise(self) -> AggregateNoise:
-        """Noise and weights of the round to come, from budgets and thresholds."""
+        """Return noise and weights of the next round, from budgets and thresholds."""
         run = self._request.run
         dimension = len(self.parameters)
         if self.budgets is None:
@@ -214,7 +213,7 @@ class Federation:
         return rule(self.thresholds, self.budgets, dimension)
 
     def advance(self) -> bool:
-        """One round, and a point of the curves if it is time for one, or False if there was none left to do."""
+        """Run one round, and add a point to the curves if one is due. Return False if no round is left."""
         if self.round == self._request.config.communication_rounds or self._diverged:
             return False
         round_noise = self.noise()
@@ -249,7 +248,7 @@ class Federation:
         return self.round in {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
 
     def _average(self, round_noise: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
-        """Average of all uploads, summed in float64, and the norms before clipping."""
+        """Return the average of all uploads, summed in float64, and the norms before clipping."""
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
         norms: list[float] = []
         for first in range(0, self._request.run.n_clients, self._stack):
@@ -263,7 +262,7 @@ class Federation:
     def _uploads(
         self, chunk: range, round_noise: AggregateNoise
     ) -> tuple[Float[Tensor, "clients d"], list[float]]:
-        """Uploads of some clients in this round, and the norms before clipping."""
+        """Return the uploads of some clients in this round, and the norms before clipping."""
         config = self._request.config
         records = self._request.records
         following = self.round + 1
@@ -291,13 +290,13 @@ class Federation:
         ), before
 
     def _source(self, *purpose: str | int) -> NoiseSource:
-        """Noise of one purpose and round, on the device of the parameters."""
+        """Return the noise of one purpose and round, on the device of the parameters."""
         return noise_source(
             self._request.privacy_noise, *self._words, *purpose, device=self.parameters.device
         )
 
     def _evaluate(self, round_noise: AggregateNoise) -> None:
-        """Extend the curves, and at the end add what is known only then."""
+        """Extend the curves, and after the last round add the final metrics and leaks."""
         last = self.round == self._request.config.communication_rounds
         average = self.model, clients.unflattened(self.parameters[None], self.model)
         held = self.held.flatten().sort().values.numpy()
@@ -326,12 +325,12 @@ class Federation:
         )
 
     def rows(self) -> list[tuple[int, int, int, str, float]]:
-        """The replica's rows so far."""
+        """Return the rows of the replica so far."""
         flag = (self._replica, self.round, _ALL, "diverged", float(self._diverged))
         return [flag] if self._diverged else [*self._rows, flag]
 
     def state(self) -> dict[str, Any]:
-        """All that the rounds to come depend on: each round has seeds of its own, and secure noise has no state."""
+        """Return all that the remaining rounds depend on. Seeds are per round, secure noise has no state."""
         return {
             "round": self.round,
             "parameters": self.parameters.cpu(),
@@ -352,7 +351,7 @@ class Federation:
 
 
 def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
-    """Budget of each client in nats for one round, or None without noise."""
+    """Return the budget of each client in nats for one round, or None without noise."""
     run = request.run
     if run.mi_budget is None:
         return None
@@ -365,7 +364,7 @@ def _budgets(request: FederatedRequest, replica: int) -> PerClient | None:
 
 
 def _identity(request: FederatedRequest) -> str:
-    """Hash of all that the course of a run depends on."""
+    """Return a hash of all that the course of a run depends on."""
     unused = {"checkpoint_seconds", "replicas", "sweeps", "models"}
     settings = {name: getattr(request, name) for name in ("records", "seed", "privacy_noise", "replicas")}
     settings |= {

@@ -1,6 +1,6 @@
-"""Round of one client: train from what the server sent, clip, add noise. Many clients go as one stack.
+"""Round of one client: train from what the server sent, clip, add noise. Many clients form one stack.
 
-Parameters travel as vectors (clients, d) in the order of the network's own parameters.
+Parameters are passed as vectors (clients, d) in the order of the network's parameters.
 """
 
 import math
@@ -19,12 +19,12 @@ from leakbound.training.batches import ShuffledBatches
 
 
 def flattened(params: stack.Parameters) -> Float[Tensor, "slots d"]:
-    """Parameters of each slot as one vector."""
+    """Return the parameters of each slot as one vector (slots, d)."""
     return torch.cat([value.detach().reshape(len(value), -1) for value in params.values()], dim=1)
 
 
 def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Parameters:
-    """Vectors as parameters of ``model``, copied, one slot each."""
+    """Copy vectors (slots, d) into parameters of ``model``, one slot each."""
     parameters = dict(model.named_parameters())
     pieces = vectors.split([value.numel() for value in parameters.values()], dim=1)
     return {
@@ -43,7 +43,21 @@ def draw_batches(
     client: int,
     round_: int,
 ) -> Int[Tensor, "steps batch"]:
-    """Positions among a client's records for τ epochs of steps in one round, from that round's own seed."""
+    """Draw the batches of one client for all local epochs of one round, from the seed of this round.
+
+    Args:
+        records: Number of records of the client.
+        batch_size: Records in a batch. Fewer if the client has fewer.
+        local_epochs: τ, passes through the client's records in one round.
+        seed: Seed of the configuration.
+        dataset: Name of the dataset, for the seed.
+        replica: Number of the replica, for the seed.
+        client: Number of the client, for the seed.
+        round_: Number of the round, for the seed.
+
+    Returns:
+        Positions among the client's records (steps, batch).
+    """
     generator = torch_generator(seed, dataset, replica, "batches", client, round_)
     size = min(batch_size, records)
     batches = ShuffledBatches(records, size, generator)
@@ -58,18 +72,18 @@ def train_clients(
     batches: Int[Tensor, "clients steps batch"],
     learning_rate: float,
 ) -> Float[Tensor, "clients d"]:
-    """Train some clients side by side by plain SGD, all from the same parameters.
+    """Train several clients in parallel by plain SGD, all from the same parameters.
 
     Args:
-        model: Architecture. Its own parameters are not used.
-        start: What the server sent.
+        model: Architecture. Its parameters are not used.
+        start: (d,), the parameters that the server sent.
         images: Records of all clients, on the device of ``start``.
         labels: Their classes.
         batches: Rows of ``images`` that each client uses in each step.
-        learning_rate: Of SGD.
+        learning_rate: Learning rate of SGD, > 0.
 
     Returns:
-        Parameters of each client after its last step.
+        (clients, d), parameters of each client after its last step.
     """
     params = unflattened(start.expand(len(batches), -1), model)
     values = [value.requires_grad_() for value in params.values()]
@@ -84,7 +98,15 @@ def train_clients(
 def clip(
     vectors: Float[Tensor, "clients d"], max_norms: Sequence[float]
 ) -> tuple[Float[Tensor, "clients d"], list[float]]:
-    """Vectors shrunk to their thresholds, w/max(1, ‖w‖/C), and their norms before."""
+    """Scale vectors to their thresholds, w/max(1, ‖w‖/C).
+
+    Args:
+        vectors: (clients, d), w.
+        max_norms: C of each client, > 0.
+
+    Returns:
+        The clipped vectors, and the norms before clipping.
+    """
     norms = torch.linalg.vector_norm(vectors, dim=1, dtype=torch.float64)
     limits = torch.tensor(max_norms, dtype=torch.float64, device=vectors.device)
     shrink = (limits / norms.clamp(min=torch.finfo(torch.float64).tiny)).clamp(max=1.0)
@@ -97,7 +119,17 @@ def clip_around(
     max_norms: Sequence[float],
     clipped: Literal["parameters", "update"],
 ) -> tuple[Float[Tensor, "clients d"], list[float]]:
-    """Parameters clipped as such, or by their change from what the server sent; and the norms before."""
+    """Clip parameters, or their change from what the server sent.
+
+    Args:
+        vectors: (clients, d), parameters after local training.
+        start: (d,), parameters that the server sent.
+        max_norms: Threshold of each client, > 0.
+        clipped: What the threshold limits, ``parameters`` or ``update``.
+
+    Returns:
+        The clipped parameters, and the norms before clipping.
+    """
     if clipped == "parameters":
         return clip(vectors, max_norms)
     change, norms = clip(vectors - start, max_norms)
@@ -105,5 +137,11 @@ def clip_around(
 
 
 def perturb(vector: Float[Tensor, " d"], std: float, source: NoiseSource) -> Float[Tensor, " d"]:
-    """A vector with Gaussian noise; unchanged if ``std`` is 0."""
+    """Add Gaussian noise to a vector.
+
+    Args:
+        vector: (d,).
+        std: Standard deviation of the noise on each coordinate. At 0 the vector is returned unchanged.
+        source: Source of the noise, on the device of the vector.
+    """
     return vector if std == 0 else perturbed(vector, std, source)

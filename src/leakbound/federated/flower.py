@@ -1,17 +1,20 @@
 """PMIDP-FL in Flower: a client mod that clips and adds noise, and a strategy that averages by the noise.
 
-Flower asks for older versions of what the rest uses: they lie in a folder of their own (``make
-.venv-flower/ready``, ``PYTHONPATH=.venv-flower``).
+Flower needs older versions of some packages. It is installed in a folder of its own
+(``make .venv-flower/ready``, ``PYTHONPATH=.venv-flower``)::
 
-    client_app = ClientApp() @client_app.train(mods=[PersonalizedNoise(mi_budget=1.0, n_clients=100,
-    max_rounds=10, max_param_norm=10.0)]) strategy = PersonalizedAveraging(n_clients=100)
+    client_app = ClientApp()
 
-A client's reply holds its parameters as one ``ArrayRecord`` with the arrays it was sent, and a
-``MetricRecord``. The mod does the rest. Parameters have to be all that is sent: buffers would count as
-parameters.
+    @client_app.train(mods=[PersonalizedNoise(mi_budget=1.0, n_clients=100, max_rounds=10)])
+    def train(message, context): ...
 
-The client trusts nothing that a server sends: how strong its noise is follows from its own settings and from
-what it clips itself. A message that asks for anything else is refused before anything is trained.
+    strategy = PersonalizedAveraging(n_clients=100)
+
+A client's reply holds its parameters as one ``ArrayRecord`` with the arrays that it received, and one
+``MetricRecord``. The mod does the rest. Send parameters only, because buffers would count as parameters.
+
+The client trusts nothing that a server sends. The strength of its noise follows from its own settings and
+from what it clips itself. It refuses a message that asks for anything else before it trains.
 """
 
 import math
@@ -42,31 +45,31 @@ _STATE = "leakbound.personalized"
 
 
 class PersonalizedNoise:
-    """Client mod: clip what training returns, add noise that meets the client's own budget, and state its strength.
+    """Client mod: clip what training returns, and add noise that meets the client's own budget.
 
-    Noise is σ_k = α_k/√N, so that the average of all N replies reveals at most ε_k nats about this client in
-    one round; rounds add up. The server itself sees the reply and learns about N times as much. Other clients
-    must do the same. A reply holds nothing but the noisy parameters, how strong their noise is, and the
-    metrics named here. Training that ends in numbers that are not finite counts as one that changed nothing
-    (or ended at 0), and is not reported.
+    The noise is σ_k = α_k/√N, so that the average of all N replies reveals at most ε_k nats about this client
+    in one round. Rounds add up. The server sees the reply itself and learns about N times as much. The other
+    clients must add noise likewise. A reply contains only the noisy parameters, the standard deviation of
+    their noise, and the metrics named here. If training ends in values that are not finite, the client
+    replies as if it had changed nothing (or had ended at 0), and does not report it.
 
     Args:
-        mi_budget: Budget ε_k in nats for one round, > 0, or what gives it for a node; by default the node's
-            configuration ``mi-budget``.
-        n_clients: Number N of clients, >= 1, as this client knows it; by default the node's configuration
-            ``n-clients``. A server that states another number is refused.
-        max_rounds: Most rounds that are answered, >= 1, so that ε_k times this bounds them all; by default
-            the node's configuration ``max-rounds``. One of the two is required: a server could ask without
-            end.
-        least_noise_std: Floor of σ_k, whatever the other settings say, >= 0.
+        mi_budget: Budget ε_k in nats for one round, > 0, or a function from a node's context to it. Default:
+            ``mi-budget`` in the node's configuration.
+        n_clients: Number N of clients, >= 1, as this client knows it. Default: ``n-clients`` in the node's
+            configuration. A server that states another number is refused.
+        max_rounds: Largest number of rounds that are answered, >= 1. All rounds together leak at most this
+            times ε_k. Default: ``max-rounds`` in the node's configuration. One of the two is required,
+            because a server could ask for rounds without end.
+        least_noise_std: Lower limit of σ_k, whatever the other settings give, >= 0.
         metrics: Names of metrics that are sent without noise in addition to the parameters, e.g.
             ``num-examples``.
-        max_param_norm: Clipping threshold of the first round.
-        clip_rate: Rate at which the threshold follows the norms, in [0, 1). 0 keeps it. A threshold that
+        max_param_norm: Clipping threshold C_k of the first round, > 0.
+        clip_rate: Rate at which the threshold follows the norms, in [0, 1). 0 keeps the threshold. One that
             follows the norms reveals them to the server.
-        clipped: Whether parameters are clipped or their change.
-        generator: Gives the generator of a node's noise in a round, to repeat a simulation. Who knows its
-            seed can subtract the noise. By default noise is secure and released on a grid
+        clipped: What the threshold limits: the ``parameters``, or their ``update``.
+        generator: Function from context and round to the generator of a node's noise, to repeat a simulation.
+            Whoever knows its seed can subtract the noise. Default: secure noise, released on a grid
             (:mod:`leakbound.randomness`).
 
     Source:
@@ -106,9 +109,9 @@ class PersonalizedNoise:
         """Let the client train, and make its reply private.
 
         Raises:
-            ValueError: Before training, if the message is no request for training in a new round with as many
-                clients as this one knows of, its parameters are not finite, the rounds are used up, or a
-                setting is out of range; after it, if other arrays came back than were sent.
+            ValueError: Before training, if the message is no request to train in a new round with the number
+                of clients that this client knows, its parameters are not finite, the rounds are used up, or a
+                setting is out of range. After training, if other arrays came back than were sent.
         """
         kept = context.state.metric_records.get(_STATE)
         round_ = self._checked_round(message, context, kept)
@@ -143,7 +146,7 @@ class PersonalizedNoise:
         return reply
 
     def _checked_round(self, message: Message, context: Context, kept: MetricRecord | None) -> int:
-        """Number of the round that a message asks for, once all that the message states has been checked."""
+        """Check all that a message states, and return the number of the round that it asks for."""
         kind = message.metadata.message_type.partition(".")[0]
         if kind != MessageType.TRAIN:
             raise ValueError(
@@ -177,7 +180,7 @@ class PersonalizedNoise:
         return round_
 
     def _noise_std(self, context: Context, threshold: float, dimension: int) -> float:
-        """Standard deviation σ_k of this round's noise, from this client's own settings."""
+        """Return the standard deviation σ_k of this round's noise, from this client's own settings."""
         budget = self._mi_budget(context) if callable(self._mi_budget) else self._mi_budget
         if budget is None and _MI_BUDGET not in context.node_config:
             raise ValueError(f"mi_budget: give it, or {_MI_BUDGET!r} in the node's configuration")
@@ -187,7 +190,7 @@ class PersonalizedNoise:
         return max(math.exp(log_unit - 0.5 * math.log(n_clients)), self._least_std)
 
     def _strip(self, reply: Message, std: float) -> None:
-        """Leave nothing in a reply but its parameters, the metrics that may leave, and the strength of the noise."""
+        """Remove everything from a reply except parameters, allowed metrics and the strength of the noise."""
         metrics = _only(reply.content.metric_records, "MetricRecord")
         (arrays_name,), (metrics_name,) = reply.content.array_records, reply.content.metric_records
         kept = {name: value for name, value in metrics.items() if name in self._metrics}
@@ -197,10 +200,10 @@ class PersonalizedNoise:
 
 
 class PersonalizedAveraging(FedAvg):
-    """Strategy: average the parameters with weights in proportion to one over each client's noise.
+    """Strategy: average the parameters with weights in inverse proportion to each client's noise.
 
-    A round in which not all clients answer is dropped, and the parameters stay as they were: fewer replies
-    hold less noise than the budgets ask for.
+    A round in which not all clients answer is dropped, and the parameters stay as they were, because fewer
+    replies contain less noise than the budgets need.
 
     Args:
         n_clients: Number of clients N, all of which take part in every round.
@@ -222,14 +225,14 @@ class PersonalizedAveraging(FedAvg):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Messages to all clients, with their number, from which each computes its noise."""
+        """Return messages to all clients, with the number of clients, from which each computes its noise."""
         config[N_CLIENTS] = self.n_clients
         return super().configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The average, and how strong its noise is per coordinate, or nothing if a client is missing."""
+        """Return the average and its noise per coordinate, or None for both if a client is missing."""
         valid, _ = self._check_and_log_replies(replies, is_train=True)
         if len(valid) != self.n_clients:
             return None, None
@@ -248,7 +251,7 @@ class PersonalizedAveraging(FedAvg):
 
 
 def _own_count(context: Context, name: str, setting: int | None) -> int | None:
-    """A whole number of at least 1 from the mod's settings or else the node's configuration, or None if neither has it.
+    """Return a whole number >= 1 from the mod's settings or else from the node, or None if both lack it.
 
     Raises:
         ValueError: If it is anything else.
@@ -262,7 +265,7 @@ def _own_count(context: Context, name: str, setting: int | None) -> int | None:
 
 
 def _only(records: Any, kind: str) -> Any:
-    """The one record of its kind in a message.
+    """Return the one record of its kind in a message.
 
     Raises:
         ValueError: If there is none, or several.
@@ -273,22 +276,22 @@ def _only(records: Any, kind: str) -> Any:
 
 
 def _only_arrays(message: Message) -> ArrayRecord:
-    """Parameters of a message."""
+    """Return the parameters of a message."""
     return _only(message.content.array_records, "ArrayRecord")
 
 
 def _shapes(arrays: ArrayRecord) -> dict[str, tuple[int, ...]]:
-    """Names of arrays with their shapes as they really are."""
+    """Return the names of arrays with the shapes that they really have."""
     return {name: array.numpy().shape for name, array in arrays.items()}
 
 
 def _vector(arrays: ArrayRecord) -> Tensor:
-    """Parameters as one float32 vector."""
+    """Return parameters as one float32 vector."""
     return torch.cat([torch.from_numpy(array.numpy().copy()).float().flatten() for array in arrays.values()])
 
 
 def _fill(arrays: ArrayRecord, vector: Tensor) -> None:
-    """Replace the parameters by those of a vector, shapes and types kept."""
+    """Replace parameters by those of a vector. Shapes and types stay."""
     begin = 0
     for name, array in list(arrays.items()):
         old = array.numpy()

@@ -1,8 +1,8 @@
-"""Noise that a mutual-information budget asks of federated averaging, and weights of the clients.
+"""Noise that a mutual-information budget requires in federated averaging, and the weights of the clients.
 
-Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. Everything is computed from
-the logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an aggregate in which client k had weight 1: it
-holds for 10⁸ parameters and budgets of 10⁻³ nats, and no product over clients is formed.
+Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. All is computed from the
+logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an average in which client k has weight 1. So it
+works for 10⁸ parameters and budgets of 10⁻³ nats, and no product over clients is formed.
 """
 
 import math
@@ -24,7 +24,7 @@ class AggregateNoise:
     """Noise of each client and of the server in one round, and weights of the average.
 
     Attributes:
-        weights: Share p_k of each client; they sum to 1.
+        weights: Weight p_k of each client. Weights sum to 1.
         client_std: Noise σ_k per coordinate that each client adds before its upload.
         server_std: Noise per coordinate that the server adds to the average.
     """
@@ -42,10 +42,10 @@ class AggregateNoise:
 
 
 def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> PerClient:
-    """Logarithm of α_k, the noise that lets ε_k nats pass of a vector of norm at most C_k.
+    """Compute ln α_k, the noise with which a vector of norm at most C_k leaks ε_k nats.
 
-    Solves (d/2) ln(1 + C²/(d α²)) = ε, the largest information that any distribution of the vector can send
-    through noise of that strength. For d ≫ ε, α ≈ C/√(2ε).
+    α solves (d/2) ln(1 + C²/(d α²)) = ε. The left side is the largest information that any distribution of
+    the vector can send through this noise. For d ≫ ε, α ≈ C/√(2ε).
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
@@ -67,20 +67,20 @@ def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension:
 def server_noise(
     max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
 ) -> AggregateNoise:
-    """Noise that the server adds so that the average reveals at most ε_k about each client, σ_s = max_k p_k α_k.
+    """Compute the noise of the server under which the average reveals at most ε_k: σ_s = max_k p_k α_k.
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
-        mi_budgets: Budget ε_k of each client in nats for one round.
+        mi_budgets: Budget ε_k of each client in nats for one round, > 0.
         dimension: Number of parameters d.
-        weights: Shares p_k that sum to 1; equal ones if not given.
+        weights: Weights p_k that sum to 1. Default: equal weights.
 
     Raises:
         ValueError: If an argument is out of range.
 
     Source:
-        PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). Sufficient, and in low dimension more than necessary:
-        the distribution that attains the bound does not respect the threshold.
+        PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). The noise is sufficient. In low dimension it is
+        more than necessary, because the distribution that attains the bound exceeds the threshold.
     """
     shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
     return AggregateNoise(shares, np.zeros(len(shares)), math.exp(log_needed))
@@ -89,16 +89,16 @@ def server_noise(
 def client_noise(
     max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
 ) -> AggregateNoise:
-    """Equal noise that every client adds so that the average reveals at most ε_k about each, σ_c = max_k p_k α_k / ‖p‖.
+    """Compute equal noise of clients under which the average reveals at most ε_k: σ_c = max_k p_k α_k / ‖p‖.
 
-    The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound is about the
-    average: an upload reveals far more (:func:`leakbound.federated.server_leak`).
+    The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound holds for the
+    average. An upload reveals far more (:func:`leakbound.federated.server_leak`).
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
         mi_budgets: Budget ε_k of each client in nats for one round, > 0.
         dimension: Number of parameters d.
-        weights: Shares p_k that sum to 1; equal ones if not given.
+        weights: Weights p_k that sum to 1. Default: equal weights.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -112,12 +112,12 @@ def client_noise(
 
 
 def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
-    """Noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, under which every client's budget is met with equality.
+    """Compute noise σ_k = α_k/√N and weights p_k ∝ 1/σ_k, which spend every client's budget exactly.
 
-    Of all weights and noises that meet the budgets these give the average the least noise, a variance of 1/(Σ
-    1/α_k)². Weights are a softmax of −ln α, in time N. The paper's products take N² and leave the range of
-    floats. They depend on budgets and thresholds, not on how many records a client has: the average leans
-    towards clients with loose budgets.
+    Among all weights and noises that meet the budgets, these give the average the least noise, a variance of
+    1/(Σ 1/α_k)². The weights are a softmax of −ln α and take time N. The paper's products take N² and exceed
+    the range of floats. The weights depend on budgets and thresholds, not on the number of records, so
+    clients with loose budgets count more in the average.
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
@@ -137,22 +137,22 @@ def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimens
 
 
 def no_noise(n_clients: int) -> AggregateNoise:
-    """Equal weights and no noise: plain federated averaging."""
+    """Return equal weights and no noise: plain federated averaging."""
     return AggregateNoise(np.full(n_clients, 1 / n_clients), np.zeros(n_clients), 0.0)
 
 
 def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: float) -> PerClient:
-    """Clipping thresholds of the next round, an exponential moving average of the norms.
+    """Compute the clipping thresholds of the next round, an exponential moving average of the norms.
 
     Args:
         max_param_norms: Thresholds C_k of this round.
-        norms: Norms *before* clipping; with those after it, as the paper may be read, a threshold could never
-            grow.
-        rate: η_c in [0, 1). 0 keeps the thresholds.
+        norms: Norms *before* clipping. With norms after clipping, as the paper may be read, a threshold could
+            never grow.
+        rate: Rate η_c of the average, in [0, 1). 0 keeps the thresholds.
 
     Returns:
         New thresholds, at least ``LEAST_PARAM_NORM``. They are functions of the private history, and σ_k,
-        which is sent in clear, reveals them: the budgets do not cover that.
+        which clients send unprotected, reveals them. The budgets do not cover this leak.
 
     Source:
         PMIDP-FL, (5.18).
@@ -163,14 +163,14 @@ def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: flo
 def draw_budgets(
     n_clients: int, mean: float, spread: float, least: float, generator: np.random.Generator
 ) -> PerClient:
-    """Budgets ε_k ~ N(mean, spread²), those below ``least`` set to ``least``.
+    """Draw budgets ε_k ~ N(mean, spread²). Those below ``least`` are set to ``least``.
 
     Args:
         n_clients: Number of clients.
-        mean: μ_ε in nats.
-        spread: σ_ε in nats, a standard deviation (the paper's text calls it a variance).
-        least: Smallest budget, > 0.
-        generator: Draws them.
+        mean: Mean μ_ε of the budgets, in nats.
+        spread: Standard deviation σ_ε of the budgets, in nats (the paper's text calls it a variance).
+        least: Smallest budget, in nats, > 0.
+        generator: Draws the budgets.
 
     Source:
         PMIDP-FL, Sec. VI.B, which sets the least budget to 1.
@@ -181,7 +181,7 @@ def draw_budgets(
 def _needed(
     max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None
 ) -> tuple[PerClient, float]:
-    """Checked weights, or equal ones, and the logarithm of the least noise of their average, max_k p_k α_k."""
+    """Return checked weights, or equal ones, and the logarithm of the noise that their average needs."""
     n_clients = len(mi_budgets)
     if n_clients < 1:
         raise ValueError("there are no clients: give at least one budget")

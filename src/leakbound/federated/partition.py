@@ -1,4 +1,4 @@
-"""Records of each client: alike, or with classes of its own."""
+"""Division of the records among clients: drawn uniformly, or with different classes for each client."""
 
 import numpy as np
 from jaxtyping import Int
@@ -11,23 +11,23 @@ def split_records(
     generator: np.random.Generator,
     concentration: float | None = None,
 ) -> Int[np.ndarray, "clients records"]:
-    """Disjoint records of equally many for each client.
+    """Draw disjoint sets of records, equally many for each client.
 
     Args:
         labels: Class of each record.
         n_clients: Number of clients.
-        records: Records of each client.
-        generator: Draws them.
+        records: Number of records of each client.
+        generator: Draws the records.
         concentration: None draws uniformly. A number draws each client's class proportions from a symmetric
-            Dirichlet distribution of this concentration and its records class by class; where a class is used
-            up, the rest of the client's records come from the classes that are left. Small numbers give each
+            Dirichlet distribution of this concentration, and then its records class by class. Once a class is
+            used up, the client's other records come from the remaining classes. Small numbers give each
             client few classes.
 
     Raises:
         ValueError: If there are fewer records than asked for, or the concentration is not positive.
 
     Source:
-        PMIDP-FL, Sec. VI (uniform); Hsu et al. 2019 (Dirichlet).
+        PMIDP-FL, Sec. VI (uniform). Hsu et al. 2019 (Dirichlet).
     """
     if n_clients * records > len(labels):
         raise ValueError(

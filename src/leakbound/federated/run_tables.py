@@ -30,12 +30,12 @@ _POINTS = 25
 
 
 def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
-    """Put the rows of runs into one table, with the columns that say which run a row belongs to.
+    """Put the rows of runs into one table, with columns that identify the run of a row.
 
-    Derived rows have unit −1 and no round: ``gap_first`` and ``gap_last``, the loss of a run with noise minus
-    the mean loss of the undisturbed one on the same dataset, at the first and the last point of the curves;
-    and ``advantage``, the final accuracy of a personalized run minus that of the uniform one with the same
-    settings, replica by replica.
+    Derived rows have unit −1 and no round. ``gap_first`` and ``gap_last`` are the loss of a run with noise
+    minus the mean loss of the run without noise on the same dataset, at the first and the last point of the
+    curves. ``advantage`` is the final accuracy of a personalized run minus that of the uniform run with the
+    same settings, for each replica.
 
     Args:
         runs: Run to its rows, as :class:`leakbound.federated.averaging.FederatedResult` has them.
@@ -51,7 +51,7 @@ def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
 
 
 def _gaps(table: pd.DataFrame) -> pd.DataFrame:
-    """Distances of losses above those without noise, at both ends of the curves."""
+    """Compute the difference of losses with and without noise, at both ends of the curves."""
     losses = table[table["metric"] == "train_loss"]
     ends = losses["communication_round"].agg(["min", "max"])
     clean = losses[losses["scheme"] == "none"].groupby(["dataset", "communication_round"])["value"].mean()
@@ -68,7 +68,7 @@ def _gaps(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _advantages(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy that personal weights and noise win over equal ones."""
+    """Compute the accuracy that personalized weights and noise gain over equal ones."""
     final = table[table["metric"] == "final_accuracy"]
     personal, uniform = (final[final["scheme"] == scheme] for scheme in ("personalized", "uniform"))
     joined = personal.merge(uniform[[*_SETTING, "value"]], on=_SETTING, suffixes=("", "_uniform"))
@@ -79,7 +79,12 @@ def _advantages(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def parameters(model: str, images: ImageDataset) -> int:
-    """Count the parameters of a network for some images."""
+    """Count the parameters of a network.
+
+    Args:
+        model: Registered name of the network.
+        images: Dataset whose images and classes fix the sizes of its layers.
+    """
     from leakbound.models import build
     from leakbound.randomness.seeding import torch_generator
 
@@ -90,20 +95,20 @@ def parameters(model: str, images: ImageDataset) -> int:
 def composition(
     networks: Mapping[str, tuple[str, int]], n_clients: int, rounds: int, mi_budget: float
 ) -> pd.DataFrame:
-    """Leaks of 1 to ``rounds`` rounds about one client, with equal noise at all clients.
+    """Tabulate leaks of 1 to ``rounds`` rounds about one client, with equal noise at all clients.
 
     Args:
         networks: Dataset to the name of its network and the number of its parameters.
         n_clients: Number of clients.
-        rounds: Largest number of rounds T.
-        mi_budget: Budget ε of one round in nats.
+        rounds: Largest number of rounds T, >= 1.
+        mi_budget: Budget ε of one round in nats, > 0.
 
     Returns:
-        Columns ``dataset``, ``model``, ``variant``, ``communication_round``, ``metric``, ``value``. Metric
-        ``leak`` in nats over the rounds t; variants: ``printed`` (ε, the paper's level, of one round alone),
-        ``composed`` (t·ε), ``static`` (if the client sent the same vector in each round), ``uploads`` (to
-        whoever sees the uploads), all to those who see the averages but the last. ``final_leak`` is the same
-        at t = ``rounds``, ``first_leak`` at 1.
+        Columns ``dataset``, ``model``, ``variant``, ``communication_round``, ``metric``, ``value``. The
+        metric ``leak`` is in nats over the rounds t. Three variants are leaks to those who see the averages:
+        ``printed`` (ε, the paper's level, of one round alone), ``composed`` (t·ε) and ``static`` (the client
+        sends the same vector in each round). ``uploads`` is the leak to whoever sees the uploads.
+        ``final_leak`` is the leak at t = ``rounds``, ``first_leak`` at 1.
     """
     steps = sorted({round(step) for step in np.geomspace(1, rounds, _POINTS)})
     leaks = []
@@ -129,11 +134,11 @@ def composition(
 
 
 def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, float | None]]:
-    """Leaks of the worst client of each replica in nats, for a run's provenance. None stands for no bound.
+    """List leaks of the worst client of each replica in nats, for the provenance. None means no bound.
 
     Args:
         rows: Rows of the run.
-        replicas: Those that did not diverge.
+        replicas: Numbers of the replicas that did not diverge.
     """
     worst = rows[(rows["unit"] == -1) & rows["metric"].str.startswith("leak_")]
     return [
@@ -146,12 +151,12 @@ def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, 
 
 
 def curves(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a run that are curves over rounds, with the columns of a training's: replica, step, metric, value."""
+    """Return the rows that are curves over rounds, with the columns of a training's curves."""
     kept = rows[(rows["unit"] == -1) & rows["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
     return kept.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]
 
 
 def final_scores(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a run about its end and its leaks, with the columns of an attack's."""
+    """Return the rows about the end of a run and its leaks, with the columns of an attack's rows."""
     kept = rows[(rows["unit"] == -1) & rows["metric"].str.startswith(("final_", "leak_", "weight_"))]
     return kept.assign(variant="")

@@ -1,4 +1,4 @@
-"""Jobs: one call of a command each, with its settings, the files that it reads and the files that it writes."""
+"""Jobs: one call of a command each, with its settings, the files that it reads, and those that it writes."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Networks, found by name, and how their weights are drawn."""
+"""Networks by their registered names, and the initialization of their weights."""
 
 from leakbound.models.classifier import Classifier, ImageShapeError, build
 from leakbound.models.initialization import initialize

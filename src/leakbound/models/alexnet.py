@@ -10,13 +10,13 @@ _GROUPS = 32
 
 
 class AlexNet(Classifier):
-    """AlexNet with 3×3 convolutions and GroupNorm where the original has local response normalisation; no dropout.
+    """AlexNet with 3×3 convolutions, GroupNorm instead of local response normalisation, and no dropout.
 
-    35,857,482 parameters for 3 colors and 10 classes; 35,856,330 for 1 color. The 4096-4096 head holds 94 %
-    of them.
+    It has 35,857,482 parameters for 3 colors and 10 classes, and 35,856,330 for 1 color. The 4096-4096 head
+    holds 94 % of them.
 
     Source:
-        Krizhevsky et al. 2012; the size is that of Tan et al. 2024, Table 2 (3.59e7).
+        Krizhevsky et al. 2012. The size is that of Tan et al. 2024, Table 2 (3.59e7).
     """
 
     def __init__(self, colors: int, classes: int) -> None:
@@ -31,7 +31,7 @@ class AlexNet(Classifier):
         self.head = nn.Linear(4096, classes)
 
     def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 4096"]:
-        """Activations of the second fully connected layer, each >= 0."""
+        """Compute the activations of the second fully connected layer, each >= 0."""
         # ReLU and max-pooling commute; pooling first leaves a quarter of the work.
         x = F.relu(F.max_pool2d(self.conv1(images), 2))
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
@@ -43,5 +43,5 @@ class AlexNet(Classifier):
 
 
 def _convolution(inputs: int, outputs: int) -> nn.Sequential:
-    """A 3×3 convolution that keeps height and width, and its normalisation."""
+    """Make a 3×3 convolution that keeps height and width, with its normalisation."""
     return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(_GROUPS, outputs))

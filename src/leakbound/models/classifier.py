@@ -1,4 +1,4 @@
-"""The common form of all networks here: images of one size, features, and a linear head."""
+"""Common interface of all networks here: images of one size, features, and a linear head."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -17,22 +17,22 @@ Side = int | tuple[int, int]
 
 
 class ImageShapeError(ValueError):
-    """Images of other colors or another size than the network was built for."""
+    """Images of other colors or another size than those that the network was built for."""
 
 
 class Classifier(nn.Module, ABC):
     """Network of images whose last layer, ``head``, is linear.
 
-    A subclass sets ``head`` and defines :meth:`features`. Attackers read both: the gradient of the head has a
-    closed form in the features.
+    A subclass sets ``head`` and defines :meth:`features`. Attackers use both, because the gradient of the
+    head has a closed form in the features.
 
     Args:
         colors: Planes of an image, 1 or 3.
         classes: Number of labels, at least 2.
-        size: Height and width of an image in pixels; a pair where they differ.
+        size: Height and width of an image in pixels, as one number or as a pair.
 
     Attributes:
-        any_shape: Whether it takes a pair: records of tables, arrays and time series.
+        any_shape: Whether a pair is accepted, as for records of tables, arrays and time series.
     """
 
     any_shape: ClassVar[bool] = False
@@ -49,10 +49,10 @@ class Classifier(nn.Module, ABC):
 
     @abstractmethod
     def features(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n width_of_head"]:
-        """Inputs of the head for each image."""
+        """Compute the inputs of the head for each image."""
 
     def forward(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n classes"]:
-        """Logits of each class.
+        """Compute the logits of all classes for each image.
 
         Raises:
             ImageShapeError: If the images have other colors or another size than the network was built for.
@@ -68,19 +68,19 @@ class Classifier(nn.Module, ABC):
 
 
 def build(name: str, colors: int, classes: int, generator: torch.Generator, side: Side = _SIDE) -> nn.Module:
-    """Build a registered network with weights drawn from a generator; the global generator is left as it was.
+    """Build a registered network with weights drawn from a generator. The global generator is not used.
 
     Args:
         name: Registered name, e.g. ``lenet``.
         colors: Planes of an image, 1 or 3.
         classes: Number of labels, at least 2.
-        generator: Draws the weights; a generator of the CPU.
-        side: Height and width of an image in pixels; a pair where they differ. For others than 32 the network
-            is made with the keyword ``size``.
+        generator: Draws the weights, on the CPU.
+        side: Height and width of an image in pixels, as one number or as a pair. If it is not 32, the network
+            is built with the keyword ``size``.
 
     Raises:
         UnknownNameError: If no model has this name.
-        ImageShapeError: If it cannot be made for images of that side.
+        ImageShapeError: If it cannot be built for images of that side.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""First weights of any network, all drawn from one generator."""
+"""Initial weights of any network, all drawn from one generator."""
 
 import math
 
@@ -12,18 +12,18 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm, _NormBase)
 
 @torch.no_grad()
 def initialize(model: nn.Module, generator: torch.Generator) -> None:
-    """Draw every parameter of ``model`` in place; nothing is taken from the global generator.
+    """Draw every parameter of ``model`` in place. The global generator is not used.
 
-    Linear and convolutional layers get torch's own defaults: weights uniform in ±1/√fan_in (He et al. 2015
-    with a = √5), biases likewise. Normalisation layers get weight 1 and bias 0. A model with a method
+    Linear and convolutional layers get torch's defaults: weights and biases uniform in ±1/√fan_in (He et al.
+    2015 with a = √5). Normalisation layers get weight 1 and bias 0. A model with a method
     ``initialize(generator)`` draws its weights itself.
 
     Args:
-        model: Network; equal networks and equal generators give equal weights.
-        generator: On the device of the weights. Weights drawn on the CPU are the same on every machine.
+        model: Network. Equal networks and equal generators give equal weights.
+        generator: Draws the weights, on their device. Weights drawn on the CPU are the same on every machine.
 
     Raises:
-        TypeError: If a layer of another kind holds parameters and the model has no ``initialize`` of its own.
+        TypeError: If a layer of another kind has parameters and the model has no method ``initialize``.
     """
     draws_itself = getattr(model, "initialize", None)
     if callable(draws_itself):
@@ -45,7 +45,7 @@ def initialize(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def _draw_uniform(layer: nn.Linear | _ConvNd, generator: torch.Generator) -> None:
-    """Weights, then biases, uniform in ±1/√fan_in."""
+    """Draw weights, then biases, uniformly in ±1/√fan_in."""
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
     if layer.bias is not None:
         bound = 1 / math.sqrt(layer.weight[0].numel())

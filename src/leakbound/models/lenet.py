@@ -11,7 +11,7 @@ from leakbound.models.classifier import Classifier
 class LeNet(Classifier):
     """LeNet-5 with ReLU and max-pooling.
 
-    62,006 parameters for 3 colors and 10 classes; 61,706 for 1 color.
+    It has 62,006 parameters for 3 colors and 10 classes, and 61,706 for 1 color.
 
     Source:
         LeCun et al. 1998, in the form of Tan et al. 2024.
@@ -26,7 +26,7 @@ class LeNet(Classifier):
         self.head = nn.Linear(84, classes)
 
     def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 84"]:
-        """Activations of the second fully connected layer, each >= 0."""
+        """Compute the activations of the second fully connected layer, each >= 0."""
         trained = torch.is_grad_enabled() and self.conv1.weight.requires_grad
         # ReLU and max-pooling commute; pooling first leaves a quarter of the work.
         x = F.relu(F.max_pool2d(self.conv1(images if trained else _by_pixel(images)), 2))
@@ -38,8 +38,8 @@ class LeNet(Classifier):
 class SigmoidLeNet(Classifier):
     """LeNet of 'Deep Leakage from Gradients': three convolutions, sigmoids, no pooling.
 
-    Smooth, so that gradients can be matched by gradient descent. 15,826 parameters for 3 colors and 10
-    classes; 15,226 for 1 color; both for 32×32 pixels. Sides are multiples of 4.
+    It is smooth, so that gradients can be matched by gradient descent. For 32×32 pixels and 10 classes it has
+    15,826 parameters with 3 colors, and 15,226 with 1 color. Sides are multiples of 4.
 
     Source:
         Zhu et al. 2019, with the strides 2, 2, 1 and the 768 features of the authors' code.
@@ -54,23 +54,26 @@ class SigmoidLeNet(Classifier):
 
     @torch.no_grad()
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw every parameter uniformly from [-0.5, 0.5], as Zhu et al. do: smaller weights starve the sigmoids."""
+        """Draw every parameter uniformly from [-0.5, 0.5], as Zhu et al. do.
+
+        With smaller weights the sigmoids pass almost no signal.
+        """
         for parameter in self.parameters():
             parameter.uniform_(-0.5, 0.5, generator=generator)
 
     def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n width"]:
-        """Activations of the third convolution, each in (0, 1)."""
+        """Compute the activations of the third convolution, each in (0, 1)."""
         x = torch.sigmoid(self.conv1(images))
         x = torch.sigmoid(self.conv2(x))
         return torch.sigmoid(self.conv3(x)).flatten(1)
 
 
 def _by_pixel(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n colors height width"]:
-    """The same images, on a CPU with the channels of a pixel side by side.
+    """Return the same images, on a CPU with the channels of a pixel next to each other in memory.
 
-    Few channels are pooled and convolved in half to three quarters of the time that way. Many, or those of a
-    GPU, are not; and gradients of weights would lie so too, which hooks and optimizers of others take for
-    values in order.
+    With few channels, pooling and convolution then take half to three quarters of the time. With many
+    channels, or on a GPU, nothing is gained. In training the gradients of weights would get this order, too,
+    and hooks and optimizers of other packages assume contiguous values.
     """
     if images.device.type != "cpu":
         return images

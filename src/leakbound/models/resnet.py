@@ -12,10 +12,10 @@ _GROUPS = 32
 class ResNet10(Classifier):
     """Residual network of width 64 with one block a stage, a 3×3 stem without pooling, and GroupNorm.
 
-    4,903,242 parameters for 3 colors and 10 classes; 4,902,090 for 1 color.
+    It has 4,903,242 parameters for 3 colors and 10 classes, and 4,902,090 for 1 color.
 
     Source:
-        He et al. 2016; the size is that of Tan et al. 2024, Table 2 (4.90e6).
+        He et al. 2016. The size is that of Tan et al. 2024, Table 2 (4.90e6).
     """
 
     def __init__(self, colors: int, classes: int) -> None:
@@ -26,16 +26,16 @@ class ResNet10(Classifier):
         self.head = nn.Linear(512, classes)
 
     def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 512"]:
-        """Mean activations of the last block over its 4×4 positions, each >= 0."""
+        """Compute the mean activations of the last block over its 4×4 positions, each >= 0."""
         return self.blocks(F.relu(self.norm(self.stem(images)))).mean((2, 3))
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions and a shortcut; a wider output has half the height and width.
+    """Two 3×3 convolutions and a shortcut. A block that widens halves height and width.
 
     Args:
-        inputs: Planes that come in.
-        outputs: Planes that go out.
+        inputs: Number of input channels.
+        outputs: Number of output channels.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -56,6 +56,6 @@ class _Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "n inputs height width"]
     ) -> Float[Tensor, "n outputs new_height new_width"]:
-        """Rectified sum of the convolutions and the shortcut."""
+        """Compute the rectified sum of the convolutions and the shortcut."""
         y = F.relu(self.norm1(self.conv1(x)))
         return F.relu(self.norm2(self.conv2(y)) + self.shortcut(x))

@@ -1,7 +1,7 @@
 """Networks that are small enough for noise on every parameter: a perceptron and a CNN.
 
-Federated averaging under a mutual-information budget adds noise of a squared norm in proportion to the number
-of parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
+Federated averaging under a mutual-information budget adds noise whose squared norm grows in proportion to the
+number of parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
 """
 
 import math
@@ -16,8 +16,8 @@ from leakbound.models.classifier import Classifier, Side
 class MLP(Classifier):
     """Perceptron with a hidden layer of 32 units and ReLU.
 
-    33,130 parameters for 1 color, 32×32 pixels and 10 classes; 98,666 for 3 colors; 2,410 for 8×8 grey
-    pixels. It also takes records of other shapes than images, e.g. of a table.
+    For 32×32 pixels and 10 classes it has 33,130 parameters with 1 color, and 98,666 with 3 colors. For 8×8
+    grey pixels it has 2,410. It also takes records that are no images, e.g. rows of a table.
     """
 
     any_shape = True
@@ -28,14 +28,15 @@ class MLP(Classifier):
         self.head = nn.Linear(32, classes)
 
     def features(self, images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n 32"]:
-        """Activations of the hidden layer, each >= 0."""
+        """Compute the activations of the hidden layer, each >= 0."""
         return F.relu(self.fc1(images.flatten(1)))
 
 
 class CNN(Classifier):
     """Two strided convolutions with ReLU and a linear head.
 
-    26,346 parameters for 3 colors, 32×32 pixels and 10 classes; 25,546 for 1 color. Sides are multiples of 4.
+    For 32×32 pixels and 10 classes it has 26,346 parameters with 3 colors, and 25,546 with 1 color. Sides are
+    multiples of 4.
     """
 
     def __init__(self, colors: int, classes: int, size: int = 32) -> None:
@@ -45,5 +46,5 @@ class CNN(Classifier):
         self.head = nn.Linear(32 * (size // 4) ** 2, classes)
 
     def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n width"]:
-        """Activations of the second convolution, each >= 0."""
+        """Compute the activations of the second convolution, each >= 0."""
         return F.relu(self.conv2(F.relu(self.conv1(images)))).flatten(1)

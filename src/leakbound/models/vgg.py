@@ -12,15 +12,15 @@ _SIDE = 7
 
 
 class VGG16(Classifier):
-    """VGG16 (configuration D) with GroupNorm after each convolution; no dropout.
+    """VGG16 (configuration D) with GroupNorm after each convolution, and no dropout.
 
-    134,309,962 parameters for 3 colors and 10 classes; 134,308,810 for 1 color. Five poolings leave one
-    position of a 32×32 image, and the first linear layer expects 7×7 of them as from an image of 224×224: the
-    one is repeated, as torchvision's adaptive pooling does. So 100 million of the parameters add width in
-    name only, as in the published count.
+    It has 134,309,962 parameters for 3 colors and 10 classes, and 134,308,810 for 1 color. Five poolings
+    leave one position of a 32×32 image, but the first linear layer expects 7×7 positions, as from an image of
+    224×224. The one position is repeated, as torchvision's adaptive pooling does. So 100 million of the
+    parameters add nothing to the function, but belong to the published count.
 
     Source:
-        Simonyan and Zisserman 2015; the size is that of Tan et al. 2024, Table 2 (1.34e8).
+        Simonyan and Zisserman 2015. The size is that of Tan et al. 2024, Table 2 (1.34e8).
     """
 
     def __init__(self, colors: int, classes: int) -> None:
@@ -32,7 +32,7 @@ class VGG16(Classifier):
         self.head = nn.Linear(4096, classes)
 
     def features(self, images: Float[Tensor, "n colors 32 32"]) -> Float[Tensor, "n 4096"]:
-        """Activations of the second fully connected layer, each >= 0."""
+        """Compute the activations of the second fully connected layer, each >= 0."""
         x = images
         for block in self.blocks:
             x = F.max_pool2d(block(x), 2)
@@ -42,7 +42,7 @@ class VGG16(Classifier):
 
 
 def _block(inputs: int, widths: tuple[int, ...]) -> nn.Sequential:
-    """3×3 convolutions one after another, each normalised and rectified."""
+    """Make 3×3 convolutions one after another, each normalised and rectified."""
     layers: list[nn.Module] = []
     for outputs in widths:
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(_GROUPS, outputs), nn.ReLU()]

@@ -1,4 +1,4 @@
-"""Folders that are replaced as a whole, but only if they contain nothing else than what was written this way."""
+"""Folders that are replaced as a whole, but only if they contain nothing except what was written this way."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Utility against privacy of releases with Gaussian noise, in bits, after Zeng et al. 2022, corrected and extended."""
+"""Utility and privacy of releases with Gaussian noise, in bits (Zeng et al. 2022, corrected and extended)."""
 
 from leakbound.theory.cases import (
     common_noise_utility_bits,

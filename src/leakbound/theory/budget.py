@@ -11,7 +11,11 @@ _LARGEST = 500.0  # beyond it 2^(2ε) leaves float64
 
 
 def check_budget(mi_budget_bits: float, name: str = "mi_budget_bits") -> None:
-    """Refuse a budget for which the closed forms have no meaning.
+    """Check that the closed forms are defined for a budget.
+
+    Args:
+        mi_budget_bits: ε, bits.
+        name: Name of the setting, for the message.
 
     Raises:
         ValueError: If it is not in (0, 500] bits.
@@ -23,7 +27,10 @@ def check_budget(mi_budget_bits: float, name: str = "mi_budget_bits") -> None:
 
 
 def allowed_ratio(mi_budget_bits: float) -> float:
-    """Convert ε bits to the ratio of signal to noise variance that leaks them about a Gaussian, 2^{2ε} − 1.
+    """Convert ε bits to the variance ratio of signal and noise that leaks ε about a Gaussian, 2^{2ε} − 1.
+
+    Args:
+        mi_budget_bits: ε, bits, in (0, 500].
 
     Raises:
         ValueError: If ε is not in (0, 500] bits.
@@ -35,8 +42,11 @@ def allowed_ratio(mi_budget_bits: float) -> float:
 def allowed_ratios(mi_budgets_bits: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Apply :func:`allowed_ratio` to each client's budget.
 
+    Args:
+        mi_budgets_bits: ε_i of each client, bits, in (0, 500].
+
     Raises:
-        ValueError: If a budget is not in (0, 500] bits, naming the client.
+        ValueError: If a budget is not in (0, 500] bits. The message names the client.
     """
     for client, budget in enumerate(mi_budgets_bits):
         check_budget(float(budget), f"mi_budgets_bits[{client}]")

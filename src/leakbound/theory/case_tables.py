@@ -1,10 +1,10 @@
 """Rows of the figures of Zeng et al. 2022 and of the general problem beyond them.
 
 Every table is tidy, with the columns ``mi_budget`` (ε, bits), ``variant`` (the noise), ``metric`` and
-``value``, and others that a table needs. Metrics: ``utility`` and ``gain`` (utility minus budget),
-``privacy``, ``excess`` (privacy minus budget) and ``unconditional_leak``, all in bits; ``noise_variance``,
-``noise_covariance``. ``method`` is the way to a value: ``closed_form``, ``determinants`` or ``search``.
-``budget`` is the budget itself.
+``value``, and others that a table needs. These metrics are in bits: ``utility``, ``gain`` (utility minus
+budget), ``privacy``, ``excess`` (privacy minus budget) and ``unconditional_leak``. ``noise_variance`` and
+``noise_covariance`` have the unit of the parameters' variance. ``method`` states how a value was computed:
+``closed_form``, ``determinants`` or ``search``. ``budget`` is the budget itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
     Args:
         table: One of ``settings.tables()``.
         settings: Settings of all tables.
-        seed: Of the configuration. Draws derive from it, the table and the replica.
+        seed: Seed of the configuration. Draws derive from it, the table and the replica.
 
     Raises:
         ValueError: If the configuration does not make this table.
@@ -58,11 +58,11 @@ def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
 
 
 def _case1(settings: IndependentCase, seed: int) -> Rows:
-    """Common noise and each client's own, for variances drawn uniformly from (0, 1)."""
+    """Compare common noise with each client's own, for variances drawn uniformly from (0, 1)."""
     rows: Rows = []
     for replica in range(settings.draws):
         variances = numpy_generator(seed, "theory", "case1", replica).uniform(size=settings.n_clients)
-        signal, largest = np.diag(variances), int(variances.argmax())
+        signal = np.diag(variances)
         for budget in settings.mi_budgets:
             where = {"mi_budget": budget, "replica": replica}
             utility = cases.common_noise_utility_bits(variances, budget)
@@ -72,7 +72,7 @@ def _case1(settings: IndependentCase, seed: int) -> Rows:
             for variant, noise in (("common", common), ("own", cases.own_noise_variances(variances, budget))):
                 values = {
                     "utility": determinants.utility_bits(signal, np.diag(noise)),
-                    "privacy": determinants.privacy_bits(signal, np.diag(noise), largest),
+                    "privacy": determinants.privacy_bits(signal, np.diag(noise), int(variances.argmax())),
                     "noise_variance": float(noise.mean()),
                 }
                 rows += _metrics({**where, "variant": variant, "method": "determinants"}, values)
@@ -80,7 +80,7 @@ def _case1(settings: IndependentCase, seed: int) -> Rows:
 
 
 def _case2(settings: DependentCase, seed: int) -> Rows:
-    """Independent noise, corrected and as printed."""
+    """Tabulate independent noise, corrected and as printed."""
     signal = Exchangeable(settings.variance, settings.covariance, settings.n_clients)
     rows: Rows = []
     for budget in settings.mi_budgets:
@@ -93,7 +93,7 @@ def _case2(settings: DependentCase, seed: int) -> Rows:
 
 
 def _case3(settings: CorrelatedCase, seed: int) -> Rows:
-    """The exact optimum, independent noise, and searches with the correct and the printed constraint."""
+    """Compare the exact optimum, independent noise, and searches with correct or printed constraint."""
     signal = Exchangeable(settings.variance, settings.covariance, settings.n_clients)
     shared = signal.dual_total_correlation_bits / settings.n_clients
     rows: Rows = []
@@ -126,7 +126,7 @@ def _case3(settings: CorrelatedCase, seed: int) -> Rows:
 
 
 def _surface(settings: NoiseSurface, seed: int) -> Rows:
-    """Utility and privacy around each budget's optimum. ``tilt`` is (n − 1) σ_e²/σ²."""
+    """Tabulate utility and privacy around each budget's optimum. ``tilt`` is (n − 1) σ_e²/σ²."""
     n = settings.n_clients
     signal = Exchangeable(settings.variance, settings.covariance, n)
     rows: Rows = []
@@ -156,12 +156,12 @@ def _surface(settings: NoiseSurface, seed: int) -> Rows:
 
 
 def _general(settings: GeneralCase, seed: int) -> Rows:
-    """Utility of the optimum and of simpler noise, with the cap of all mechanisms, for any covariance.
+    """Compare the optimum with simpler noise and with the cap of all mechanisms, for any covariance.
 
     ``exchangeable`` parameters have unit variances, equal covariances and one budget, so that the closed form
-    of case 3 is the answer. ``drawn`` ones depend on common factors by drawn loadings and have drawn budgets.
-    ``mi_budget`` is the mean of the budgets, ``share`` a utility's share of the cap, ``released`` the
-    directions of the optimum.
+    of case 3 is the optimum. ``drawn`` parameters depend on common factors with drawn loadings, and have
+    drawn budgets. ``mi_budget`` is the mean of the budgets, ``share`` is utility over cap, and ``released``
+    counts the directions that the optimum releases.
     """
     alike = Exchangeable(1.0, settings.common, settings.n_clients)
     rows: Rows = []
@@ -181,7 +181,7 @@ def _general(settings: GeneralCase, seed: int) -> Rows:
 def _drawn(
     settings: GeneralCase, seed: int, replica: int
 ) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
-    """A covariance of unit variances, and budgets in units of their mean."""
+    """Draw a covariance with unit variances, and budgets in units of their mean."""
     generator = numpy_generator(seed, "theory", "general", replica)
     loadings = generator.normal(size=(settings.n_clients, settings.factors))
     loadings *= np.sqrt(settings.common / (loadings**2).sum(axis=1, keepdims=True))
@@ -192,18 +192,20 @@ def _drawn(
 
 
 def _solved(where: Mapping[str, Any], problem: general.Problem) -> Rows:
-    """Rows of one general problem."""
-    optimum, signal = optimal_release(problem), problem.signal
+    """Return the rows of one general problem."""
+    optimum = optimal_release(problem)
     independent = np.diag(1.0 / general.independent_noise_variances(problem))
     utilities = {
         "cap": general.utility_cap_bits(problem),
         "bound": optimum.bound_bits,
         "optimum": optimum.utility_bits,
-        "independent": general.release_utility_bits(signal, independent),
-        "exchangeable": general.release_utility_bits(signal, general.best_exchangeable_precision(problem)),
+        "independent": general.release_utility_bits(problem.signal, independent),
+        "exchangeable": general.release_utility_bits(
+            problem.signal, general.best_exchangeable_precision(problem)
+        ),
     }
     if (closed := general.closed_form_precision(problem)) is not None:
-        utilities["closed_form"] = general.release_utility_bits(signal, closed)
+        utilities["closed_form"] = general.release_utility_bits(problem.signal, closed)
     rows: Rows = []
     for variant, utility in utilities.items():
         rows += _metrics(
@@ -213,7 +215,7 @@ def _solved(where: Mapping[str, Any], problem: general.Problem) -> Rows:
 
 
 def _both_ways(where: Mapping[str, Any], release: Release, budget: float) -> Rows:
-    """Rows of one release by closed forms, and of its utility and leaks by determinants."""
+    """Return the rows of one release by closed forms, and its utility and leaks by determinants."""
     signal, noise = release.signal.matrix(), release.noise.matrix()
     closed = _released(release, budget)
     leak = {"unconditional_leak": release.unconditional_leak_bits}
@@ -230,7 +232,7 @@ def _both_ways(where: Mapping[str, Any], release: Release, budget: float) -> Row
 
 
 def _released(release: Release, budget: float) -> dict[str, float]:
-    """Metrics of one release by closed forms."""
+    """Return metrics of one release by closed forms."""
     return {
         "utility": release.utility_bits,
         "gain": release.utility_bits - budget,
@@ -242,5 +244,5 @@ def _released(release: Release, budget: float) -> dict[str, float]:
 
 
 def _metrics(where: Mapping[str, Any], values: Mapping[str, float]) -> Rows:
-    """One row for each metric."""
+    """Return one row for each metric."""
     return [{**where, "metric": metric, "value": float(value)} for metric, value in values.items()]

@@ -1,6 +1,6 @@
 """The three cases of Zeng et al. 2022, solved exactly: least noise, or most useful noise, within a budget.
 
-Budgets ε are in (0, 500] bits. Every function here raises a ``ValueError`` for others.
+Budgets ε are in (0, 500] bits. Every function raises a ``ValueError`` for others.
 """
 
 import math
@@ -14,13 +14,13 @@ from leakbound.theory.exchangeable import Exchangeable
 
 
 def common_noise_variance(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> float:
-    """Find the least noise variance of case 1, the same for all clients, that keeps each of them within its budget.
+    """Compute the least noise variance of case 1: equal for all clients, with each within its budget.
 
-    Parameters and noise are independent: σ² = max_i s_i / (2^{2ε} − 1).
+    Parameters and noise are independent, and σ² = max_i s_i / (2^{2ε} − 1).
 
     Args:
-        variances: s_i of the clients' parameters, each > 0.
-        mi_budget_bits: ε.
+        variances: s_i, variances of the clients' parameters, each > 0.
+        mi_budget_bits: ε, bits, the budget of every client.
 
     Raises:
         ValueError: If a variance is not positive and finite.
@@ -35,7 +35,14 @@ def common_noise_variance(variances: Float[np.ndarray, " n"], mi_budget_bits: fl
 def common_noise_utility_bits(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> float:
     """Compute the utility of :func:`common_noise_variance`, bits per client.
 
-    (1/2n) Σ_i log₂[1 + s_i (2^{2ε} − 1)/max s].
+    It is (1/2n) Σ_i log₂[1 + s_i (2^{2ε} − 1)/max s].
+
+    Args:
+        variances: s_i, variances of the clients' parameters, each > 0.
+        mi_budget_bits: ε, bits, the budget of every client.
+
+    Raises:
+        ValueError: If a variance is not positive and finite.
 
     Source:
         Zeng et al. 2022, Eq. (9).
@@ -46,10 +53,17 @@ def common_noise_utility_bits(variances: Float[np.ndarray, " n"], mi_budget_bits
 
 
 def own_noise_variances(variances: Float[np.ndarray, " n"], mi_budget_bits: float) -> Float[np.ndarray, " n"]:
-    """Find the noise variance of each client in case 1 that spends exactly its budget, s_i / (2^{2ε} − 1).
+    """Compute each client's noise variance in case 1 that spends exactly its budget, s_i / (2^{2ε} − 1).
 
-    A common variance protects all but the client of largest variance more than was asked. With this noise the
-    utility is ε, the most that is possible without dependence.
+    A common variance protects all clients but the one of largest variance more than their budgets require.
+    With this noise the utility is ε, the largest possible without dependence.
+
+    Args:
+        variances: s_i, variances of the clients' parameters, each > 0.
+        mi_budget_bits: ε, bits, the budget of every client.
+
+    Raises:
+        ValueError: If a variance is not positive and finite.
     """
     _check_variances(variances)
     return variances / allowed_ratio(mi_budget_bits)
@@ -58,16 +72,16 @@ def own_noise_variances(variances: Float[np.ndarray, " n"], mi_budget_bits: floa
 def independent_noise(
     signal: Exchangeable, mi_budget_bits: float, *, as_printed: bool = False
 ) -> Exchangeable:
-    """Find the least independent noise of case 2 that keeps the budget where parameters depend on each other.
+    """Compute the least independent noise of case 2, in which parameters depend on each other.
 
-    σ² = v / (2^{2ε} − 1), where v = σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) is a client's variance once
-    all others are known.
+    It is σ² = v / (2^{2ε} − 1). Here v = σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) is a client's variance
+    once all others are known.
 
     Args:
         signal: Covariance of the clients' parameters.
-        mi_budget_bits: ε.
-        as_printed: With the sign of the paper, σ_m² + (n − 1) σ_k⁴ / …, which adds more noise than the budget
-            asks for.
+        mi_budget_bits: ε, bits, the budget of every client.
+        as_printed: Use the sign of the paper, σ_m² + (n − 1) σ_k⁴ / …, which adds more noise than the budget
+            requires.
 
     Source:
         Zeng et al. 2022, Theorem 2 and Eq. (14). The correct sign follows from their own Eq. (13).
@@ -84,10 +98,10 @@ class ExchangeableOptimum:
     """Noise of greatest utility within a budget.
 
     Args:
-        joint_precision: 1/z_a, of all clients moving together, 0 where nothing of it is released.
-        difference_precision: 1/z_b, of the differences between clients, or 0 where nothing of them is released.
-        utility_bits: Bits per client.
-        noise: The noise, or None if an eigenvalue is infinite.
+        joint_precision: 1/z_a, precision of the joint direction of all clients, 0 if it is not released.
+        difference_precision: 1/z_b, precision of the differences between clients, 0 if they are not released.
+        utility_bits: Utility, bits per client.
+        noise: Covariance of the noise, or None if an eigenvalue is infinite.
     """
 
     joint_precision: float
@@ -97,20 +111,21 @@ class ExchangeableOptimum:
 
 
 def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> ExchangeableOptimum:
-    """Find the exchangeable noise of greatest utility of case 3 that keeps every client within its budget.
+    """Compute the exchangeable noise of greatest utility in case 3 that keeps every client within its budget.
 
-    In the noise's precisions q_a = 1/z_a and q_b = 1/z_b the budget is linear, q_a + (n − 1) q_b <= n (2^{2ε}
-    − 1)/v, and the utility concave: water-filling over two eigenvalues, q_j = 1/level − 1/x_j where that is
-    positive, else 0. Above the threshold 1/z_j = 2^{2ε}/v − 1/x_j: given the release, the clients are
-    independent, and the utility is ε + DTC/n, its cap for any mechanism. Below it only the larger mode is
-    released.
+    The budget is linear in the noise's precisions q_a = 1/z_a and q_b = 1/z_b, q_a + (n − 1) q_b <= n (2^{2ε}
+    − 1)/v, and the utility is concave in them. So the optimum is water-filling over two eigenvalues, q_j =
+    1/level − 1/x_j where that is positive, and else 0. Above a threshold of the budget 1/z_j = 2^{2ε}/v −
+    1/x_j. Given the release the clients are then independent, and the utility is ε + DTC/n, the cap of all
+    mechanisms. Below the threshold only the larger mode is released.
 
     Args:
         signal: Covariance of the clients' parameters.
-        mi_budget_bits: ε.
+        mi_budget_bits: ε, bits, the budget of every client.
 
     Returns:
-        The optimum. The noise's covariance has the opposite sign of the parameters'.
+        The optimum. The covariance of the noise between clients has the opposite sign of that of the
+        parameters.
 
     Source:
         Zeng et al. 2022, Section 3.3, who search for it.
@@ -137,7 +152,7 @@ def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> E
 
 
 def _check_variances(variances: Float[np.ndarray, " n"]) -> None:
-    """Refuse an empty list of variances, and variances that are not positive and finite."""
+    """Check that there are variances, all positive and finite."""
     if variances.size == 0:
         raise ValueError("variances: is empty; give one for each client")
     wrong = ~((variances > 0) & np.isfinite(variances))

@@ -1,17 +1,17 @@
-"""The best Gaussian release within a budget for each client, where the closed form does not exist, with a certificate.
+"""The best Gaussian release within a budget for each client, where no closed form exists, with a certificate.
 
-maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i: the capacity of a channel
-with a power for each antenna. Its dual, over one price w_i > 0 for each client, is smooth: with D = diag w,
-Σ_X = LLᵀ, and s_j, V the eigenvalues and eigenvectors of D^{-½} Σ_X D^{-½}, here from singular values of
-D^{-½} L, which keep the digits of directions that are released little, next to others that are released a
-lot,
+The problem is to maximise ½ ln det(I + Σ_X Q) over Q >= 0 with Q_ii <= P_i, P_i = (2^{2ε_i} − 1)/v_i. This is
+the capacity of a channel with a power constraint for each antenna. The dual has one price w_i > 0 for each
+client and is smooth. Let D = diag w and Σ_X = LLᵀ, and let s_j and V be the eigenvalues and eigenvectors of
+D^{-½} Σ_X D^{-½}. They are computed from singular values of D^{-½} L, which keep the digits of weakly
+released directions next to strongly released ones. Then
 
     g(w) = ½ Σ_{s_j > 1} [ln s_j − 1 + 1/s_j] + ½ Σ_i w_i P_i,   Q(w) = D^{-½} V diag(1 − 1/s)₊ Vᵀ D^{-½},
 
-and its gradient is ½ (P − diag Q(w)). Newton's method with conjugate gradients (a product with the Hessian
-costs two of matrices) starts at w_i = v_i/2^{2ε_i}, which solves the problem wherever the closed form exists.
-Q(w) with its rows and columns rescaled to Q_ii = P_i is feasible, so g(w) minus its value bounds how far it
-is from the optimum.
+and the gradient of g is ½ (P − diag Q(w)). Newton's method with conjugate gradients starts at w_i =
+v_i/2^{2ε_i}, which solves the problem wherever the closed form exists. A product with the Hessian costs two
+matrix products. Q(w) with rows and columns rescaled to Q_ii = P_i is feasible. So g(w) minus its value bounds
+its distance from the optimum.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _ROUNDING = 1e-14  # of the dual value, below which a decrease cannot be seen
 
 @dataclass(frozen=True)
 class Optimum:
-    """A release and how good it is.
+    """A release with a bound on its distance from the optimum.
 
     Args:
         precision: Q, positive semidefinite, with Q_ii = P_i: every budget is spent.
-        utility_bits: Of this release, bits per client.
-        bound_bits: No Gaussian release within the budgets has more, bits per client.
-        released: Number of directions that are released at all.
+        utility_bits: Utility of this release, bits per client.
+        bound_bits: Upper bound on the utility of any Gaussian release within the budgets, bits per client.
+        released: Number of directions that are released.
     """
 
     precision: Float[np.ndarray, "n n"]
@@ -50,7 +50,7 @@ class Optimum:
 
     @property
     def gap_bits(self) -> float:
-        """Most by which the release falls short of the best one, bits per client."""
+        """Upper bound on the utility that the release lacks to the best one, bits per client."""
         return max(0.0, self.bound_bits - self.utility_bits)
 
 
@@ -108,7 +108,7 @@ class _Point:
         return cls(prices, value, eigenvalues, vectors, vectors**2 @ shares)
 
     def feasible_factor(self, allowed: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n r"]:
-        """Compute R with RRᵀ feasible: that of Q(w), its rows rescaled to the allowed powers."""
+        """Compute R with RRᵀ feasible: the factor of Q(w) with rows rescaled to the allowed powers."""
         shares = _shares(self.eigenvalues)
         released = shares > 0.0
         factor = self.vectors[:, released] * np.sqrt(shares[released])
@@ -116,30 +116,29 @@ class _Point:
         return factor * (np.sqrt(allowed) / lengths)[:, None]
 
     def gradient(self, allowed: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Compute the derivative of the value by the logarithm of each price."""
+        """Compute the derivative of the value with respect to the logarithm of each price."""
         return 0.5 * (self.prices * allowed - self.powers)
 
     def hessian(self) -> LinearOperator:
-        """Compute the second derivative by relative changes of the prices, by Daleckii and Krein's formula."""
+        """Compute the second derivative by relative changes of the prices (Daleckii and Krein)."""
         slopes = _slopes(self.eigenvalues) * np.add.outer(self.eigenvalues, self.eigenvalues)
-        vectors, powers = self.vectors, self.powers
 
         def product(change: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
             change = change.reshape(-1)
-            turned = vectors.T @ (change[:, None] * vectors)
-            curved = np.einsum("ij,ij->i", vectors @ (slopes * turned), vectors)
-            return 0.5 * change * powers + 0.25 * curved + _DAMPING * change
+            turned = self.vectors.T @ (change[:, None] * self.vectors)
+            curved = np.einsum("ij,ij->i", self.vectors @ (slopes * turned), self.vectors)
+            return 0.5 * change * self.powers + 0.25 * curved + _DAMPING * change
 
-        return LinearOperator((len(powers), len(powers)), matvec=product, dtype=np.float64)
+        return LinearOperator((len(self.powers), len(self.powers)), matvec=product, dtype=np.float64)
 
 
 def _shares(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """(1 − 1/s)₊, the share of each direction that is released."""
+    """Compute (1 − 1/s)₊, the share of each direction that is released."""
     return np.where(eigenvalues > 1.0, 1.0 - 1.0 / np.maximum(eigenvalues, 1.0), 0.0)
 
 
 def _slopes(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
-    """Divided differences of (1 − 1/s)₊, its derivative where two eigenvalues agree."""
+    """Compute divided differences of (1 − 1/s)₊, its derivative where two eigenvalues agree."""
     shares = _shares(eigenvalues)
     apart = np.subtract.outer(eigenvalues, eigenvalues)
     near = np.abs(apart) <= 1e-9 * np.add.outer(np.abs(eigenvalues), np.abs(eigenvalues))
@@ -149,7 +148,7 @@ def _slopes(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
 
 
 def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], point: _Point) -> _Point | None:
-    """A Newton step, shortened until prices stay positive and the dual falls. None if it cannot fall any further."""
+    """Take a Newton step, shortened until prices are positive and the dual falls. None if it cannot fall."""
     gradient = point.gradient(allowed)
     # Early steps need no exact solution, late ones do, or convergence is linear.
     accuracy = min(0.1, float(np.sqrt(np.linalg.norm(gradient) / len(gradient))))
@@ -165,5 +164,5 @@ def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], poin
 
 
 def _utility_bits(root: Float[np.ndarray, "n n"], factor: Float[np.ndarray, "n r"]) -> float:
-    """Utility of a release of precision RRᵀ, bits per client, from the factor L of the covariance."""
+    """Compute the utility of a release of precision RRᵀ, bits per client, from L of the covariance."""
     return 0.5 * float(np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()) / len(root) / BIT

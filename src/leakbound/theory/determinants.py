@@ -1,8 +1,8 @@
-"""Utility and privacy of a release by determinants of whole covariances: slow, general, independent of closed forms.
+"""Utility and privacy of a release by determinants of full covariances, independent of closed forms.
 
-The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise. ``signal`` is Σ_X,
-positive definite, ``noise`` is Σ_Z, positive definite, both float64, and ``client`` is i, from 0. Functions
-raise a ``ValueError`` where a covariance is not positive definite, or there is no such client.
+The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise. ``signal`` is Σ_X and
+``noise`` is Σ_Z, both positive definite and float64. ``client`` is i, from 0. Functions raise a
+``ValueError`` if a covariance is not positive definite, or if there is no such client.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def utility_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
 
 
 def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int) -> float:
-    """Compute I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)], of at least two clients.
+    """Compute I(X_i; Yⁿ | X⁻ⁱ) = ½ log₂[det Cov(Yⁿ, X⁻ⁱ) / (det Cov(X⁻ⁱ) det Σ_Z)], for n >= 2 clients.
 
     Source:
         Zeng et al. 2022, Eq. (19).
@@ -37,7 +37,7 @@ def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
 def unconditional_leak_bits(
     signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int
 ) -> float:
-    """Compute I(X_i; Yⁿ), information about a client for somebody without side information, of at least two clients."""
+    """Compute I(X_i; Yⁿ), information about a client without side information, for n >= 2 clients."""
     _others(len(signal), client)
     cross = signal[:, [client]]
     joint = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
@@ -45,7 +45,7 @@ def unconditional_leak_bits(
 
 
 def _others(clients: int, client: int) -> list[int]:
-    """All clients but one."""
+    """List all clients except one."""
     if clients < 2 or not 0 <= client < clients:
         raise ValueError(f"client = {client}: one of 0..{clients - 1}, and at least two clients")
     return [other for other in range(clients) if other != client]

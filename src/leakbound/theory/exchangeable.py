@@ -1,7 +1,7 @@
 """Covariances that treat all clients alike, and the information in a release of them, in closed form.
 
-Such a matrix has two eigenvalues: a + (n − 1) b for all clients moving together, and a − b, n − 1 times, for
-their differences. Everything in cases 2 and 3 of Zeng et al. 2022 follows from these two numbers.
+Such a matrix has two eigenvalues: a + (n − 1) b for the joint direction of all clients, and a − b, n − 1
+times, for their differences. Everything in cases 2 and 3 of Zeng et al. 2022 follows from these two numbers.
 """
 
 import math
@@ -18,9 +18,9 @@ class Exchangeable:
     """Positive definite covariance with equal variances a and equal covariances b.
 
     Args:
-        variance: a, in (0, ∞): σ_m² of parameters, σ² of noise.
-        covariance: b of any two clients, in (−a/(n − 1), a); σ_k² of parameters, σ_e² of noise.
-        n_clients: n, >= 2.
+        variance: a, in (0, ∞). It is σ_m² for parameters, and σ² for noise.
+        covariance: b of any two clients, in (−a/(n − 1), a). It is σ_k² for parameters, and σ_e² for noise.
+        n_clients: n, number of clients, >= 2.
 
     Raises:
         ValueError: If n < 2 or the matrix is not positive definite.
@@ -44,7 +44,7 @@ class Exchangeable:
 
     @property
     def joint(self) -> float:
-        """Eigenvalue of all clients moving together, a + (n − 1) b."""
+        """Eigenvalue of the joint direction of all clients, a + (n − 1) b."""
         return self.variance + (self.n_clients - 1) * self.covariance
 
     @property
@@ -56,12 +56,13 @@ class Exchangeable:
     def conditional_variance(self) -> float:
         """Variance of one client once all others are known (theory B3).
 
-        The product form, since the difference σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) loses digits.
+        It is computed as a product, because the difference σ_m² − (n − 1) σ_k⁴ / (σ_m² + (n − 2) σ_k²) loses
+        digits.
         """
         return self.joint * self.difference / (self.variance + (self.n_clients - 2) * self.covariance)
 
     def matrix(self) -> Float[np.ndarray, "n n"]:
-        """Make the covariance itself, float64."""
+        """Compute the covariance matrix (n, n), float64."""
         return np.full((self.n_clients, self.n_clients), self.covariance) + self.difference * np.eye(
             self.n_clients
         )
@@ -70,7 +71,7 @@ class Exchangeable:
     def dual_total_correlation_bits(self) -> float:
         """Information that the clients' parameters share, h(Xⁿ) − Σ_i h(X_i | X⁻ⁱ) >= 0.
 
-        ½ [log₂ x_a + (n − 1) log₂ x_b − n log₂ v].
+        It is ½ [log₂ x_a + (n − 1) log₂ x_b − n log₂ v], in bits.
         """
         n, v = self.n_clients, self.conditional_variance
         return 0.5 * (math.log(self.joint / v) + (n - 1) * math.log(self.difference / v)) / BIT
@@ -102,40 +103,41 @@ class Release:
 
     @property
     def privacy_bits(self) -> float:
-        """Information about one client, whichever, for somebody who knows all others, I(X_i; Yⁿ | X⁻ⁱ).
+        """Information about any one client for somebody who knows all others, I(X_i; Yⁿ | X⁻ⁱ), in bits.
 
-        ½ log₂(1 + v [1/z_a + (n − 1)/z_b]/n).
+        It is ½ log₂(1 + v [1/z_a + (n − 1)/z_b]/n).
 
         Source:
-            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong. See :mod:`leakbound.theory.printed`.
+            Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong. See
+            :mod:`leakbound.theory.printed`.
         """
-        n, noise = self.signal.n_clients, self.noise
-        precision = (1.0 / noise.joint + (n - 1) / noise.difference) / n
+        n = self.signal.n_clients
+        precision = (1.0 / self.noise.joint + (n - 1) / self.noise.difference) / n
         return 0.5 * math.log1p(self.signal.conditional_variance * precision) / BIT
 
     @property
     def utility_bits(self) -> float:
-        """Information about all parameters together, bits per client, I(Xⁿ; Yⁿ)/n.
+        """Information about all parameters together, I(Xⁿ; Yⁿ)/n, in bits per client.
 
-        (1/2n) [log₂(1 + x_a/z_a) + (n − 1) log₂(1 + x_b/z_b)].
+        It is (1/2n) [log₂(1 + x_a/z_a) + (n − 1) log₂(1 + x_b/z_b)].
 
         Source:
             Zeng et al. 2022, Eqs. (18) and (27).
         """
-        signal, noise, n = self.signal, self.noise, self.signal.n_clients
-        total = math.log1p(signal.joint / noise.joint) + (n - 1) * math.log1p(
-            signal.difference / noise.difference
+        n = self.signal.n_clients
+        total = math.log1p(self.signal.joint / self.noise.joint) + (n - 1) * math.log1p(
+            self.signal.difference / self.noise.difference
         )
         return 0.5 * total / n / BIT
 
     @property
     def unconditional_leak_bits(self) -> float:
-        """Information about one client, whichever, for somebody who knows nothing else, I(X_i; Yⁿ).
+        """Information about any one client for somebody who knows nothing else, I(X_i; Yⁿ), in bits.
 
-        With correlated parameters the others' releases leak about the client too, so that this may exceed the
-        conditional figure, which is all that the budget bounds.
+        If parameters are correlated, the releases of others also leak about the client. So this may exceed
+        the conditional information, which is all that the budget bounds.
         """
-        signal, noise, n = self.signal, self.noise, self.signal.n_clients
-        joint = signal.joint / (1.0 + signal.joint / noise.joint)
-        difference = signal.difference / (1.0 + signal.difference / noise.difference)
-        return 0.5 * math.log(signal.variance * n / (joint + (n - 1) * difference)) / BIT
+        n = self.signal.n_clients
+        joint = self.signal.joint / (1.0 + self.signal.joint / self.noise.joint)
+        difference = self.signal.difference / (1.0 + self.signal.difference / self.noise.difference)
+        return 0.5 * math.log(self.signal.variance * n / (joint + (n - 1) * difference)) / BIT

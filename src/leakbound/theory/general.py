@@ -1,9 +1,10 @@
-"""Any covariance of the parameters, a budget for each client: the cap of every mechanism, and noise that meets it.
+"""Any covariance and any budgets of clients: the cap of all mechanisms, and noise that attains it.
 
-For every distribution of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y), so
-that the utility is at most the mean budget plus DTC/n (theory E5), where DTC, the dual total correlation, is
-what the parameters share. Gaussian noise that leaves the parameters independent given the release attains it:
-Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is a covariance's inverse for all large budgets.
+For every distribution of Xⁿ and every mechanism I(Xⁿ; Y) = Σ_i I(X_i; Y | X⁻ⁱ) + DTC(Xⁿ) − DTC(Xⁿ | Y). So
+the utility is at most the mean budget plus DTC/n (theory E5). DTC, the dual total correlation, is what the
+parameters share. Gaussian noise that makes the parameters independent given the release attains the cap. It
+has Σ_Z⁻¹ = diag(2^{2ε_i}/v_i) − Σ_X⁻¹ (theory E6), which is the inverse of a covariance if all budgets are
+large.
 
 Below, ``signal`` is Σ_X, positive definite, and ``precision`` is Q = Σ_Z⁻¹ of the release, positive
 semidefinite. Both are float64.
@@ -24,12 +25,12 @@ class Problem:
     """Covariance of the clients' parameters and their budgets.
 
     Args:
-        signal: Σ_X, positive definite, float64.
-        mi_budgets_bits: ε_i of each client, in (0, 500].
+        signal: (n, n), Σ_X, positive definite, float64.
+        mi_budgets_bits: (n,), ε_i of each client, bits, in (0, 500].
 
     Raises:
-        ValueError: If Σ_X is no positive definite covariance, or budgets are outside or not one for each
-            client.
+        ValueError: If Σ_X is no positive definite covariance, a budget is out of range, or there is not one
+            for each client.
     """
 
     signal: Float[np.ndarray, "n n"]
@@ -50,12 +51,15 @@ class Problem:
 
     @property
     def posterior_variances(self) -> Float[np.ndarray, " n"]:
-        """Variance that a client which spends its budget keeps for somebody who knows all others, v_i/2^{2ε_i}."""
+        """Variance that a spent budget leaves for somebody who knows all other clients, v_i/2^{2ε_i}."""
         return conditional_variances(self.signal) * np.exp(-2.0 * self.mi_budgets_bits * BIT)
 
 
 def conditional_variances(signal: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
     """Compute the variance of each client's parameter once all others are known, v_i = 1/(Σ_X⁻¹)_ii.
+
+    Args:
+        signal: (n, n), Σ_X.
 
     Raises:
         ValueError: If Σ_X is not symmetric and positive definite.
@@ -64,7 +68,10 @@ def conditional_variances(signal: Float[np.ndarray, "n n"]) -> Float[np.ndarray,
 
 
 def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
-    """Compute the information that Gaussian parameters share, DTC = ½ [log₂ det Σ_X − Σ_i log₂ v_i] >= 0, bits.
+    """Compute what Gaussian parameters share, DTC = ½ [log₂ det Σ_X − Σ_i log₂ v_i] >= 0, in bits.
+
+    Args:
+        signal: (n, n), Σ_X.
 
     Raises:
         ValueError: If Σ_X is not symmetric and positive definite.
@@ -74,7 +81,7 @@ def dual_total_correlation_bits(signal: Float[np.ndarray, "n n"]) -> float:
 
 
 def utility_cap_bits(problem: Problem) -> float:
-    """Compute the most that any mechanism within the budgets can reveal per client, mean ε_i + DTC/n, bits.
+    """Compute the most that any mechanism within the budgets reveals, mean ε_i + DTC/n, bits per client.
 
     The cap holds for every distribution of the parameters with that DTC.
     """
@@ -83,21 +90,25 @@ def utility_cap_bits(problem: Problem) -> float:
 
 
 def independent_noise_variances(problem: Problem) -> Float[np.ndarray, " n"]:
-    """Compute independent noise that spends each client's budget, v_i/(2^{2ε_i} − 1): case 2 for any covariance."""
+    """Compute independent noise that spends each client's budget: case 2 for any covariance.
+
+    Returns:
+        (n,), v_i/(2^{2ε_i} − 1).
+    """
     return 1.0 / problem.powers
 
 
 def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
-    """Find the exchangeable Q of greatest utility within every client's budget: case 3 for any covariance.
+    """Compute the exchangeable Q of greatest utility within every client's budget: case 3 for any covariance.
 
-    All clients have the same Q_ii, so the least of the allowed powers holds for all. The one free variable is
-    the share of it that goes to all clients moving together, and the utility is concave in it.
+    All clients have the same Q_ii, so the least of the allowed powers limits them all. The one free variable
+    is the share of this power for the joint direction of all clients. The utility is concave in it.
 
     Returns:
         Q = q_b I + (q_a − q_b) 11ᵀ/n with (q_a + (n − 1) q_b)/n = min_i P_i, positive semidefinite.
 
     Raises:
-        ValueError: If there is one client only.
+        ValueError: If there is only one client.
     """
     n, power = len(problem.signal), float(problem.powers.min())
     if n < 2:
@@ -117,12 +128,12 @@ def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
 
 
 def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
-    """Compute the inverse noise covariance diag(2^{2ε_i}/v_i) − Σ_X⁻¹ that attains the cap, None if not semidefinite.
+    """Compute Q = diag(2^{2ε_i}/v_i) − Σ_X⁻¹, which attains the cap. None if it is not semidefinite.
 
-    Where it is, Σ_X⁻¹ + Σ_Z⁻¹ is diagonal and every budget is spent.
+    If it is semidefinite, Σ_X⁻¹ + Σ_Z⁻¹ is diagonal and every budget is spent.
 
     Returns:
-        Q = Σ_Z⁻¹, positive semidefinite. Singular where a direction is not released at all.
+        Q = Σ_Z⁻¹, positive semidefinite. It is singular if a direction is not released.
     """
     inverse = _inverse(problem.signal)
     # 2^{2ε}/v − (Σ_X⁻¹)_ii is the allowed power itself, since (Σ_X⁻¹)_ii = 1/v.
@@ -136,8 +147,8 @@ def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "
     """Invert a positive definite Q: Σ_Z = Q⁻¹.
 
     Raises:
-        ValueError: If Q is singular: some direction has infinite noise. Release Y = A X + N(0, I) instead,
-            with A from :func:`release_matrix`.
+        ValueError: If Q is singular, so that some direction has infinite noise. Release Y = A X + N(0, I)
+            instead, with A from :func:`release_matrix`.
     """
     try:
         return _inverse(precision)
@@ -149,7 +160,9 @@ def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "
 
 
 def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r n"]:
-    """Find A of the release Y = A X + N(0, I) that leaks as much as noise of covariance Q⁻¹, AᵀA = Q, of full row rank.
+    """Compute A of the release Y = A X + N(0, I) that leaks as much as noise of covariance Q⁻¹.
+
+    It has AᵀA = Q and full row rank.
 
     Args:
         precision: Q, positive semidefinite, float64, of rank r up to rounding.
@@ -164,13 +177,13 @@ def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r 
 
 
 def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]) -> float:
-    """Compute I(Xⁿ; Y)/n of a release of precision Q, singular or not, (1/2n) log₂ det(I + Σ_X Q), bits per client."""
+    """Compute I(Xⁿ; Y)/n = (1/2n) log₂ det(I + Σ_X Q) of a release of any precision Q, bits per client."""
     factor = release_matrix(precision)
     return 0.5 * log_determinant(np.eye(len(factor)) + factor @ signal @ factor.T) / len(signal) / BIT
 
 
 def _inverse(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Inverse of a positive definite matrix, symmetric to the last bit."""
+    """Invert a positive definite matrix. The result is symmetric to the last bit."""
     check_covariance(covariance)
     try:
         factor = linalg.cho_factor(covariance, lower=True)

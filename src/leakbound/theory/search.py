@@ -1,4 +1,4 @@
-"""Case 3 by constrained numeric search, as Zeng et al. 2022 solved it, with their constraint or the correct one."""
+"""Case 3 by constrained numeric search, as in Zeng et al. 2022, with their constraint or the correct one."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,8 @@ from leakbound.theory.printed import printed_argument
 
 _SLACK = 1e-9  # of the constraints, in bits or as a share of 2^(2ε)
 _EDGE = 1.0 - 1e-9  # how close to the edge of covariances the region reaches
-_FLOOR, _CEILING = (
-    1e-3,
-    1e4,
-)  # of σ², in units of what independent noise needs and of the parameters' variance
+_FLOOR = 1e-3  # of σ², in units of what independent noise needs
+_CEILING = 1e4  # of σ², in units of the parameters' variance
 
 
 def search_exchangeable_noise(
@@ -27,30 +25,32 @@ def search_exchangeable_noise(
     least_variance: float | None = None,
     reach: float | None = None,
 ) -> Release:
-    """Search exchangeable noise of greatest utility within a budget, by quadratic programming from several starts.
+    """Search for exchangeable noise of greatest utility within a budget, from several starts.
 
-    Over ln σ² and r = (n − 1) σ_e²/σ². The true optimum has a closed form, so this serves to check it, and to
-    see what a search makes of the printed constraint, or of a region that leaves the optimum out.
+    The search is sequential quadratic programming over ln σ² and r = (n − 1) σ_e²/σ². The true optimum has a
+    closed form. The search serves to check it, and to show the results of the printed constraint and of a
+    region that excludes the optimum.
 
     Args:
         signal: Covariance of the clients' parameters.
-        mi_budget_bits: ε, in (0, 500].
-        as_printed: With the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the
+        mi_budget_bits: ε, bits, in (0, 500].
+        as_printed: Use the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the
             correct one.
-        least_variance: Lower end of the region for σ². By default one that leaves the optimum in.
-        reach: Largest |r| of the region, in (0, 1), where at r = −1 all clients together would have no noise.
-            By default every r that a covariance can have.
+        least_variance: Lower end of the region for σ². Default: one that includes the optimum.
+        reach: Largest |r| of the region, in (0, 1). At r = −1 the joint direction would have no noise.
+            Default: every r that a covariance can have.
 
     Returns:
-        The release with the best noise that met the constraint. Its ``privacy_bits`` is the true figure,
-        whatever constraint the search was given.
+        The release with the best noise that met the constraint. Its ``privacy_bits`` is the true value,
+        whichever constraint the search used.
 
     Raises:
-        ValueError: If ε, ``least_variance`` or ``reach`` is outside, or no start led to noise within the
+        ValueError: If ε, ``least_variance`` or ``reach`` is out of range, or no start led to noise within the
             constraint.
 
     Source:
-        Zeng et al. 2022, Section 3.3, where a solver's default settings are used. Start and region are not stated.
+        Zeng et al. 2022, Section 3.3, where a solver's default settings are used. Start and region are not
+        stated.
     """
     check_budget(mi_budget_bits)
     if reach is not None and not 0.0 < reach < 1.0:
@@ -91,7 +91,7 @@ class _Program:
         return Release(self.signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
 
     def room(self, release: Release) -> Float[np.ndarray, " constraints"]:
-        """Compute the slack of each constraint, negative where it is broken."""
+        """Compute the slack of each constraint, negative if it is violated."""
         if not self.as_printed:
             return np.array([self.mi_budget_bits - release.privacy_bits])
         argument = printed_argument(release)

@@ -1,4 +1,4 @@
-"""Opening of a run in MLflow: the few numbers that readers look for first, and a paragraph that states them."""
+"""Opening of a run in MLflow: the few numbers that readers need first, and a paragraph that states them."""
 
 from collections.abc import Iterator, Sequence
 

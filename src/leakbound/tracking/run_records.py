@@ -108,7 +108,7 @@ class RunRecord:
         return settings_hash(sorted([item.folder, item.path.name, item.sha256] for item in self.artifacts))
 
     def to_dict(self, folder: Path) -> dict[str, Any]:
-        """Return plain values for JSON, with metrics by name and artifacts as paths relative to ``folder``."""
+        """Return plain values for JSON: metrics by name, artifacts as paths relative to ``folder``."""
         metrics: dict[str, list[list[float]]] = defaultdict(list)
         for point in self.metrics:
             metrics[point.key].append([point.step, point.timestamp, point.value])

@@ -1,4 +1,4 @@
-"""Training of target models: one loop for every defense, replicas and candidate rates as a stack, checkpoints."""
+"""Training of target networks: one loop for all defenses, replicas and rates as a stack, checkpoints."""
 
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.trainers import UntrainableError, train

@@ -1,4 +1,7 @@
-"""Records of a step, drawn on the CPU so that every device sees the same batches; counted where that is no secret."""
+"""Records of a step, drawn on the CPU so that every device sees the same batches.
+
+Uses are counted for shuffled batches, whose composition is no secret.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,15 +18,15 @@ _AHEAD = 256  # steps that indices are drawn for at a time
 class ShuffledBatches:
     """Batches of exactly ``size`` records from permutations of all records, one after another.
 
-    A batch that an epoch's end cuts short is filled from the next permutation. So every record is used
-    equally often, give or take one, whatever the number of steps. Who is in a batch follows from the
-    configuration's seed and is no secret: accountants of channels count uses, and take no credit for
+    A batch that an epoch's end cuts short is filled from the next permutation. So the numbers of uses of all
+    records differ by at most one, whatever the number of steps. The batches follow from the configuration's
+    seed and are no secret. Accountants of channels therefore count uses and claim no amplification by
     sampling.
 
     Args:
         population: Number of records.
         size: Records in a batch, at most ``population``.
-        generator: Of the CPU. Belongs to these batches alone.
+        generator: Draws the permutations, on the CPU. Nothing else may draw from it.
     """
 
     def __init__(self, population: int, size: int, generator: torch.Generator) -> None:
@@ -33,11 +36,15 @@ class ShuffledBatches:
         self._pending = torch.empty(0, dtype=torch.int64)
 
     def draw(self) -> Int[Tensor, " size"]:
-        """Indices of the next batch."""
+        """Draw the indices of the next batch."""
         return self.draw_several(1)[0]
 
     def draw_several(self, steps: int) -> Int[Tensor, "steps size"]:
-        """Indices of the next batches."""
+        """Draw the indices of the next batches.
+
+        Args:
+            steps: Number of batches.
+        """
         count = steps * self.size
         missing = -(-max(0, count - len(self._pending)) // len(self.uses))
         epochs = [torch.randperm(len(self.uses), generator=self._generator) for _ in range(missing)]
@@ -48,7 +55,7 @@ class ShuffledBatches:
         return batches.view(steps, self.size)
 
     def state(self) -> dict[str, Any]:
-        """All that the next batches depend on."""
+        """Return all that the next batches depend on."""
         return {
             "generator": self._generator.get_state(),
             "pending": self._pending.clone(),
@@ -63,14 +70,14 @@ class ShuffledBatches:
 
 
 class StackedBatches:
-    """Batches of the slots of a stack, drawn for 256 steps at a time and brought to its device together.
+    """Batches of the slots of a stack, drawn for 256 steps at a time and moved to its device together.
 
-    They are those that each slot draws step by step, and so are states and counts: what is drawn ahead counts
-    for nothing until its step.
+    Batches, states and counts are those of slots that draw step by step. A batch that is drawn ahead counts
+    only from its step on.
 
     Args:
-        batches: One for each slot, of equal sizes; they belong to these alone.
-        device: Of the stack.
+        batches: Batches of each slot, of equal sizes. Nothing else may draw from them.
+        device: Device of the stack.
     """
 
     def __init__(self, batches: Sequence[ShuffledBatches], device: str | torch.device) -> None:
@@ -81,7 +88,7 @@ class StackedBatches:
         self._drawn = torch.empty(0, dtype=torch.int64)
 
     def draw(self) -> Int[Tensor, "slots size"]:
-        """Indices of the next step."""
+        """Return the indices of the next step."""
         if self._used == _AHEAD:
             self._before = [of_slot.state() for of_slot in self._batches]
             drawn = torch.stack([of_slot.draw_several(_AHEAD) for of_slot in self._batches], dim=1)
@@ -91,7 +98,7 @@ class StackedBatches:
         return self._drawn[self._used - 1]
 
     def now(self, slot: int) -> ShuffledBatches:
-        """Batches of a slot as they would be if they had been drawn step by step: for its state and its counts."""
+        """Return the batches of a slot with state and counts as if they had been drawn step by step."""
         ahead = self._batches[slot]
         now = ShuffledBatches(len(ahead.uses), ahead.size, torch.Generator())
         now.restore(self._before[slot])
@@ -100,7 +107,7 @@ class StackedBatches:
         return now
 
     def state(self) -> list[dict[str, Any]]:
-        """All that the next batches of each slot depend on."""
+        """Return all that the next batches of each slot depend on."""
         return [self.now(slot).state() for slot in range(len(self._batches))]
 
     def restore(self, state: list[dict[str, Any]]) -> None:
@@ -113,15 +120,15 @@ class StackedBatches:
 
 
 class PoissonBatches:
-    """Batches in which each record takes part independently with probability ``rate``. They can be empty.
+    """Batches in which each record is included independently with probability ``rate``. They can be empty.
 
-    Uses are not counted. Amplification by sampling holds as long as the drawn records are secret, and needs
-    the rate and the number of steps alone.
+    Uses are not counted. Amplification by sampling holds as long as the drawn records are secret. It needs
+    only the rate and the number of steps.
 
     Args:
         population: Number of records.
-        rate: Probability in (0, 1].
-        source: Of the CPU, or a generator. Belongs to these batches alone. It is a source of privacy noise.
+        rate: Probability of each record, in (0, 1].
+        source: Source of privacy noise, or a generator, on the CPU. Nothing else may draw from it.
     """
 
     def __init__(self, population: int, rate: float, source: NoiseSource | torch.Generator) -> None:
@@ -130,12 +137,12 @@ class PoissonBatches:
         self._source = as_source(source)
 
     def draw(self) -> Int[Tensor, " size"]:
-        """Indices of the next batch, ascending."""
+        """Draw the indices of the next batch, ascending."""
         # In float64 the probability is the rate to 1e-16.
         return (self._source.uniform(self._population) < self.rate).nonzero().squeeze(1)
 
     def state(self) -> dict[str, Any]:
-        """All that the next batches depend on: of a secure source nothing."""
+        """Return all that the next batches depend on, which is nothing for a secure source."""
         return {"source": self._source.state()}
 
     def restore(self, state: dict[str, Any]) -> None:

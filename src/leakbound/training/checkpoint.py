@@ -1,6 +1,7 @@
-"""Checkpoints: an interrupted training resumes from its last one and ends with the same bytes.
+"""Checkpoints: an interrupted training resumes from its last checkpoint and ends with the same bytes.
 
-With secure noise it resumes with new noise, since nothing that repeats noise is kept. Its bytes then differ.
+With secure noise it resumes with new noise, because nothing that repeats noise is stored. Its bytes then
+differ.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "
 
 
 def fingerprint(request: TrainingRequest) -> str:
-    """Hash of all that the course of a training depends on: settings, images, channel, versions, device.
+    """Hash all that the course of a training depends on: settings, images, channel, versions, device.
 
     Raises:
         ValueError: As :func:`records_hash`.
@@ -64,12 +65,12 @@ def fingerprint(request: TrainingRequest) -> str:
 def identity_hash(
     dataset: ImageDataset, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
 ) -> str:
-    """Hash of all that the course of a training depends on.
+    """Hash all that the course of a training depends on.
 
     Args:
-        dataset: Images. Its drawing of splits counts.
+        dataset: Images. The sizes and the seed of its splits count, too.
         arrays: Arrays that the training reads.
-        settings: Everything else, plain values; ``privacy_noise`` among them.
+        settings: Everything else as plain values, including ``privacy_noise``.
 
     Raises:
         ValueError: As :func:`records_hash`.
@@ -85,10 +86,15 @@ def identity_hash(
 
 
 def records_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], privacy_noise: PrivacyNoise) -> str:
-    """Hash of arrays of a dataset, made with its secret: it stands in a file that may outlive its job.
+    """Hash arrays of a dataset with its secret, because the file with the hash may outlive its job.
+
+    Args:
+        dataset: Dataset with its secret.
+        arrays: Arrays by name.
+        privacy_noise: Whether noise is ``seeded`` or ``secure``.
 
     Raises:
-        ValueError: If noise is secure and the dataset has no secret: whoever finds the file could try
+        ValueError: If noise is secure and the dataset has no secret. Whoever finds the file could then test
             candidates.
     """
     if privacy_noise == "secure" and not dataset.secret:
@@ -100,15 +106,15 @@ def records_hash(dataset: ImageDataset, arrays: Mapping[str, np.ndarray], privac
 
 
 class Checkpoint:
-    """A file that holds how far one training is. Reading it can execute nothing.
+    """A file with the state of one training. Reading it can execute nothing.
 
-    The file is the identity, a digest of the rest, and the rest, as torch saves it.
+    The file holds the identity, a digest of the payload, and the payload as torch saves it.
 
     Args:
-        path: The file. None to keep nothing.
+        path: The file, or None for no checkpoint.
         identity: SHA-256 of what is trained, in hexadecimal. A file with another one is ignored.
-        seconds: Least time between two saves. Saves that take long are made rarer: they cost at most about 5
-            %.
+        seconds: Least time between two saves, in seconds. Slow saves are made less often, so that they cost
+            at most about 5 % of the time.
     """
 
     def __init__(self, path: Path | None, identity: str, seconds: float) -> None:
@@ -118,7 +124,7 @@ class Checkpoint:
         self._next = time.monotonic() + seconds
 
     def load(self) -> dict[str, Any] | None:
-        """Last content that was saved. None, with the reason in the log, if training starts from scratch."""
+        """Return the last saved content, or None, with the reason in the log, to start from scratch."""
         if self._path is None:
             return None
         sweep(self._path)
@@ -151,11 +157,15 @@ class Checkpoint:
             return None
 
     def due(self) -> bool:
-        """True when it is time to save."""
+        """Return True when it is time to save."""
         return self._path is not None and time.monotonic() >= self._next
 
     def save(self, content: dict[str, Any]) -> None:
-        """Replace the file by ``content``: plain values and tensors, nested in dictionaries, lists and tuples."""
+        """Replace the file by ``content``.
+
+        Args:
+            content: Plain values and tensors, nested in dictionaries, lists and tuples.
+        """
         if self._path is None:
             return
         start = time.monotonic()

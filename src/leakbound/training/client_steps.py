@@ -1,6 +1,6 @@
-"""One step of a client under each defense: training takes its pieces, attackers receive the whole.
+"""One step of a client under each defense. Training uses its parts, attackers receive the whole.
 
-A step changes images, differentiates, weighs the gradients of single records, averages, and disguises the
+A step transforms images, differentiates, weights the gradients of single records, averages, and disguises the
 average. Each defense changes one of these.
 """
 
@@ -35,11 +35,11 @@ Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
 
 
 def row_by_row(disguised: Disguise) -> Disguise:
-    """Mark a method ``disguised`` that treats each row of the gradients alone, and draws for them from one source.
+    """Mark a method ``disguised`` that treats each row of the gradients independently, with one source.
 
-    Training gives it the gradients of all slots at once, with a
-    :class:`~leakbound.randomness.sources.StackedNoise`. A method without the mark gets one slot after
-    another; so does one that overrides a marked one.
+    Training passes it the gradients of all slots at once, with a
+    :class:`~leakbound.randomness.sources.StackedNoise`. A method without the mark gets one slot at a time,
+    even if it overrides a marked one.
     """
     disguised.row_by_row = True  # type: ignore[attr-defined]
     return disguised
@@ -47,11 +47,12 @@ def row_by_row(disguised: Disguise) -> Disguise:
 
 @dataclass(frozen=True)
 class Upload:
-    """Averaged gradients of some batches as a server receives them.
+    """Averaged gradients of several batches as a server receives them.
 
     Attributes:
-        images: Mean of what each gradient was computed on, (n, colors, height, width): noisy under a channel.
-        gradients: Parameter name to gradients (n, ...), as the defense leaves them.
+        images: Mean image that each gradient was computed on, (n, colors, height, width), noisy under a
+            channel.
+        gradients: Parameter name to gradients (n, ...) after the defense.
     """
 
     images: Tensor
@@ -64,9 +65,10 @@ class ClientStep:
 
     Args:
         defense: What the client does against an attacker.
-        level: As the defense means it, or None without a defense.
+        level: Level of the defense in its own unit, or None without a defense.
         channel: The calibrated channel, for a channel defense only.
-        moments: Gives mean and covariance of the client's records, for a defense that needs them.
+        moments: Function that returns mean and covariance of the client's records, for a defense that needs
+            them.
     """
 
     defense: Any
@@ -80,7 +82,12 @@ class ClientStep:
         return False
 
     def kept_images(self, members: int, block: int) -> int:
-        """Number of images, in float32, that training holds for each of its networks, if noise is drawn for a block."""
+        """Return the number of float32 images that training holds for each network.
+
+        Args:
+            members: Number of members.
+            block: Images for which noise is drawn at once.
+        """
         return members if self.keeps_copies else 0
 
     @property
@@ -89,47 +96,62 @@ class ClientStep:
         return False
 
     def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
-        """Problems with level and channel, for images of a shape (colors, height, width)."""
+        """List problems with level and channel, for images of a shape (colors, height, width)."""
         if self.channel is not None:
             return [f"a channel ({self.channel.shape}) was given, but {self.defense.mechanism} has none"]
         problem = self.defense.level_problem(self.level, math.prod(image_shape))
         return [] if problem is None else [f"level = {self.level}: {problem}"]
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:
-        """Images that the gradients are computed on."""
+        """Return the images that gradients are computed on."""
         return images
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """Members, ``rows`` of the images, as the networks of a stack see them. Each has a source of noise.
+        """Return the members as the networks of a stack see them.
 
-        What :meth:`released` makes of them is drawn for each use, or computed once if the defense draws
-        nothing.
+        The result of :meth:`released` is drawn for each use, or computed once if the defense draws no noise.
+
+        Args:
+            images: Members of all slots.
+            rows: Members of each slot, as rows of ``images``.
+            sources: Source of noise for each slot.
         """
         if self.defense.draws_noise and type(self).released is not ClientStep.released:
             return Inputs(images, rows, self.released, sources)
         return Inputs(same_form(images, self.released(images, sources[0]), self.released), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
-        """Factors of the records' gradients of given norms. ``slack`` is added to a norm that is divided by."""
+        """Compute the factors of the records' gradients.
+
+        Args:
+            norms: Norms of the gradients.
+            slack: Number that is added to a norm before a division by it.
+        """
         return torch.ones_like(norms)
 
     def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
-        """Sums (n, ...) over ``size`` records, one tensor for each parameter, as averages that are uploaded."""
+        """Average sums over records, and disguise the averages for the upload.
+
+        Args:
+            sums: One tensor (n, ...) for each parameter.
+            size: Number of records in a sum.
+            source: Source of the noise.
+        """
         return self.disguised([total / size for total in sums], source)
 
     def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
-        """Averaged gradients (n, ...), one tensor for each parameter, as they are uploaded.
+        """Disguise averaged gradients (n, ...), one tensor for each parameter, for the upload.
 
-        Training and attacks give n = 1, one after another, to a method that is not marked :func:`row_by_row`.
+        A method that is not marked :func:`row_by_row` gets n = 1 at a time from training and attacks.
         """
         return gradients
 
     def noise_std(self, size: int) -> float:
-        """Standard deviation of the Gaussian noise on each coordinate of an average over ``size`` records."""
+        """Return the standard deviation of the noise on each coordinate of an average over ``size``."""
         return 0.0
 
     def event(self, **counted: Any) -> PrivacyEvent:
-        """Record of some steps, completed by what the defense did."""
+        """Return the record of some steps, completed by what the defense did."""
         return PrivacyEvent(mechanism=self.defense.mechanism, **counted)
 
     def upload(
@@ -139,13 +161,13 @@ class ClientStep:
         labels: Int[Tensor, "n records"],
         source: NoiseSource | torch.Generator,
     ) -> Upload:
-        """One step for each batch; in a first step nothing is left over from one before.
+        """Compute the upload of one first step for each batch, with nothing left over from earlier steps.
 
         Args:
             model: Network with the weights that the server sent.
-            images: Batches of records.
-            labels: Their classes.
-            source: Of the noise, or a generator, on the device of the images.
+            images: n batches of records.
+            labels: Classes of the records.
+            source: Source of the noise, or a generator, on the device of the images.
         """
         source = as_source(source)
         released = self.released(images, source)
@@ -162,7 +184,7 @@ class ClientStep:
         images: Float[Tensor, "n records colors height width"],
         labels: Int[Tensor, "n records"],
     ) -> Gradients:
-        """Sum over each batch of its records' weighted gradients."""
+        """Sum the weighted gradients of the records of each batch."""
         count, size = labels.shape
         parameters = dict(model.named_parameters())
         at_once = max(1, memory.GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
@@ -187,48 +209,52 @@ class ChannelStep(ClientStep):
 
     @property
     def keeps_copies(self) -> bool:
-        """True of frozen noise."""
+        """True for frozen noise."""
         return self.defense.noise == "frozen"
 
     def problems(self, image_shape: tuple[int, int, int]) -> list[str]:
-        """Problems with level and channel."""
-        channel, level, (colors, height, width) = self.channel, self.level, image_shape
-        if channel is None or level is None:
-            return [f"level = {level}, channel = {channel and channel.shape}: a channel defense needs both"]
+        """List problems with level and channel."""
+        channel = self.channel
+        if channel is None or self.level is None:
+            return [
+                f"level = {self.level}, channel = {channel and channel.shape}: a channel defense needs both"
+            ]
         problems = []
-        if channel.dimension != colors * height * width:
+        if channel.dimension != math.prod(image_shape):
             problems.append(
-                f"the channel has {channel.dimension} dimensions, the images {colors * height * width} values; "
+                f"the channel has {channel.dimension} dimensions, the images {math.prod(image_shape)} values; "
                 "calibrate it on this dataset"
             )
         if channel.shape != self.defense.shape:
             problems.append(
                 f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}"
             )
-        if channel.capacity != level:
-            problems.append(f"the channel was calibrated to {channel.capacity} nats, the level is {level}")
+        if channel.capacity != self.level:
+            problems.append(
+                f"the channel was calibrated to {channel.capacity} nats, the level is {self.level}"
+            )
         return problems
 
     def kept_images(self, members: int, block: int) -> int:
-        """Copies of all members, or a block of noise and the numbers that it is made of, twice as long if secure."""
+        """Return the images for copies of all members, or for a block of noise, with its random numbers."""
         return members if self.keeps_copies else 4 * block
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:
-        """One use of the channel for each image."""
+        """Use the channel once for each image."""
         return self._sampler(images, source).apply(images, source)
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """Images with noise drawn at each use, or noisy copies."""
+        """Return images with fresh noise at each use, or frozen noisy copies."""
         kind = FrozenInputs if self.keeps_copies else FreshInputs
         return kind(images, rows, self._sampler(images, sources[0], many_draws=True), sources)
 
     def event(self, **counted: Any) -> PrivacyEvent:
-        """Uses of the channel."""
+        """Return the record of the uses of the channel."""
         noise = self.defense.noise
         return super().event(shape=self.channel.shape, capacity=self.channel.capacity, noise=noise, **counted)
 
     def _sampler(self, images: _Images, source: NoiseSource, *, many_draws: bool = False) -> ChannelSampler:
-        """The channel on the images' device."""
+        """Return the sampler of the channel on the images' device."""
         shape = (images.shape[-3], images.shape[-2], images.shape[-1])
         return ChannelSampler(
             self.channel, shape, images.device, on_grid=source.secure, many_draws=many_draws
@@ -240,7 +266,7 @@ class DroppedDirectionStep(ClientStep):
 
     @cached_property
     def dropped(self) -> PrincipalDirection:
-        """The direction."""
+        """The principal direction that is removed."""
         if self.moments is None:
             raise ValueError(
                 f"{self.defense.mechanism} drops a principal direction: give the moments of the records"
@@ -248,36 +274,36 @@ class DroppedDirectionStep(ClientStep):
         return principal_direction(self.moments(), int(self.level))
 
     def released(self, images: _Images, source: NoiseSource) -> _Images:
-        """Images without the direction."""
+        """Return images without the direction."""
         flat = self.dropped.removed_from(images.reshape(-1, *images.shape[-3:]).cpu().numpy())
         return torch.from_numpy(flat).to(images.device).view(images.shape)
 
 
 class ClippedStep(ClientStep):
-    """Step whose records' gradients g are scaled by min(1, S/‖g‖), with noise N(0, (level · S)²) on their sum."""
+    """Step that scales records' gradients g by min(1, S/‖g‖) and adds N(0, (level · S)²) to their sum."""
 
     defense: DPSGD
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
-        """Factors min(1, S/‖g‖)."""
+        """Compute the factors min(1, S/‖g‖)."""
         return (self.defense.max_grad_norm / (norms + slack)).clamp(max=1.0)
 
     def averaged(self, sums: list[Tensor], size: int, source: NoiseSource) -> list[Tensor]:
-        """Averages of noisy sums."""
+        """Add noise to the sums and average them."""
         std = self.level * self.defense.max_grad_norm
         return [perturbed(total, std, source) / size for total in sums]
 
     def noise_std(self, size: int) -> float:
-        """That of the noise on the sum, divided like it."""
+        """Return the standard deviation of the noise on the sum, divided by the number of records."""
         return float(self.level * self.defense.max_grad_norm / size)
 
     def event(self, **counted: Any) -> PrivacyEvent:
-        """Clipping and noise."""
+        """Return the record of clipping and noise."""
         return super().event(noise_multiplier=self.level, max_grad_norm=self.defense.max_grad_norm, **counted)
 
 
 class AdaptivelyClippedStep(ClippedStep):
-    """Step whose records' gradients g are scaled by S / (‖g‖ + r / (‖g‖ + r)), and disguised as by DP-SGD.
+    """Step that scales the records' gradients g by S / (‖g‖ + r / (‖g‖ + r)) and adds the noise of DP-SGD.
 
     Source:
         Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive Clipping'.
@@ -286,10 +312,10 @@ class AdaptivelyClippedStep(ClippedStep):
     defense: DPPSAC
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
-        """Factors S / (‖g‖ + r / (‖g‖ + r)). No slack is needed, since r > 0.
+        """Compute the factors S / (‖g‖ + r / (‖g‖ + r)). They need no slack, because r > 0.
 
-        The weighted gradient is shorter than S for every ‖g‖, since r / (‖g‖ + r) > 0. So the sensitivity is
-        at most S, and noise and accountant stay those of DP-SGD.
+        The weighted gradient is shorter than S for every ‖g‖, because r / (‖g‖ + r) > 0. So the sensitivity
+        is at most S, and noise and accountant are those of DP-SGD.
         """
         r = self.defense.r
         return self.defense.max_grad_norm / (norms + r / (norms + r))
@@ -300,19 +326,19 @@ class NoisyAverageStep(ClientStep):
 
     @row_by_row
     def disguised(self, gradients: list[Tensor], source: NoiseSource | StackedNoise) -> list[Tensor]:
-        """Averages with noise."""
+        """Add noise to the averages."""
         return all_perturbed(gradients, self.level, source)
 
     def noise_std(self, size: int) -> float:
-        """The level."""
+        """Return the level."""
         return float(self.level)
 
 
 class LargestCoordinatesStep(ClientStep):
-    """Step that uploads the largest coordinates of the whole averaged gradient by magnitude, a fraction ``level``.
+    """Step that uploads a fraction ``level`` of the coordinates of the averaged gradient, the largest ones.
 
-    With error feedback, what was not sent is kept and added to the next gradient: what was sent so far and
-    what is kept add up to the sum of all gradients. Momentum acts on what was sent, at the server.
+    With error feedback, what was not sent is kept and added to the next gradient. All that was sent and what
+    is kept then add up to the sum of all gradients. The server applies momentum to what was sent.
 
     Source:
         Lin et al. 2018, "Deep gradient compression", without momentum correction and warm-up.
@@ -322,22 +348,22 @@ class LargestCoordinatesStep(ClientStep):
 
     @property
     def error_feedback(self) -> bool:
-        """As the defense says."""
+        """The setting of the defense."""
         return self.defense.error_feedback
 
     @row_by_row
     def disguised(self, gradients: list[Tensor], source: NoiseSource | StackedNoise) -> list[Tensor]:
-        """Averages whose other coordinates are 0."""
+        """Set all coordinates of the averages to 0 except the largest."""
         kept = keep_largest(torch.cat([gradient.flatten(1) for gradient in gradients], dim=1), self.level)
         pieces = kept.split([gradient[0].numel() for gradient in gradients], dim=1)
         return [piece.view(gradient.shape) for gradient, piece in zip(gradients, pieces, strict=True)]
 
 
 class UnknownStep(ClientStep):
-    """Step of a client whose trainer comes from outside and does not say what its uploads are."""
+    """Step of a client whose trainer comes from a plugin and does not state what its uploads are."""
 
     def upload(self, *_: Any) -> Upload:
-        """Refuse to guess.
+        """Refuse to compute an upload.
 
         Raises:
             ValueError: Always.
@@ -353,7 +379,14 @@ def client_step(
     channel: GaussianChannel | None = None,
     moments: Callable[[], Moments] | None = None,
 ) -> ClientStep:
-    """Step of a client under a defense, whose settings name the class; arguments are those of :class:`ClientStep`."""
+    """Create the step of a client under a defense, of the class that the settings of the defense name.
+
+    Args:
+        defense: Settings of the defense.
+        level: Level of the defense in its own unit, or None without a defense.
+        channel: The calibrated channel, for a channel defense only.
+        moments: Function that returns mean and covariance of the client's records.
+    """
     kind: type[ClientStep] = load_attribute(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
 
@@ -363,12 +396,12 @@ def record_gradients(
     images: Float[Tensor, "n colors height width"],
     labels: Int[Tensor, " n"] | Float[Tensor, "n classes"],
 ) -> Gradients:
-    """Gradient of the cross-entropy of each record on its own, by vmap; differentiable in the images.
+    """Compute the gradient of the cross-entropy of each record by vmap, differentiable in the images.
 
     Args:
-        model: Network without batch statistics. Its parameters are read and stay as they are.
-        images: One record each. There may be none.
-        labels: Their classes, or fractions of all classes.
+        model: Network without batch statistics. Its parameters are read, not changed.
+        images: (n, colors, height, width), n >= 0.
+        labels: Class of each image, or its probabilities of all classes.
 
     Returns:
         Parameter name to gradients (n, ...).
@@ -378,7 +411,7 @@ def record_gradients(
         return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
 
     def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
-        """Cross-entropy of one record."""
+        """Compute the cross-entropy of one record."""
         return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
 
     gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
@@ -386,11 +419,11 @@ def record_gradients(
 
 
 def keep_largest(gradients: Float[Tensor, "n d"], fraction: float) -> Float[Tensor, "n d"]:
-    """Gradients with all coordinates 0 but the largest ones by magnitude.
+    """Set all coordinates of gradients to 0 except those of largest magnitude.
 
     Args:
-        gradients: One in each row.
-        fraction: Of the coordinates, in (0, 1], rounded to a whole number of at least one.
+        gradients: (n, d), one gradient in each row.
+        fraction: Fraction of the coordinates to keep, in (0, 1], rounded to a whole number of at least one.
     """
     largest = gradients.abs().topk(max(1, round(fraction * gradients.shape[1])), dim=1).indices
     return torch.zeros_like(gradients).scatter(1, largest, gradients.gather(1, largest))

@@ -1,6 +1,6 @@
-"""CUDA-graph capture of a training step: recorded once, then replayed, so that the host starts one thing a step.
+"""CUDA-graph capture of a training step: it is recorded once, then replayed by one launch per step.
 
-Work that cannot be captured is done kernel by kernel.
+Work that cannot be captured runs kernel by kernel.
 """
 
 import gc
@@ -17,13 +17,13 @@ Capture = Callable[[TensorStep, Sequence[Tensor]], TensorStep]
 
 
 class Replayed:
-    """A step on tensors that is captured after three calls, where it can be, and then replayed.
+    """A step on tensors that is captured after three calls, if possible, and then replayed.
 
     Args:
-        step: Reads the tensors that it is given, all of equal shapes at each call, changes others, waits for
-            no value.
-        capture: Captures the step, without doing it, and returns what does it on other tensors; None to call
-            the step itself. Where it raises a ``RuntimeError``, the step itself is called from then on.
+        step: Reads the tensors that it is called with, of equal shapes at each call, and changes other
+            tensors. It waits for no value of the GPU.
+        capture: Captures the step without running it, and returns a function that replays it on other
+            tensors. None calls the step itself, as does a capture that raises a ``RuntimeError``.
     """
 
     def __init__(self, step: TensorStep, capture: Capture | None = None) -> None:
@@ -33,7 +33,7 @@ class Replayed:
         self._replay: TensorStep | None = None
 
     def __call__(self, *tensors: Tensor) -> None:
-        """Do the step once."""
+        """Run the step once."""
         self._calls += 1
         if self._capture is not None and self._replay is None and self._calls > _WARM_UP:
             try:
@@ -47,7 +47,7 @@ class Replayed:
 
 
 class _Captured:
-    """A CUDA graph and everything that it reads: a graph keeps nothing alive."""
+    """A CUDA graph with everything that it reads, because a graph keeps no tensor alive."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, step: TensorStep, inputs: Sequence[Tensor]) -> None:
         self._graph = graph
@@ -55,7 +55,7 @@ class _Captured:
         self._inputs = inputs
 
     def __call__(self, *tensors: Tensor) -> None:
-        """Do the step on other tensors."""
+        """Replay the step on other tensors."""
         for captured, tensor in zip(self._inputs, tensors, strict=True):
             captured.copy_(tensor)
         self._graph.replay()
@@ -65,11 +65,11 @@ def cuda_graph(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
     """Capture a step as a CUDA graph, as :class:`Replayed` takes it.
 
     Args:
-        step: As :class:`Replayed` describes it.
-        tensors: Its inputs on the GPU, of the shapes of all later calls.
+        step: Step as :class:`Replayed` takes it.
+        tensors: Inputs of the step on the GPU, of the shapes of all later calls.
 
     Returns:
-        The step, which copies its tensors into the graph's inputs and replays it.
+        A function that copies its tensors into the graph's inputs and replays the graph.
 
     Raises:
         RuntimeError: If something in the step cannot be captured.

@@ -1,7 +1,7 @@
 """Times of training steps under a defense, compared with plain SGD in turns within one process.
 
-Each repetition gives every defense its turn, so a machine that slows down slows all of them alike, and the
-ratio to SGD is taken within a repetition.
+Each repetition gives every defense a turn, so that a machine that slows down slows all of them. The ratio to
+SGD is computed within a repetition.
 """
 
 import math
@@ -49,25 +49,25 @@ def measure_steps(
 ) -> pd.DataFrame:
     """Time training steps of several defenses in turns.
 
-    The learners are those of training. Before the first repetition every defense has a turn that does not
-    count, and each second repetition goes through them backwards. All replicas of a request take the step: as
-    one stack, or one after another under DP on a CPU, as large networks are trained there. A CPU works with
-    one thread meanwhile.
+    The learners are those of training. Every defense first has a turn that does not count. Each second
+    repetition goes through the defenses in reverse order. All replicas of a request take the step, as one
+    stack, or one by one under DP on a CPU, as in the training of large networks. A CPU uses one thread
+    meanwhile.
 
     Args:
-        requests: Defense to its run. ``rounds`` is not used.
-        steps: Steps in a turn, a multiple of ``NOISE_BATCHES``: noise that is drawn for so many batches at
-            once would else fall into some turns and not into others.
-        repeats: Turns of each defense that count.
-        max_seconds: Seconds after which a turn ends, with a multiple of ``NOISE_BATCHES``, or under DP any
-            step.
+        requests: Name of each defense to its run. ``rounds`` is not used.
+        steps: Steps in a turn, a multiple of ``NOISE_BATCHES``. Noise is drawn for so many batches at once
+            and would otherwise fall into some turns only.
+        repeats: Number of turns of each defense that count.
+        max_seconds: Seconds after which a turn ends, at a multiple of ``NOISE_BATCHES`` steps, or at any step
+            under DP.
 
     Returns:
         Columns ``defense``, ``repetition``, ``seconds`` of one step of all replicas.
 
     Raises:
         UntrainableError: If a defense cannot train its network.
-        ValueError: If ``steps`` is no such multiple.
+        ValueError: If ``steps`` is not a multiple of ``NOISE_BATCHES``.
     """
     if steps < 1 or steps % NOISE_BATCHES:
         raise ValueError(
@@ -94,7 +94,7 @@ def measure_steps(
 
 
 def _learner(request: TrainingRequest) -> Learner:
-    """Learner of all replicas of a run, or of one of them where they are trained one after another."""
+    """Make the learner of all replicas of a run, or of one replica if they are trained one by one."""
     if not request.defense.clips:
         return StackLearner(request, request.slots)
     if torch.device(request.device).type == "cpu":
@@ -104,7 +104,7 @@ def _learner(request: TrainingRequest) -> Learner:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for this process's work on the CPU, and as many as before at the end."""
+    """Use one thread for work on the CPU, and restore the number of threads at the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -114,10 +114,10 @@ def one_thread() -> Iterator[None]:
 
 
 def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, max_seconds: float) -> float:
-    """Mean seconds of a step, over whole blocks of steps.
+    """Measure the mean seconds of a step, over whole blocks of steps.
 
-    Only the two ends wait for a GPU: to wait for each block would be measured with it. So whether time is up
-    is seen there from what the host has asked for by then, which is some steps ahead.
+    Only the two ends wait for a GPU, because waiting after each block would count as time of the steps. On a
+    GPU the time limit is therefore checked against the host, which is some steps ahead.
     """
     host_clock = clock if clock is time.process_time else time.perf_counter
     began = clock()
@@ -131,15 +131,15 @@ def _turn(learner: Learner, clock: Callable[[], float], steps: int, block: int, 
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """Clock for the seconds of work on a device.
+    """Return the clock for the seconds of work on a device.
 
-    On a CPU with one thread it is this process's own time, which does not count what others do to a busy
-    machine; otherwise the time on the wall, on a GPU after all that was asked of it is done.
+    On a CPU with one thread it is the CPU time of this process, which other processes of a busy machine do
+    not change. Otherwise it is wall time, on a GPU after all its work is done.
     """
     if torch.device(device).type == "cuda":
 
         def synchronized() -> float:
-            """Time when the GPU is done."""
+            """Return the time when the GPU is done."""
             torch.cuda.synchronize(device)
             return time.perf_counter()
 
@@ -148,12 +148,12 @@ def clock_of(device: str) -> Callable[[], float]:
 
 
 def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFrame:
-    """Tidy rows of measured times.
+    """Return tidy rows of measured times.
 
     Args:
         times: Columns ``model``, ``defense``, ``level`` (NaN for none), ``repetition``, ``seconds`` of one
             step.
-        config: Batch size, and the epochs that times are stated for.
+        config: Batch size, and the number of epochs that times are stated for.
 
     Returns:
         Columns of a study's table. The replica is the repetition. Metrics: ``seconds_per_step``, ``seconds``

@@ -1,9 +1,9 @@
-"""Per-record gradients in factored form: each layer's inputs, and the slopes of the loss at its outputs.
+"""Per-record gradients in factored form: the inputs of each layer, and the slopes of the loss at its outputs.
 
-For a linear layer, a convolution or a group normalisation the gradient is the outer product of both, and one
+For a linear layer, a convolution or a group normalisation the gradient is the outer product of both. One
 backward pass to the layers' outputs gives the slopes of all records. Only the forward pass depends on the
-weights, so records of several networks of one architecture, which are written out
-(:mod:`leakbound.training.stacked_layers`), go side by side.
+weights, so records of several networks of one architecture (:mod:`leakbound.training.stacked_layers`) are
+processed together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,10 +29,10 @@ class Factor(NamedTuple):
     """One layer's part of the gradients of some records.
 
     Attributes:
-        name: The layer's.
+        name: Name of the layer.
         layer: The layer.
-        inputs: What it was called on, a record in each row.
-        slopes: Gradient of the sum of the losses with respect to its outputs.
+        inputs: Inputs of the layer, a record in each row.
+        slopes: Gradient of the sum of the losses with respect to the outputs.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Factor(NamedTuple):
     inputs: Tensor
     slopes: Tensor
 
-    def named(self, weight: Tensor, bias: Tensor) -> Gradients:
-        """Values for weight and bias by the names of the network's parameters."""
+    def by_name(self, weight: Tensor, bias: Tensor) -> Gradients:
+        """Return values for weight and bias by the names of the network's parameters."""
         values = {"weight": weight, "bias": bias}
         return {
             f"{self.name}.{parameter}" if self.name else parameter: values[parameter]
@@ -49,18 +49,18 @@ class Factor(NamedTuple):
         }
 
     def gradients(self) -> Gradients:
-        """Parameter name to gradients (n, ...)."""
+        """Compute the gradients: parameter name to (n, ...)."""
         if isinstance(self.layer, nn.Linear):
             weight = self.slopes[:, :, None] * self.inputs[:, None]
         else:
             weight = self.at_weight().view(-1, *self.layer.weight.shape)
-        return self.named(weight, self.at_bias())
+        return self.by_name(weight, self.at_bias())
 
     def compared(self, observed: Gradients) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """Inner product with the layer's own part of observed gradients, and squared norm, of each record.
+        """Compute each record's inner product with observed gradients of this layer, and its squared norm.
 
-        Linear: the gradient is δ aᵀ, so <δ aᵀ, G> = δᵀ G a and its squared norm ‖δ‖² ‖a‖², without forming
-        it.
+        For a linear layer the gradient is δ aᵀ. So <δ aᵀ, G> = δᵀ G a, and the squared norm is ‖δ‖² ‖a‖²,
+        without forming the gradient.
 
         Args:
             observed: Parameter name to gradients (n, ...).
@@ -80,13 +80,13 @@ class Factor(NamedTuple):
         return product, square
 
     def at_bias(self) -> Float[Tensor, "n outputs"]:
-        """Gradients of the bias."""
+        """Compute the gradients of the bias."""
         return self.slopes if isinstance(self.layer, nn.Linear) else self.slopes.flatten(2).sum(2)
 
     def at_weight(self) -> Float[Tensor, "n values"]:
-        """Gradients of weights that act at many positions: the sum of δ aᵀ over them.
+        """Compute the gradients of weights that act at many positions: the sum of δ aᵀ over them.
 
-        For a convolution a is the patch below, for a group normalisation the normalised input.
+        For a convolution a is the input patch, for a group normalisation the normalised input.
         """
         if isinstance(self.layer, nn.GroupNorm):
             normalised = F.group_norm(self.inputs, self.layer.num_groups, eps=self.layer.eps)
@@ -96,7 +96,7 @@ class Factor(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """One call of a layer, with the number of changes in place that its input and output had by then."""
+    """One call of a layer, with the versions of its input and output at that time."""
 
     name: str
     layer: nn.Module
@@ -105,7 +105,7 @@ class _Call(NamedTuple):
     versions: tuple[int, int]
 
     def sound(self, records: int) -> bool:
-        """True if there is one row for each record, and neither tensor was changed in place afterwards."""
+        """Check that there is one row per record, and that no tensor was changed in place afterwards."""
         rows = len(self.inputs) == records and (
             self.inputs.ndim == 2 or not isinstance(self.layer, nn.Linear)
         )
@@ -117,10 +117,10 @@ class _Call(NamedTuple):
 
 
 class Factors:
-    """Factored gradients of a network, or of several whose records lie side by side.
+    """Factored gradients of a network, or of several networks whose records are processed together.
 
     Args:
-        forward: Logits of images.
+        forward: Function from images to logits.
         layers: Name to layer, for all layers with parameters. Their gradients are outer products
             (:func:`~leakbound.training.known_layers.factorable`).
     """
@@ -130,11 +130,14 @@ class Factors:
         self._layers = layers
 
     def __call__(self, images: ImageTensor, labels: Labels) -> list[Factor]:
-        """Factors of the gradient of each record's cross-entropy, in the order of calls, differentiable in the images.
+        """Factor the gradient of each record's cross-entropy, differentiable in the images.
 
         Args:
             images: A record in each row.
-            labels: Their classes, or fractions of all classes.
+            labels: Class of each record, or its probabilities of all classes.
+
+        Returns:
+            Factors of the layers in the order of their calls.
         """
         logits, calls = self._recorded(images)
         loss = F.cross_entropy(logits, labels, reduction="sum")
@@ -145,11 +148,11 @@ class Factors:
         ]
 
     def constant(self, images: ImageTensor, labels: Labels) -> list[Factor] | None:
-        """Factors as of a call, but not differentiable, or None if the images are not covered (:meth:`cover`).
+        """Factor the gradients, not differentiably. None if the images are not covered (:meth:`cover`).
 
         Args:
             images: A record in each row.
-            labels: Their classes, or fractions of all classes.
+            labels: Class of each record, or its probabilities of all classes.
         """
         with torch.enable_grad():
             logits, calls = self._recorded(images.detach().requires_grad_())
@@ -163,30 +166,38 @@ class Factors:
         ]
 
     def gradients(self, images: ImageTensor, labels: Labels) -> Gradients:
-        """Parameter name to gradients (n, ...); arguments are those of a call."""
+        """Compute the gradient of each record's cross-entropy, differentiable in the images.
+
+        Args:
+            images: A record in each row.
+            labels: Class of each record, or its probabilities of all classes.
+
+        Returns:
+            Parameter name to gradients (n, ...).
+        """
         gradients: Gradients = {}
         for factor in self(images, labels):
             gradients |= factor.gradients()
         return gradients
 
     def cover(self, example: ImageTensor) -> bool:
-        """True if each layer is called once, on a row for each record, and no call is changed in place afterwards.
+        """Check that each layer is called once, with a row per record, and not changed in place afterwards.
 
         Args:
-            example: ImageTensor of the shape that will be asked for.
+            example: Images of the shape of later calls.
         """
         with torch.enable_grad():
             _, calls = self._recorded(example.detach().requires_grad_())
         return self._sound(calls, len(example))
 
     def _sound(self, calls: Sequence[_Call], records: int) -> bool:
-        """True if each layer was called once, and soundly."""
+        """Check that each layer was called once, and soundly."""
         return sorted(call.name for call in calls) == sorted(self._layers) and all(
             call.sound(records) for call in calls
         )
 
     def _recorded(self, images: ImageTensor) -> tuple[Tensor, list[_Call]]:
-        """Logits, and the calls of the layers in their order."""
+        """Compute the logits, and list the calls of the layers in their order."""
         calls: list[_Call] = []
 
         def record(name: str, layer: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
@@ -203,24 +214,24 @@ class Factors:
 
 @dataclass(frozen=True)
 class Stack:
-    """Several networks of one architecture whose records go side by side.
+    """Several networks of one architecture whose records are processed together.
 
     Attributes:
         network: The architecture, written out.
-        params: Parameter name to values (slots, ...), which are not sought.
+        params: Parameter name to values (slots, ...), which are not differentiated.
     """
 
     network: WrittenOut
     params: Mapping[str, Tensor]
 
     def factors(self, slots: Sequence[int]) -> Factors:
-        """Factored gradients of some networks, whose rows lie record by record with the networks side by side."""
+        """Return factored gradients of some networks. Rows are record by record, with networks innermost."""
         chosen = {name: torch.stack([value[slot] for slot in slots]) for name, value in self.params.items()}
         return Factors(partial(self.network.of_rows, chosen), self.network.layers)
 
 
 def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> Stack | None:
-    """Put networks side by side; None where their architecture cannot be written out, or its gradients not be factored.
+    """Stack networks. None if their architecture cannot be written out or its gradients not be factored.
 
     Args:
         models: Networks of one architecture on one device, in evaluation mode. Their weights are copied.

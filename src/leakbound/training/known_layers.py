@@ -1,4 +1,4 @@
-"""Known layers: linear, convolutional and group-normalising ones, their parameters, and the inputs of a kernel.
+"""Known layers: linear, convolutional and group-normalising ones, with their parameters and kernel inputs.
 
 Networks of known layers are computed for all slots of a stack at once
 (:mod:`leakbound.training.stacked_layers`), and their per-record gradients are outer products
@@ -15,51 +15,51 @@ ImageTensor = Float[Tensor, "n colors height width"]
 
 
 def own_parameters(layer: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters that a layer has itself, by their names."""
+    """Return the parameters of a layer itself, by their names."""
     return dict(layer.named_parameters(recurse=False))
 
 
 def parameter_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Layers of a network that have parameters, by their names."""
+    """Return the layers of a network that have parameters, by their names."""
     return {name: layer for name, layer in model.named_modules() if own_parameters(layer)}
 
 
 def stackable(model: nn.Module) -> bool:
-    """True if every parameter belongs to one layer alone, which can be computed for all slots of a stack at once."""
+    """Check that each parameter is in one layer only, which can be computed for all slots at once."""
     return _divisible(model, _is_known)
 
 
 def factorable(model: nn.Module) -> bool:
-    """True if every parameter belongs to one layer alone, whose per-record gradients are outer products."""
+    """Check that each parameter is in one layer only, whose per-record gradients are outer products."""
     return _divisible(model, _has_outer_products)
 
 
 def _divisible(model: nn.Module, suits: Callable[[nn.Module], bool]) -> bool:
-    """True if every parameter belongs to one layer alone, and all these layers suit."""
+    """Check that each parameter is in one layer only, and that all these layers are suitable."""
     layers = parameter_layers(model).values()
     owned = [id(parameter) for layer in layers for parameter in own_parameters(layer).values()]
     return len(owned) == len(set(owned)) and all(suits(layer) for layer in layers)
 
 
 def _is_known(layer: nn.Module) -> bool:
-    """True for the kinds of layers. A subclass may compute something else."""
+    """Check that a layer is of a known kind. A subclass may compute something else."""
     return type(layer) in (nn.Linear, nn.GroupNorm) or (
         type(layer) is nn.Conv2d and layer.padding_mode == "zeros"
     )
 
 
 def _has_outer_products(layer: nn.Module) -> bool:
-    """True if a layer is known and, of convolutions, has one group and states its padding in numbers."""
+    """Check that a layer is known and, for a convolution, has one group and numeric padding."""
     if isinstance(layer, nn.Conv2d) and (layer.groups != 1 or isinstance(layer.padding, str)):
         return False
     return _is_known(layer)
 
 
 def windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
-    """Inputs of a convolution's kernel at each place, channels outermost, differentiable.
+    """Return the inputs of a convolution's kernel at each place, channels outermost, differentiable.
 
-    On a GPU ``F.unfold`` takes a kernel for each image. On a CPU it stays, so that gradients add up in the
-    order in which they always have.
+    On a GPU ``F.unfold`` launches a kernel for each image. On a CPU it is used, because its order of
+    summation must not change.
     """
     if inputs.device.type == "cuda":
         return strided_windows(inputs, layer)
@@ -67,7 +67,7 @@ def windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values pl
 
 
 def strided_windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
-    """The same as views of the padded inputs that are copied at once: a few kernels, however many images.
+    """Return the same as copies of views of the padded inputs: a few kernels for any number of images.
 
     On a CPU it takes a third of the time of ``F.unfold``.
     """
@@ -84,5 +84,5 @@ def strided_windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n v
 
 
 def zero_padding(layer: nn.Conv2d) -> tuple[int, int]:
-    """Rows and columns of zeros on each side of a convolution that states its padding in numbers."""
+    """Return the rows and columns of zeros on each side of a convolution with numeric padding."""
     return int(layer.padding[0]), int(layer.padding[1])

@@ -1,4 +1,4 @@
-"""Statement of a training, for its provenance: its bounds, and what of its releases they cover."""
+"""Statement of a training for its provenance: its bounds, and which of its releases they cover."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,9 +17,13 @@ from leakbound.training.request import TrainingRequest
 def leakage_so_far(
     request: TrainingRequest, spectrum: Spectrum | None
 ) -> Callable[[PrivacyEvent], float | None]:
-    """Make the function from an event to the nats that a network of the run has revealed about one record.
+    """Return the function from an event to the nats that a network has revealed about one record so far.
 
-    At the end of the training it gives what :func:`statement` states, or None where no bound holds.
+    At the end of the training it returns the value of :func:`statement`. It returns None if no bound holds.
+
+    Args:
+        request: The run.
+        spectrum: Spectrum that its channel was calibrated from, or None without a channel.
     """
     return partial(
         stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta")
@@ -32,12 +36,13 @@ def statement(
     spectrum: Spectrum | None,
     covariance_of: str | None,
 ) -> dict[str, Any]:
-    """Bounds for one network and for all of them, and the list of what the run leaves.
+    """Return bounds for one network and for all of them, and the list of releases of the run.
 
     Args:
         request: The run.
-        events: Privacy event of each slot: candidates that are not kept have used the records too.
-        spectrum: Spectrum that its channel was calibrated from, if it has one.
+        events: Privacy event of each slot, including candidates that are not kept, because they have used the
+            records, too.
+        spectrum: Spectrum that its channel was calibrated from, or None without a channel.
         covariance_of: Records that its channel was calibrated to, ``aux`` or ``members``, or None without a
             channel.
 
@@ -47,7 +52,8 @@ def statement(
     """
     defense = request.defense
     ratios = _ratios(request, spectrum)
-    classes, nats = len(request.dataset.classes), request.dataset.label_nats
+    classes = len(request.dataset.classes)
+    nats = request.dataset.label_nats
     labels = math.log(classes) if nats is None else nats
     bounds = stated_bounds(events, ratios, **defense.budget, labels=labels)
     facts = TrainingFacts(
@@ -66,6 +72,6 @@ def statement(
 
 
 def _ratios(request: TrainingRequest, spectrum: Spectrum | None) -> Float[np.ndarray, " d"] | None:
-    """Variance ratios of one use of the run's channel, if it has one."""
+    """Compute the variance ratios of one use of the run's channel, if it has one."""
     channel = request.channel
     return None if channel is None or spectrum is None else signal_to_noise(channel, spectrum)

@@ -24,8 +24,8 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
 
     Args:
         request: The run.
-        learner: Makes the learner of some slots.
-        size: Slots side by side. Where memory does not hold them, half as many are tried.
+        learner: Function from the request and some slots to their learner.
+        size: Number of slots in a stack. It is halved as long as memory does not hold them.
 
     Raises:
         torch.OutOfMemoryError: If memory does not hold one slot.
@@ -39,7 +39,7 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
 
 
 class _Stacks:
-    """Stacks of a run: those that are trained, and the one in training, which a checkpoint holds."""
+    """Stacks of a run: the trained ones, and the one in training, which a checkpoint holds."""
 
     def __init__(self, request: TrainingRequest, learner: MakeLearner, size: int) -> None:
         self._request = request
@@ -54,7 +54,7 @@ class _Stacks:
 
     @property
     def remaining(self) -> list[Slot]:
-        """Slots that are not trained to the end yet."""
+        """Slots that are not fully trained yet."""
         return self._request.slots[sum(len(stack["events"]) for stack in self.finished) :]
 
     @property
@@ -64,11 +64,11 @@ class _Stacks:
 
     @property
     def steps_done(self) -> int:
-        """Steps of the stacks that are trained, and of the one in training."""
+        """Steps of the trained stacks, and of the one in training."""
         return self._request.steps * len(self.finished) + (self._current["step"] if self._current else 0)
 
     def train_next(self, bar: TrainingProgress) -> bool:
-        """Train the next stack to its end, or False if memory does not hold it.
+        """Train the next stack to its end. Return False if memory does not hold it.
 
         Raises:
             torch.OutOfMemoryError: If memory does not hold one slot.
@@ -89,13 +89,13 @@ class _Stacks:
         return True
 
     def _save_if_due(self, training: StackTraining | None) -> None:
-        """Save the finished stacks and the one in training, if it is time to."""
+        """Save the finished stacks and the one in training, if it is time."""
         if self._checkpoint.due():
             current = None if training is None else training.state()
             self._checkpoint.save({"size": self._size, "finished": self.finished, "current": current})
 
     def halve(self) -> None:
-        """Take half as many slots side by side, and free the memory of those that were tried."""
+        """Halve the number of slots in a stack, and free the memory of those that were tried."""
         tried = min(self._size, len(self.remaining))
         self._size = tried // 2
         logger.log(
@@ -112,7 +112,7 @@ class _Stacks:
 
 
 def _result(request: TrainingRequest, finished: Sequence[dict[str, Any]]) -> TrainingResult:
-    """Put the stacks of a run together."""
+    """Join the stacks of a run."""
     rows = pd.DataFrame([row for stack in finished for row in stack["rows"]], columns=[*CURVE_TYPES])
     order = ["replica", "learning_rate", "step"]
     curves = rows.astype(CURVE_TYPES).sort_values(order, kind="stable", ignore_index=True)

@@ -1,4 +1,4 @@
-"""Limits of devices and memory: how much is computed at once, and an estimate of the bytes that it takes.
+"""Limits of devices and memory: how much is computed at once, and estimates of the bytes needed.
 
 Limits on a CPU are fixed numbers, whatever the machine has, so that equal runs give equal bytes.
 """
@@ -11,13 +11,13 @@ from torch import nn
 
 
 class DeviceLimit(NamedTuple):
-    """A limit for each kind of device. Whatever is no CUDA device counts as a CPU."""
+    """A limit for each kind of device. Every device except CUDA counts as a CPU."""
 
     cpu: int
     cuda: int
 
     def on(self, device: str | torch.device) -> int:
-        """Limit on a device."""
+        """Return the limit on a device."""
         return self.cuda if torch.device(device).type == "cuda" else self.cpu
 
 
@@ -59,15 +59,15 @@ def stack_size(
 ) -> int:
     """Choose how many of ``slots`` networks are trained as one stack.
 
-    On a CPU ``auto`` is as many as fit into its cache, if these are at least four: small networks are trained
-    up to ten times as fast that way, larger ones more slowly. On a GPU it is as many as fit into 60 % of the
-    free memory.
+    On a CPU ``auto`` means as many as fit into its cache, if at least four do, and else one. Stacks make
+    small networks up to ten times as fast, and large ones slower. On a GPU it means as many as fit into 60 %
+    of the free memory.
 
     Args:
-        max_stack: The configuration's setting.
-        slots: Networks to train in all.
-        device: Where they are trained.
-        model: One of them, on the CPU.
+        max_stack: Largest stack, or ``auto``.
+        slots: Number of networks to train.
+        device: Device of the training.
+        model: One of the networks, on the CPU.
         image_shape: (colors, height, width).
         batch_size: Records per step and slot.
         kept_images: Images that a slot holds all the time, e.g. its noisy copies of the members.
@@ -83,11 +83,11 @@ def stack_size(
 
 
 def slots_that_fit(slot_bytes: int, device: str | torch.device, reserved: int = 0) -> int:
-    """Number of slots, at least 1, that fit into the cache of a CPU or into the free memory of a GPU.
+    """Return how many slots, at least 1, fit into the cache of a CPU or the free memory of a GPU.
 
     Args:
         slot_bytes: Bytes that each slot takes.
-        device: Where they are computed.
+        device: Device of the slots.
         reserved: Bytes of a GPU's free memory that are left to other work.
     """
     if torch.device(device).type == "cuda":
@@ -97,17 +97,17 @@ def slots_that_fit(slot_bytes: int, device: str | torch.device, reserved: int = 
 
 
 def noise_steps_ahead(device: str | torch.device, values: int) -> int:
-    """Steps whose noise on ``values`` parameters a slot draws at once, or 0 where each step draws its own."""
+    """Return for how many steps a slot draws noise on ``values`` parameters at once, 0 for step by step."""
     return min(PARAMETER_NOISE_VALUES.on(device) // values, PARAMETER_NOISE_STEPS)
 
 
 def byte_budget(device: str | torch.device, cpu_bytes: int) -> int:
-    """Bytes that work on a device may fill: ``cpu_bytes`` on a CPU, :func:`free_bytes` on a GPU."""
+    """Return the bytes that work may use: ``cpu_bytes`` on a CPU, :func:`free_bytes` on a GPU."""
     return free_bytes(device) if torch.device(device).type == "cuda" else cpu_bytes
 
 
 def free_bytes(device: str | torch.device) -> int:
-    """Memory of a GPU that a training may plan with: 60 % of what is free now."""
+    """Return the memory of a GPU that a training may plan with: 60 % of what is free now."""
     free, _ = torch.cuda.mem_get_info(device)
     return int(0.6 * free)
 
@@ -115,7 +115,8 @@ def free_bytes(device: str | torch.device) -> int:
 def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Estimate the bytes of one forward pass without gradients on a GPU, for any number of slots.
 
-    Without gradients a layer's output is dropped soon: four of the largest size are taken to live at once.
+    Without gradients the output of a layer is freed soon. Four outputs of the largest size are assumed to
+    exist at once.
     """
     outputs = _layer_outputs(model, image_shape)
     return 4 * FORWARD_IMAGES.cuda * (4 * max(outputs) + math.prod(image_shape))
@@ -124,8 +125,8 @@ def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 def record_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Estimate the bytes that a training step needs for each record.
 
-    Three times the outputs of the layers: kept for the backward pass, their gradients, results of functions
-    that are no layers.
+    They are three times the outputs of the layers: for the backward pass, for their gradients, and for
+    results of functions that are no layers.
     """
     return 4 * 3 * (sum(_layer_outputs(model, image_shape)) + math.prod(image_shape))
 
@@ -135,8 +136,8 @@ def slot_bytes(
 ) -> int:
     """Estimate the bytes that one slot needs while it is trained.
 
-    Five copies of the parameters (value, gradient, momentum, two temporary), the records of one batch, and
-    the images that the slot keeps.
+    They are five copies of the parameters (value, gradient, momentum, two temporary ones), the records of one
+    batch, and the images that the slot keeps.
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = kept_images * math.prod(image_shape)
@@ -145,7 +146,7 @@ def slot_bytes(
 
 @torch.no_grad()
 def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
-    """Number of values that each layer puts out for one image."""
+    """Count the values that each layer outputs for one image."""
     outputs: list[int] = []
     handles = [
         layer.register_forward_hook(lambda _, __, output: outputs.append(output.numel()))

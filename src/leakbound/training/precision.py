@@ -1,4 +1,4 @@
-"""Full float32 precision on a GPU: without TF32, as a CPU computes."""
+"""Full float32 precision on a GPU, without TF32, as on a CPU."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,10 +9,10 @@ import torch
 
 @contextmanager
 def full_precision(device: str | torch.device) -> Iterator[None]:
-    """Compute convolutions and products in full float32 on a GPU; restore the user's settings afterwards.
+    """Compute convolutions and products in full float32 on a GPU, and restore the user's settings afterwards.
 
     Args:
-        device: Where the work runs. Nothing is changed for a CPU.
+        device: Device of the work. For a CPU nothing changes.
     """
     if torch.device(device).type == "cpu":
         yield

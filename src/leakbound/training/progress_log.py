@@ -16,8 +16,8 @@ class TrainingProgress:
 
     Args:
         title: Name of the run.
-        done: Steps done before.
-        shown: Moves a bar on by one step.
+        done: Number of steps done before.
+        shown: Function that moves a bar by one step.
     """
 
     def __init__(self, title: str, done: int, shown: Callable[[], None] = lambda: None) -> None:
@@ -47,7 +47,7 @@ class TrainingProgress:
 
 @contextmanager
 def progress(title: str, total: int, done: int) -> Iterator[TrainingProgress]:
-    """Progress of ``total`` steps, of which ``done`` were done before. A bar if standard error is a terminal."""
+    """Show progress over ``total`` steps, from ``done`` on, as a bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield TrainingProgress(title, done)
         return

@@ -1,4 +1,4 @@
-"""The learning rate of each replica: every candidate is trained at full length, and validation records choose."""
+"""Choice of the learning rate of each replica: all candidates train at full length, validation decides."""
 
 from collections.abc import Sequence
 
@@ -20,19 +20,19 @@ RATE_COLUMNS = (
 
 
 def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
-    """Choose the candidate with the best validation accuracy at the end, for each replica on its own.
+    """Choose the candidate with the best validation accuracy at the end, for each replica independently.
 
-    Of equal accuracies the lower loss decides, then the smaller rate. A diverged candidate is never taken
-    while there is another. A grid of one candidate has no edge.
+    If accuracies are equal, the lower loss decides, and then the smaller rate. A diverged candidate is chosen
+    only if all have diverged. A grid of one candidate has no edge.
 
     Args:
         slots: Replicas and candidates.
-        curves: Their curves, as :class:`leakbound.training.request.TrainingResult` has them.
+        curves: Curves of the slots, as :class:`leakbound.training.request.TrainingResult` has them.
         diverged: Whether each slot diverged.
 
     Returns:
         One row per slot with the columns ``RATE_COLUMNS``. Accuracy and loss (nats) are NaN for a diverged
-        one, and ``at_edge`` says of the chosen one that it is the smallest or the largest candidate.
+        slot. ``at_edge`` marks a chosen candidate that is the smallest or the largest one.
     """
     last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
     ends = last.set_index(["replica", "learning_rate", "metric"])["value"]
@@ -57,16 +57,16 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
 
 
 def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:
-    """One row for each slot and length, in this order: those of ``rates`` are of the full one.
+    """Return one row for each slot and length, in this order.
 
     Args:
-        rates: One row per slot, as :func:`chosen_rates` gives them.
-        lengths: All of them, the last one full.
-        ends: Points of the others, with the columns of curves and ``length``.
+        rates: One row per slot, as :func:`chosen_rates` returns them. They are the rows of the full length.
+        lengths: All lengths, the last one ``full``.
+        ends: Points of the other lengths, with the columns of curves and ``length``.
 
     Returns:
-        The columns ``RATE_COLUMNS`` and ``length``. Only the full length is ``chosen``; a length without a
-        point diverged.
+        The columns ``RATE_COLUMNS`` and ``length``. Only the full length can be ``chosen``. A length without
+        a point counts as diverged.
     """
     points = ends.set_index(["replica", "learning_rate", "length", "metric"])["value"]
     rows = []

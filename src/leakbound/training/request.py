@@ -1,4 +1,4 @@
-"""The two values of every trainer: a request, and its result; and the request of reference networks."""
+"""The two values of every trainer, a request and its result, and the request of reference networks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ _CHUNK = 4096  # records of the pool whose covariance is computed at once
 
 @dataclass(frozen=True)
 class Slot:
-    """One model of a run: a replica at one candidate learning rate."""
+    """One network of a run: a replica at one candidate learning rate."""
 
     replica: int
     learning_rate: float
@@ -34,32 +34,34 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """One run with all its replicas and candidate learning rates, as every trainer is asked for it.
+    """One run with all its replicas and candidate learning rates, as every trainer takes it.
 
     Attributes:
-        dataset: Pool that replicas draw from, test records and class names.
-        model: Registered network.
+        dataset: Pool that replicas draw from, test records, and class names.
+        model: Name of a registered network.
         defense: What the client does against an attacker.
-        level: As the defense means it, e.g. capacity κ (nats per use) of a channel, or None without a defense.
+        level: Level of the defense in its own unit, e.g. capacity κ (nats per use) of a channel, or None
+            without a defense.
         channel: The calibrated channel, for a channel defense only.
         rounds: Optimisation steps of the run, >= 0. A defense may take fewer.
-        batch_size: Records in a step; the expected number under Poisson sampling. A large batch multiplies
-            it.
-        learning_rates: Candidates of SGD's, > 0, constant. Each is trained at full length on all members.
-        config: Momentum, points of the curves, spacing of checkpoints, size of a stack.
+        batch_size: Records in a step, or their expected number under Poisson sampling. The defense by a large
+            batch multiplies it.
+        learning_rates: Candidate learning rates of SGD, > 0, constant. Each is trained at full length on all
+            members.
+        config: Momentum, points of the curves, seconds between checkpoints, size of a stack.
         seed: Seed of the configuration. Each generator derives from (seed, dataset, replica, purpose), so
             that all defenses, levels and candidates see the same members, weights, batches and standard
             normal noise.
         slug: Name of the run.
         privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
-        replicas: Repetitions of the experiment, with records, weights, batches and noise of their own, >= 1.
-        lengths: Points of each training whose weights are kept, of ``LENGTHS`` in their order, with the last,
+        replicas: Independent repetitions, each with other records, weights, batches and noise, >= 1.
+        lengths: Points of each training whose weights are kept, from ``LENGTHS`` in their order. The last is
             ``full``.
-        device: Where it is trained, e.g. ``cpu`` or ``cuda``.
+        device: Device of the training, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to, or None to do neither.
-        leakage_after: Gives the nats that a network reveals about one record after an event, or None without
-            a bound; for the curve of the accountant.
-        on_rows: Called at each point of the curves with those of the stack in training, for a live view.
+        leakage_after: Function from an event to the nats that a network has revealed about one record, or to
+            None without a bound. It gives the accountant's curve.
+        on_rows: Called at each point of the curves with the rows of the stack in training, for a live view.
     """
 
     dataset: ImageDataset
@@ -89,7 +91,7 @@ class TrainingRequest:
 
     @property
     def slots(self) -> list[Slot]:
-        """Models to train: every replica with every candidate, replica by replica, candidates ascending."""
+        """Networks to train: every replica with every candidate, replica by replica, candidates ascending."""
         return [Slot(replica, rate) for replica in range(self.replicas) for rate in self.candidates]
 
     @property
@@ -110,17 +112,22 @@ class TrainingRequest:
     def noise(
         self, replica: int, purpose: str = "noise", device: str | None = None
     ) -> SeededNoise | SecureNoise:
-        """Source of a replica's noise for one purpose, by default on the device of the training.
+        """Return the source of a replica's noise for one purpose.
 
-        All noise that protects records comes from it, and so does the choice of records where an accountant
-        counts on its being secret.
+        All noise that protects records comes from it. So does the choice of records if an accountant relies
+        on its secrecy.
+
+        Args:
+            replica: Number of the replica.
+            purpose: Word that separates independent sources.
+            device: Device of the draws. Default: the device of the training.
         """
         return noise_source(
             self.privacy_noise, self.seed, self.dataset.name, replica, purpose, device=device or self.device
         )
 
     def generator(self, replica: int, purpose: str) -> torch.Generator:
-        """Generator on the CPU of a replica's draws for one purpose that no secret depends on."""
+        """Return the CPU generator of a replica's draws for one purpose that no secret depends on."""
         return torch_generator(self.seed, self.dataset.name, replica, purpose)
 
     @cached_property
@@ -133,25 +140,24 @@ class TrainingRequest:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Trained slots, in the order of the request's, each with all lengths that the request asks for.
+    """Trained slots, in the order of the request, each with all lengths that the request asks for.
 
     Attributes:
-        weights: Parameter name to its values (slots · lengths, ...), on the CPU, or NaN where training had
-            diverged.
+        weights: Parameter name to values (slots · lengths, ...), on the CPU, NaN if training diverged.
         curves: Columns ``replica`` (int), ``learning_rate`` (float), ``step`` (int), ``metric`` (str),
             ``value`` (float). Metrics are ``<part>_loss`` (nats) and ``<part>_accuracy`` of train (the
-            members), validation and test, all on clean images, ``epsilon`` for DP, ``leakage`` (nats of one
-            record so far) where the request asks for it and a bound holds, and ``kept_step`` at the end where
-            a defense keeps the weights of its best point: the last rows are those of the weights kept. The
-            rows of the last step are computed on all records, earlier ones on at most 2,000 of each part. The
-            curve of a diverged slot ends before its divergence was seen. Where the request asks for several
-            lengths, a column ``length``: curves are those of ``full``, and each other one has a single point,
-            computed on all records, whose ``epsilon`` and ``leakage`` are those of the steps up to it, of the
-            best point those of the whole training that it was chosen from.
-        events: What was done to the private records by the whole training, per slot.
-        diverged: Whether a slot's loss or weights stopped being finite. Such a slot is no result.
-        rates: One row per network of ``weights``, as :func:`leakbound.training.rates.chosen_rates` has them
-            for slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
+            members), validation and test, all on clean images. ``epsilon`` is given for DP, and ``leakage``
+            (nats about one record so far) if the request asks for it and a bound holds. ``kept_step`` is
+            given at the end if a defense keeps the weights of its best point. The last rows are then those of
+            the kept weights. The last step is evaluated on all records, earlier ones on at most 2,000 of each
+            part. The curve of a diverged slot ends before the divergence. If the request asks for several
+            lengths, there is a column ``length``. The curves belong to ``full``, and each other length has a
+            single point, evaluated on all records. Its ``epsilon`` and ``leakage`` are those of the steps up
+            to this point, and for the best point those of the whole training that it was chosen from.
+        events: Privacy event of the whole training, for each slot.
+        diverged: Whether loss or weights became infinite or NaN, for each slot. Such a slot is no result.
+        rates: One row per network of ``weights``, as from :func:`leakbound.training.rates.chosen_rates` for
+            slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
     """
 
     weights: dict[str, Tensor]
@@ -164,13 +170,19 @@ class TrainingResult:
 def reference_request(
     request: TrainingRequest, count: int, learning_rates: Iterable[float]
 ) -> TrainingRequest:
-    """Request of the reference networks of a run: ``count`` at each learning rate, in place of its replicas.
+    """Make the request of the reference networks of a run: ``count`` at each learning rate.
 
-    They are trained as the networks of the run are, on other draws from the same pool. A comparison with them
-    shows what a network has learned about a record beyond what such networks learn anyway.
+    They replace the replicas, and are trained like the networks of the run on other draws from the same pool.
+    A comparison with them shows what a network has learned about a record beyond what such networks learn in
+    any case.
 
-    Records, weights, batches and noise are drawn from seeds of their own, the same for every defense and
-    level, so that comparisons of defenses stay paired.
+    Records, weights, batches and noise are drawn from other seeds, equal for all defenses and levels, so that
+    comparisons of defenses stay paired.
+
+    Args:
+        request: The run.
+        count: Number of reference networks at each learning rate, >= 1.
+        learning_rates: Learning rates of the reference networks, > 0.
     """
     config = request.config
     if not request.defense.keeps_best and "best" not in request.lengths:  # their curves are not used

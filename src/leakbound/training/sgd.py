@@ -1,4 +1,4 @@
-"""SGD over a stack of slots, which most defenses are trained by."""
+"""SGD over a stack of slots, by which most defenses are trained."""
 
 import math
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def train_stack(request: TrainingRequest) -> TrainingResult:
 
 
 def kept_images(request: TrainingRequest) -> int:
-    """Memory that a slot takes all the time, counted in images: noisy copies, or noise that is drawn ahead."""
+    """Return the memory that a slot always needs, counted in images: noisy copies, noise drawn ahead."""
     values = memory.PARAMETER_NOISE_VALUES.on(request.device) if request.defense.changes_gradients else 0
     block = memory.NOISE_STEPS.on(request.device) * request.records
     copies = request.client.kept_images(request.dataset.drawing.members, block)
@@ -42,11 +42,11 @@ def kept_images(request: TrainingRequest) -> int:
 
 
 class StackLearner:
-    """SGD of some slots as one stack.
+    """SGD of several slots as one stack.
 
     Args:
         request: The run.
-        slots: Which of its slots.
+        slots: Slots of the run to train.
     """
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
@@ -75,7 +75,7 @@ class StackLearner:
         return self._weights.params
 
     def step(self) -> None:
-        """One optimisation step of every slot."""
+        """Take one optimisation step of every slot."""
         indices = self._batches.draw()
         noise = self._inputs.noise(indices.shape[1])
         self._pass(indices, *([] if noise is None else [noise]))
@@ -84,25 +84,25 @@ class StackLearner:
             self._update()
 
     def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
-        """Gradients of a step, and the update if they are uploaded as they are."""
+        """Compute the gradients of a step, and update the weights if gradients are uploaded unchanged."""
         logits = stack.forward(self.model, self.params, self._inputs.seen(indices, noise))
         self._gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
         if not self._request.defense.changes_gradients:
             self._update()
 
     def _update(self) -> None:
-        """Momentum and step by the gradients."""
+        """Update momentum and weights by the gradients."""
         self._weights.scale(self._gradients)
         for leaf, gradient in zip(self._weights.leaves, self._gradients, strict=True):
             leaf.grad = gradient
         self._optimizer.step()
 
     def metrics(self) -> dict[str, float]:
-        """None of its own."""
+        """Return no metrics."""
         return {}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Shuffled epochs, and the most frequent use of a record."""
+        """Return the record of shuffled epochs, with the number of uses of the most used record."""
         return self._request.client.event(
             sampling="shuffled",
             population=self._labels.shape[1],
@@ -112,7 +112,7 @@ class StackLearner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, generators, what the defense keeps; of secure noise nothing."""
+        """Return weights, optimizer, generators and what the defense keeps, and nothing for secure noise."""
         return {
             "params": {name: value.detach() for name, value in self.params.items()},
             "optimizer": self._optimizer.state_dict(),
@@ -138,7 +138,7 @@ def members_of(
 ) -> tuple[
     Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]
 ]:
-    """Members of some slots on the device: images, rows of each slot's own, and their labels as the slot has them."""
+    """Return the members of some slots on the device: images, rows of each slot, and labels of each slot."""
     data = request.dataset
     parts = [request.dataset.parts(slot.replica) for slot in slots]
     used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
@@ -149,7 +149,7 @@ def members_of(
 
 
 def initial_network(request: TrainingRequest, replica: int) -> nn.Module:
-    """Untrained network of a replica, on the CPU; the same on every device."""
+    """Create the untrained network of a replica, on the CPU. It is the same for every device."""
     generator = request.generator(replica, "init")
     return models.build(
         request.model, request.dataset.colors, len(request.dataset.classes), generator, request.dataset.side
@@ -157,5 +157,5 @@ def initial_network(request: TrainingRequest, replica: int) -> nn.Module:
 
 
 def sgd_optimizer(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:
-    """Make the optimizer of every defense."""
+    """Create the optimizer that all defenses use."""
     return torch.optim.SGD(params, lr=learning_rate, momentum=request.config.momentum, fused=True)

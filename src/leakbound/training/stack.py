@@ -1,8 +1,8 @@
-"""A stack of equal networks as one: slots are replicas, federated clients or shadow models.
+"""A stack of networks of one architecture, trained as one: slots are replicas, clients or shadow models.
 
 Parameters are a dictionary from name to tensor (slots, ...). One slot is computed as a plain network, several
-as one batched network. Both give the same result within float32 rounding, and on a CPU the same bytes for the
-same slots.
+slots as one batched network. Both give the same result within float32 rounding, and on a CPU the same bytes
+for the same slots.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ _CURVE_RECORDS = 2000  # records in all points of a curve but the last
 
 
 def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
-    """Parameters of equal networks, one slot each, as new leaf tensors that require gradients.
+    """Stack the parameters of equal networks, one slot each, as new leaf tensors that require gradients.
 
     Args:
         models: One or more networks of one architecture, each on any device.
-        device: Where the stack will live.
+        device: Device of the stack.
     """
     params = [dict(model.named_parameters()) for model in models]
     return {
@@ -37,19 +37,19 @@ def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> 
 
 
 class StackWeights:
-    """Parameters of some slots that are trained side by side, several slots in one row of memory.
+    """Parameters of several slots that are trained together, in one row of memory.
 
-    The row holds parameter by parameter, each with its values of all slots, so that a gradient of all is one
-    tensor, and learning rates, momentum and update are one kernel each whatever the number of slots and of
+    The row holds parameter by parameter, each with its values for all slots. So the gradient of all slots is
+    one tensor. Learning rates, momentum and update take one kernel each, whatever the number of slots and
     parameters.
 
     Args:
         models: One or more networks of one architecture, one for each slot.
-        rates: Their learning rates.
-        device: Where they will live.
+        rates: Learning rate of each slot, > 0.
+        device: Device of the stack.
 
     Attributes:
-        leaves: Tensors that an optimizer takes: those of one slot, or the row of several.
+        leaves: Tensors for an optimizer: the parameters of one slot, or the row of several slots.
     """
 
     def __init__(
@@ -68,18 +68,18 @@ class StackWeights:
 
     @property
     def params(self) -> Parameters:
-        """Parameter name to its values (slots, ...), which the gradients of the leaves follow."""
+        """Parameter name to its values (slots, ...), as views of the leaves."""
         return dict(zip(self._shapes, self.parts(self.leaves), strict=True))
 
     def parts(self, values: list[Tensor]) -> list[Tensor]:
-        """Values that lie like the leaves, as one tensor (slots, ...) for each parameter."""
+        """Split values with the layout of the leaves into one tensor (slots, ...) for each parameter."""
         if self._single:
             return values
         pieces = values[0].split(self._sizes)
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes.values(), strict=True)]
 
     def gathered(self, parts: list[Tensor]) -> list[Tensor]:
-        """Leaves that :meth:`parts` divides, from one tensor (slots, ...) for each parameter."""
+        """Join one tensor (slots, ...) for each parameter into the layout of the leaves."""
         return parts if self._single else [torch.cat([part.flatten() for part in parts])]
 
     def scale(self, gradients: list[Tensor]) -> None:
@@ -90,13 +90,13 @@ class StackWeights:
 def forward(
     model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
 ) -> Float[Tensor, "slots batch classes"]:
-    """Logits of every slot for its own images.
+    """Compute the logits of every slot for its own images.
 
-    One slot is a plain call. Several are written out, where the network can be, and else left to
+    One slot is a plain call. Several slots are written out if the network allows it, and else use
     :func:`vmapped`.
 
     Args:
-        model: Architecture. Its own parameters are not used.
+        model: Architecture. Its parameters are not used.
         params: Parameter name to its values (slots, ...).
         images: A batch per slot. For one batch in all slots pass ``images.expand(slots, ...)``.
     """
@@ -110,10 +110,10 @@ def forward(
 def vmapped(
     model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
 ) -> Float[Tensor, "slots batch classes"]:
-    """Logits of every slot for its own images, of any network whose operations ``vmap`` knows.
+    """Compute the logits of every slot for its own images, for any network that ``vmap`` supports.
 
     Args:
-        model: Architecture. Its own parameters are not used.
+        model: Architecture. Its parameters are not used.
         params: Parameter name to its values (slots, ...).
         images: A batch per slot.
     """
@@ -123,7 +123,7 @@ def vmapped(
 def loss(
     logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
 ) -> Float[Tensor, " slots"]:
-    """Mean cross-entropy of each slot, in nats. The gradient of the sum trains every slot independently."""
+    """Compute the mean cross-entropy of each slot, in nats. Each slot has an independent gradient."""
     each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(1)
 
@@ -131,10 +131,15 @@ def loss(
 def gradients(
     leaves: Sequence[Tensor], logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
 ) -> list[Tensor]:
-    """Gradients of the sum of the slots' :func:`loss` with respect to leaves, or 0 for one that the logits do not use.
+    """Compute gradients of the sum of the slots' :func:`loss`, 0 for a leaf that the logits do not use.
 
-    No two of them share memory, so that they can be changed in place, and values lie in order, which fused
-    optimizers take for granted.
+    No two gradients share memory, so that they can be changed in place. They are contiguous, as fused
+    optimizers require.
+
+    Args:
+        leaves: Tensors to differentiate by.
+        logits: (slots, batch, classes).
+        labels: (slots, batch), classes of the records.
     """
     # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
     total = F.cross_entropy(logits.transpose(0, 1).flatten(0, 1), labels.T.flatten(), reduction="sum")
@@ -157,10 +162,16 @@ def predict(
     images: Float[Tensor, "n colors height width"],
     rows: Int[Tensor, "slots k"] | None = None,
 ) -> Float[Tensor, "slots k classes"]:
-    """Logits of every slot for its own rows of the images, by default for all, without gradients.
+    """Compute logits of every slot for its rows of the images, by default for all, without gradients.
 
-    A forward pass takes 500 images on a CPU, 4,000 on a GPU, counted over all slots together. This bounds
+    A forward pass takes 500 images on a CPU and 4,000 on a GPU, over all slots together, which limits the
     memory.
+
+    Args:
+        model: Architecture. Its parameters are not used.
+        params: Parameter name to its values (slots, ...).
+        images: (n, colors, height, width), on the device of the stack.
+        rows: (slots, k), rows of the images for each slot. Default: all.
     """
     first = next(iter(params.values()))
     if rows is None:
@@ -180,15 +191,15 @@ def evaluate_split(
     *,
     whole: bool,
 ) -> tuple[Float[np.ndarray, " slots"], Float[np.ndarray, " slots"]]:
-    """Mean cross-entropy in nats, and accuracy, of every slot on clean records of a split, for a point of its curves.
+    """Compute mean cross-entropy (nats) and accuracy of every slot on clean records of a split.
 
     Args:
         model: Architecture.
         params: Parameter name to its values (slots, ...).
         split: Images and labels.
-        rows: Records of all slots, or of each, to choose from; by default all.
-        labels: Labels of the split's records as each slot has them, if others than the split's.
-        whole: Whether all of them count, as at the last point; else at most 2,000, evenly spread.
+        rows: (k,) or (slots, k), records to evaluate on. Default: all.
+        labels: (slots, n), labels of the records for each slot. Default: those of the split.
+        whole: Whether all records are used, as at the last point of a curve, or at most 2,000, evenly spread.
     """
     first = next(iter(params.values()))
     rows = np.arange(len(split.labels)) if rows is None else rows
@@ -205,7 +216,7 @@ def evaluate_split(
 
 
 def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
-    """True for each slot whose parameters are all finite."""
+    """Return True for each slot whose parameters are all finite."""
     flags = torch.stack(
         [value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()]
     )

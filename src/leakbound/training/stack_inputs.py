@@ -1,4 +1,4 @@
-"""Members as the networks of a stack see them: clean images, fresh noise at each use, or one noisy copy."""
+"""Members as the networks of a stack see them: clean images, fresh noise at each use, or a noisy copy."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,15 +41,15 @@ def same_form(wanted: Tensor, returned: Any, method: Callable[..., Any]) -> Tens
 
 
 class Inputs:
-    """Images of chosen members, as the client lets its networks see them: as they are given, or released for each use.
+    """Images of chosen members as networks see them: unchanged, or released again for each use.
 
     Args:
         images: Members of all slots, on the device of the stack.
-        rows: Members of each slot, rows of ``images``; on the same device.
-        released: From images and a source to what a network sees of them, called for each use and each slot.
-            None if the images are seen as they are.
-        sampler: The channel, if there is one.
-        sources: Of noise, or generators of it; one per slot, on the same device, for these inputs alone.
+        rows: Members of each slot as rows of ``images``, on the same device.
+        released: Function from images and a source to what a network sees, called for each use and each slot.
+            None leaves images unchanged.
+        sources: Source of noise, or generator, of each slot, on the same device. Nothing else may draw from
+            it.
     """
 
     capturable = True  # seen draws nothing, so a CUDA graph may hold it
@@ -68,15 +68,19 @@ class Inputs:
         self.capturable = released is None
 
     def take(self, indices: Chosen) -> Batches:
-        """Images for one step of every slot. ``indices`` count each slot's own members."""
+        """Return images for one step of every slot.
+
+        Args:
+            indices: (slots, batch), positions among each slot's members.
+        """
         return self.seen(indices, self.noise(indices.shape[1]))
 
     def noise(self, batch_size: int) -> Tensor | None:
-        """Noise (slots, batch, d) that is drawn for the next step, or None where none is."""
+        """Draw noise (slots, batch, d) for the next step, or return None if there is none."""
         return None
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """Images for a step with noise of :meth:`noise`: of tensors alone, which a captured step may hold."""
+        """Return images for a step with given noise. A captured step may call it: it reads tensors only."""
         taken = by_record(self._images, self._rows.gather(1, indices))
         if self._released is None:
             return taken
@@ -84,7 +88,7 @@ class Inputs:
         return torch.stack([same_form(slot[0], self._released(*slot), self._released) for slot in slots])
 
     def state(self) -> dict[str, Any]:
-        """All that the next images depend on, beyond the members and the seeds."""
+        """Return all that the next images depend on, besides the members and the seeds."""
         return {"sources": [source.state() for source in self._sources]} if self._sources else {}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -105,11 +109,11 @@ class FrozenInputs(Inputs):
         self._slots = torch.arange(len(drawn), device=images.device)
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """Noisy copies for a step."""
+        """Return noisy copies for a step."""
         return self._copies[self._slots, indices.T].transpose(0, 1)
 
     def state(self) -> dict[str, Any]:
-        """Nothing where seeds draw the copies again; else the copies, or each start would be one more use."""
+        """Return the copies, or nothing if seeds draw them again. New copies would be one more use."""
         return {} if self._again else {"copies": self._copies}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -136,7 +140,7 @@ class FreshInputs(Inputs):
         self._noise: tuple[Tensor, ...] = ()
 
     def noise(self, batch_size: int) -> Float[Tensor, "slots batch d"]:
-        """Noise of the next step of every slot. Each row is given out once."""
+        """Return the noise of the next step of every slot. Each row is used once."""
         if self._used == self._block:
             self._before = [source.state() for source in self._sources]
             drawn = self._sampler.stacked_noise(self._block * batch_size, self._sources)
@@ -146,7 +150,7 @@ class FreshInputs(Inputs):
         return self._noise[self._used - 1]
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """Images with noise."""
+        """Return images with noise."""
         taken = super().seen(indices, None)
         if noise is None:
             raise ValueError("images under fresh noise need it: give that of the step")
@@ -154,14 +158,14 @@ class FreshInputs(Inputs):
         return self._sampler.release(taken, noise, out=taken if in_place else None)
 
     def state(self) -> dict[str, Any]:
-        """The sources' before the current block of noise, and how much of the block is used."""
+        """Return the states of the sources before the current block of noise, and how much of it is used."""
         rows = self._noise[0].shape[1] if self._noise else 0
         return {
             "streams": [{"before": before, "used": self._used, "batch_size": rows} for before in self._before]
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Draw the current block again, of secure noise a new one, and skip what was used."""
+        """Draw the current block again, or a new one if noise is secure, and skip what was used."""
         for source, saved in zip(self._sources, state["streams"], strict=True):
             source.restore(saved["before"])
         self._before = [saved["before"] for saved in state["streams"]]

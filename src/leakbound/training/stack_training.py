@@ -1,4 +1,4 @@
-"""Training of one stack from its first step to its last: curves, weights of kept points, divergence, privacy events."""
+"""Training of one stack from first to last step: curves, weights of kept points, divergence, events."""
 
 import logging
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _Measured = dict[str, np.ndarray]
 
 @runtime_checkable
 class Learner(Protocol):
-    """Some slots that are trained side by side by one defense's rule."""
+    """Interface of what trains several slots together by the rule of one defense."""
 
     model: nn.Module
 
@@ -38,16 +38,16 @@ class Learner(Protocol):
         """Parameters (slots, ...) as they are now."""
 
     def step(self) -> None:
-        """One optimisation step of every slot."""
+        """Take one optimisation step of every slot."""
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the defense itself so far, the same for all slots, e.g. ``epsilon``."""
+        """Return metrics of the defense itself so far, the same for all slots, e.g. ``epsilon``."""
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Record of what ``steps`` steps of a slot did to the members."""
+        """Return the privacy event of ``steps`` steps of a slot."""
 
     def state(self) -> dict[str, Any]:
-        """All that the next steps depend on, as tensors and plain values."""
+        """Return all that the next steps depend on, as tensors and plain values."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
@@ -59,8 +59,8 @@ class StackTraining:
     Args:
         request: The run.
         learner: Trains the slots.
-        slots: Which of the run's slots.
-        saved: A :meth:`state` to resume from; None to begin at step 0.
+        slots: Slots of the run to train.
+        saved: Result of :meth:`state` to resume from, or None to begin at step 0.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ class StackTraining:
         return self._step == self._request.steps
 
     def advance(self, bar: TrainingProgress) -> bool:
-        """Take one step, or False if no step is left, or every slot has ended.
+        """Take one step. Return False if no step is left, or every slot has ended.
 
         Args:
-            bar: Is moved on, and reports the points of the curves.
+            bar: Progress that counts the step and reports the points of the curves.
         """
         if len(self._ended) == len(self._slots):
             return False
@@ -121,7 +121,7 @@ class StackTraining:
         return True
 
     def _measured(self, params: stack.Parameters, *, whole: bool) -> _Measured:
-        """Losses (nats) and accuracies of every slot on its members, its validation records and the test records."""
+        """Compute losses (nats) and accuracies of every slot on members, validation and test records."""
         data = self._request.dataset
         splits = {"train": data.pool, "validation": data.pool, "test": data.test}
         rows = {"train": self._parts["members"], "validation": self._parts["validation"], "test": None}
@@ -136,7 +136,7 @@ class StackTraining:
         return measured
 
     def _evaluate(self, bar: TrainingProgress) -> None:
-        """Extend the curves of all slots that are still finite, and end those that are not or that are done."""
+        """Extend the curves of all finite slots, and end those that are not finite or complete."""
         measured = self._measured(self._learner.params, whole=self._last or self._step == self._middle)
         shared = self._learner.metrics()
         finite = stack.finite_slots(self._learner.params)
@@ -157,7 +157,7 @@ class StackTraining:
         bar.report(self._slots, self._step, self._request.steps, {**means, **shared})
 
     def _extend(self, number: int, measured: _Measured, shared: dict[str, float], *, sound: bool) -> None:
-        """Add a point to the curves of one slot, or end it if it is not finite or done."""
+        """Add a point to the curves of one slot, or end it if it is not finite or complete."""
         if sound:
             rows = self._point(number, self._step, measured, shared)
             if self._last and self._request.defense.keeps_best:
@@ -179,7 +179,7 @@ class StackTraining:
             self._ended[number] = self._learner.event(number, self._step).to_dict()
 
     def _point(self, number: int, step: int, measured: _Measured, shared: dict[str, float]) -> list[_Row]:
-        """Rows of one slot at one step: what was measured, and its leakage so far where a bound holds."""
+        """Return rows of one slot at one step: measured values, and its leakage so far if a bound holds."""
         slot = self._slots[number]
         values = {name: float(value[number]) for name, value in measured.items()} | shared
         if self._request.leakage_after is not None:
@@ -189,11 +189,11 @@ class StackTraining:
         return [(slot.replica, slot.learning_rate, step, metric, value) for metric, value in values.items()]
 
     def _copied(self, number: int) -> dict[str, Tensor]:
-        """Copy of a slot's weights as they are now, on the CPU."""
+        """Copy a slot's current weights to the CPU."""
         return {name: value.detach()[number].cpu().clone() for name, value in self._learner.params.items()}
 
     def _keep_best(self, measured: _Measured, sound: Sequence[bool]) -> None:
-        """Keep the weights of slots that do better on validation records than ever before; of equals the earlier."""
+        """Keep weights of slots with the best validation result so far. Of equal ones the first counts."""
         ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)
         for number, rank in enumerate((float(accuracy), float(loss)) for accuracy, loss in ranks):
             if not sound[number] or number in self._ended:
@@ -202,7 +202,7 @@ class StackTraining:
                 self._best[number] = {"rank": rank, "step": self._step, "params": self._copied(number)}
 
     def _params_at(self, length: str) -> stack.Parameters:
-        """Weights of each slot's best or middle point, where it has one, or as they are now."""
+        """Return the weights of each slot's best or middle point, or its current ones if it has none."""
         params = {name: value.detach().clone() for name, value in self._learner.params.items()}
         points = {"best": self._best, "half": self._half}.get(length, {})
         for number, point in points.items():
@@ -223,7 +223,7 @@ class StackTraining:
         }
 
     def result(self) -> dict[str, Any]:
-        """Return weights, curves, events and divergence of the slots at the end, with points of other lengths."""
+        """Return weights, curves, events and divergence of the slots, with points of other lengths."""
         kept = [self._kept_weights(length) for length in self._request.lengths]
         return {
             "weights": {
@@ -237,7 +237,7 @@ class StackTraining:
         }
 
     def _kept_weights(self, length: str) -> dict[str, Tensor]:
-        """Weights that a length ends with, on the CPU, or NaN for slots without them."""
+        """Return the weights at the end of a length, on the CPU, NaN for slots without them."""
         keeps_best = length == "full" and self._request.defense.keeps_best
         slots = range(len(self._slots))
         sound = {"half": self._half, "best": self._best}.get(length, set(slots) - set(self._diverged))
@@ -250,7 +250,7 @@ class StackTraining:
         return params
 
     def _points_of_other_lengths(self) -> list[tuple[int, float, int, str, float, str]]:
-        """Rows of the middle and of the best point of each slot, where the request asks for these lengths."""
+        """Return rows of the middle and best point of each slot, if the request asks for these lengths."""
         ends = [(*row, "half") for point in self._half.values() for row in point["rows"]]
         if "best" in self._request.lengths and self._best:
             measured = self._measured(self._params_at("best"), whole=True)

@@ -1,12 +1,12 @@
-"""Networks of known layers, written out for all slots of a stack: one kernel where one network needs one.
+"""Networks of known layers, written out for all slots of a stack: as many kernels as for one network.
 
-The records of all slots make one batch, record by record: (records · slots, ...). So the slots of a record
-lie side by side in the channel axis, where a convolution keeps them apart by groups and a normalisation by
-more groups, and nothing is copied. Linear layers are one batched product. What has no parameters sees each
-row alone, as in a single network.
+The records of all slots form one batch, record by record: (records · slots, ...). The slots of a record are
+then adjacent in the channel axis. A convolution separates them by groups, a normalisation by more groups, and
+nothing is copied. Linear layers are one batched product. Functions without parameters see each row alone, as
+in a single network.
 
-Attackers on gradients differentiate twice. Of that torch's own convolutions take a kernel for each group, so
-there are forms for it whose kernels do not grow with the slots.
+Attackers on gradients differentiate twice. For this torch's own convolutions launch a kernel for each group.
+So there are special forms whose number of kernels does not grow with the slots.
 """
 
 import copy
@@ -27,13 +27,13 @@ from leakbound.training.known_layers import parameter_layers, stackable
 
 _TRIED = 3  # records that a network written out is compared on
 _CLOSE = 1e-2  # largest difference of a logit, over the largest logit: any rounding, no mixture of records
-_known: WeakKeyDictionary[nn.Module, "dict[bool, WrittenOut | None]"] = WeakKeyDictionary()
+_written: WeakKeyDictionary[nn.Module, "dict[bool, WrittenOut | None]"] = WeakKeyDictionary()
 
 
 def by_record(
     images: Float[Tensor, "n colors height width"], rows: Int[Tensor, "slots batch"]
 ) -> Float[Tensor, "slots batch colors height width"]:
-    """Chosen images of each slot, which lie in memory as a network that is written out takes them."""
+    """Select images for each slot, in the memory layout that a network that is written out takes."""
     chosen = images.index_select(0, rows.T.flatten())
     return chosen.view(*rows.T.shape, *images.shape[1:]).transpose(0, 1)
 
@@ -41,18 +41,18 @@ def by_record(
 def written_out(
     model: nn.Module, params: Mapping[str, Tensor], images: Tensor, *, twice: bool = False
 ) -> "WrittenOut | None":
-    """The network written out, or None if it has parameters in other layers, or computes otherwise than slot by slot.
+    """Write a network out. None if it has parameters in unknown layers, or mixes slots.
 
-    What its code does with the records is seen by trying it once, with weights near those given: a network
-    that mixes the records of a batch would mix slots, too.
+    Its code is tested once, with weights near the given ones. A network that mixes the records of a batch
+    would also mix slots.
 
     Args:
-        model: Architecture. The answer is kept as long as it lives.
+        model: Architecture. The result is cached for the lifetime of the model.
         params: Parameter name to its values (slots, ...).
         images: Batches (slots, batch, colors, height, width).
-        twice: Whether it is to be differentiated twice, in the images alone.
+        twice: Whether it will be differentiated twice, in the images only.
     """
-    networks = _known.setdefault(model, {})
+    networks = _written.setdefault(model, {})
     if twice not in networks:
         network = WrittenOut(model, twice=twice) if stackable(model) else None
         networks[twice] = network if network is not None and _agrees(network, model, params, images) else None
@@ -63,11 +63,12 @@ class WrittenOut:
     """A network whose layers with parameters compute all slots at once.
 
     Args:
-        model: Architecture, of known layers. Its code is copied, its parameters are not.
-        twice: Whether it is to be differentiated twice, in the images alone.
+        model: Architecture of known layers. Its code is copied, its parameters are not.
+        twice: Whether it will be differentiated twice, in the images only.
 
     Attributes:
-        layers: Layers with parameters by their names; they call as those of the model, on rows of all slots.
+        layers: Layers with parameters, by name. They are called like those of the model, on rows of all
+            slots.
     """
 
     def __init__(self, model: nn.Module, *, twice: bool = False) -> None:
@@ -86,7 +87,7 @@ class WrittenOut:
     def __call__(
         self, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
     ) -> Float[Tensor, "slots batch classes"]:
-        """Logits of every slot for its own images, which cost no copy if they lie record by record.
+        """Compute the logits of every slot for its own images, without a copy if they are record by record.
 
         Args:
             params: Parameter name to its values (slots, ...).
@@ -98,10 +99,10 @@ class WrittenOut:
     def of_rows(
         self, params: Mapping[str, Tensor], images: Float[Tensor, "rows colors height width"]
     ) -> Float[Tensor, "rows classes"]:
-        """Logits of rows that lie record by record, the slots of each side by side."""
+        """Compute the logits of rows that are ordered by record, with the slots of each record adjacent."""
         for name, value in params.items():
-            layer, _, own = name.rpartition(".")
-            self._own[layer][own] = value
+            layer, _, parameter = name.rpartition(".")
+            self._own[layer][parameter] = value
         try:
             logits: Tensor = self._network(images)
         finally:
@@ -111,107 +112,119 @@ class WrittenOut:
 
 
 class _Products(torch.autograd.Function):
-    """Linear layers of all slots, on rows that lie record by record; by itself autograd would copy them twice."""
+    """Linear layers of all slots, on rows ordered by record. Autograd itself would copy them twice."""
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Outputs (records · slots, outputs)."""
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Compute the outputs (records · slots, outputs)."""
         slots, outputs, _ = weight.shape
-        made = given.new_empty(len(given) // slots, slots, outputs)
-        rows = given.unflatten(0, (-1, slots)).transpose(0, 1)
+        made = inputs.new_empty(len(inputs) // slots, slots, outputs)
+        rows = inputs.unflatten(0, (-1, slots)).transpose(0, 1)
         room = made.transpose(0, 1)
         if bias is None:
             torch.bmm(rows, weight.mT, out=room)
         else:
             torch.baddbmm(bias.unsqueeze(1), rows, weight.mT, out=room)
-        ctx.save_for_backward(given, weight)
+        ctx.save_for_backward(inputs, weight)
         return made.flatten(0, 1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Gradients of inputs, weights and biases."""
-        given, weight = ctx.saved_tensors
-        slots, _, inputs = weight.shape
+        """Compute the gradients of inputs, weights and biases."""
+        inputs, weight = ctx.saved_tensors
+        slots, _, width = weight.shape
         products = slope.unflatten(0, (-1, slots)).transpose(0, 1)
         before = weights = biases = None
         if ctx.needs_input_grad[0]:
-            before = slope.new_empty(len(given) // slots, slots, inputs)
+            before = slope.new_empty(len(inputs) // slots, slots, width)
             torch.bmm(products, weight, out=before.transpose(0, 1))
             before = before.flatten(0, 1)
         if ctx.needs_input_grad[1]:
-            weights = torch.bmm(products.mT, given.unflatten(0, (-1, slots)).transpose(0, 1))
+            weights = torch.bmm(products.mT, inputs.unflatten(0, (-1, slots)).transpose(0, 1))
         if ctx.needs_input_grad[2]:
             biases = products.sum(1)
         return before, weights, biases
 
 
 class _ProductsTwice(_Products):
-    """The same by weights that are not sought: a linear map, whose transpose is one of the same kind."""
+    """The same for constant weights: a linear map, whose transpose is of the same kind."""
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Gradient of the inputs, which can be differentiated in turn."""
+        """Compute the gradient of the inputs, which can be differentiated in turn."""
         _, weight = ctx.saved_tensors
         return _ProductsTwice.apply(slope, weight.mT, None), None, None
 
 
 class _Convolved(torch.autograd.Function):
-    """Convolution in groups by weights that are not sought: a linear map."""
+    """Convolution in groups with constant weights: a linear map."""
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
-        """Outputs. Settings are stride, padding, dilation and groups."""
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any) -> Tensor:
+        """Compute the outputs. Settings are stride, padding, dilation and groups."""
         ctx.save_for_backward(weight)
         ctx.settings = settings
-        ctx.shape = given.shape
-        return F.conv2d(given, weight, bias, *settings)
+        ctx.shape = inputs.shape
+        return F.conv2d(inputs, weight, bias, *settings)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient of the inputs."""
+        """Compute the gradient of the inputs."""
         (weight,) = ctx.saved_tensors
         return Pulled.apply(slope, weight, ctx.shape, *ctx.settings), *[None] * (2 + len(ctx.settings))
 
 
 class Pulled(torch.autograd.Function):
-    """Its transpose, from slopes by outputs to slopes by inputs (of a shape), whose own transpose convolves."""
+    """Transpose of ``_Convolved``, from slopes at outputs to slopes at inputs. Its transpose convolves."""
 
     @staticmethod
     def forward(ctx: Any, slope: Tensor, weight: Tensor, shape: torch.Size, *settings: Any) -> Tensor:
-        """Slopes by inputs of a shape."""
+        """Compute slopes at inputs of a shape."""
         ctx.save_for_backward(weight)
         ctx.settings = settings
         return conv2d_input(shape, weight, slope, *settings)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradient of the slopes by outputs."""
+        """Compute the gradient of the slopes at outputs."""
         (weight,) = ctx.saved_tensors
         return _Convolved.apply(slope, weight, None, *ctx.settings), *[None] * (2 + len(ctx.settings))
 
 
-def _linear(layer: nn.Linear, own: Mapping[str, Tensor], given: Tensor, products: Any = _Products) -> Tensor:
-    """A product for each slot."""
-    weight = own["weight"]
-    bias = own.get("bias")
-    if given.ndim == 2:
-        made: Tensor = products.apply(given, weight, bias)
+def _linear(
+    layer: nn.Linear, values: Mapping[str, Tensor], inputs: Tensor, products: Any = _Products
+) -> Tensor:
+    """Compute a product for each slot."""
+    weight = values["weight"]
+    bias = values.get("bias")
+    if inputs.ndim == 2:
+        made: Tensor = products.apply(inputs, weight, bias)
         return made
-    several = torch.einsum("bk...i,koi->bk...o", given.unflatten(0, (-1, len(weight))), weight)
+    several = torch.einsum("bk...i,koi->bk...o", inputs.unflatten(0, (-1, len(weight))), weight)
     if bias is not None:
-        several = several + bias.view(len(bias), *[1] * (given.ndim - 2), -1)
+        several = several + bias.view(len(bias), *[1] * (inputs.ndim - 2), -1)
     return several.flatten(0, 1)
 
 
 def convolution(
-    layer: nn.Conv2d, own: Mapping[str, Tensor], given: Tensor, convolved: Callable[..., Tensor] = F.conv2d
+    layer: nn.Conv2d,
+    values: Mapping[str, Tensor],
+    inputs: Tensor,
+    convolved: Callable[..., Tensor] = F.conv2d,
 ) -> Tensor:
-    """Groups of channels for each slot, whose values (slots, ...) are given by name."""
-    weight = own["weight"]
-    bias = own.get("bias")
+    """Compute a convolution in groups of channels, one group or more for each slot.
+
+    Args:
+        layer: Layer with stride, padding, dilation and groups of one slot.
+        values: ``weight`` and ``bias`` of all slots (slots, ...).
+        inputs: (records · slots, channels, height, width).
+        convolved: Function that convolves, with the arguments of ``F.conv2d``.
+    """
+    weight = values["weight"]
+    bias = values.get("bias")
     made = convolved(
-        given.unflatten(0, (-1, len(weight))).flatten(1, 2),
+        inputs.unflatten(0, (-1, len(weight))).flatten(1, 2),
         weight.flatten(0, 1),
         None if bias is None else bias.flatten(),
         layer.stride,
@@ -222,13 +235,13 @@ def convolution(
     return made.unflatten(1, (len(weight), -1)).flatten(0, 1)
 
 
-def _group_norm(layer: nn.GroupNorm, own: Mapping[str, Tensor], given: Tensor) -> Tensor:
-    """Groups for each slot."""
-    weight = own["weight"]
-    bias = own["bias"]
-    side = given.unflatten(0, (-1, len(weight))).flatten(1, 2)
+def _group_norm(layer: nn.GroupNorm, values: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    """Normalise in groups for each slot."""
+    weight = values["weight"]
+    bias = values["bias"]
+    side = inputs.unflatten(0, (-1, len(weight))).flatten(1, 2)
     made = F.group_norm(side, len(weight) * layer.num_groups, weight.flatten(), bias.flatten(), layer.eps)
-    return made.view(given.shape)
+    return made.view(inputs.shape)
 
 
 _FORMS: dict[type[nn.Module], Callable[..., Tensor]] = {
@@ -245,11 +258,11 @@ _TWICE: dict[type[nn.Module], Callable[..., Tensor]] = {
 
 @torch.no_grad()
 def _agrees(network: WrittenOut, model: nn.Module, params: Mapping[str, Tensor], images: Tensor) -> bool:
-    """True if two slots with weights near the given ones get the logits that each of them gets alone."""
+    """Check that two slots with weights near the given ones get the logits that each of them gets alone."""
     generator = torch.Generator(images.device).manual_seed(0)
 
     def drawn(like: Tensor) -> Tensor:
-        """Uniform numbers in [-1, 1)."""
+        """Draw uniform numbers in [-1, 1)."""
         return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype) * 2 - 1
 
     two = {

@@ -20,9 +20,9 @@ class UntrainableError(ValueError):
 def train(request: TrainingRequest) -> TrainingResult:
     """Train all replicas of a run, with all candidate learning rates.
 
-    Equal requests give equal bytes on a CPU with an equal number of threads, also if the training was
-    interrupted and resumed from its checkpoint. With secure noise they never do. The checkpoint stays, for
-    the caller to remove once the result is stored.
+    Equal requests give equal bytes on a CPU with an equal number of threads, also if a training was
+    interrupted and resumed from its checkpoint. With secure noise results always differ. The caller removes
+    the checkpoint once the result is stored.
 
     Args:
         request: The run: data, network, defense, rates, replicas.
@@ -31,8 +31,8 @@ def train(request: TrainingRequest) -> TrainingResult:
         Weights, curves, privacy events and the chosen rates.
 
     Raises:
-        UntrainableError: Before the first step, if the defense cannot train this network, on these images,
-            so.
+        UntrainableError: Before the first step, if the defense cannot train this network on these images with
+            these settings.
         UnknownNameError: If the model or the trainer is not registered.
 
     Example:
@@ -60,10 +60,10 @@ def train(request: TrainingRequest) -> TrainingResult:
 
 
 def check_request(request: TrainingRequest) -> None:
-    """Refuse a run that cannot be trained as asked.
+    """Check that a run can be trained with its settings.
 
     Raises:
-        UntrainableError: With every reason found.
+        UntrainableError: If it cannot. The message lists all reasons.
     """
     problems = [
         *_data_problems(request),
@@ -76,7 +76,7 @@ def check_request(request: TrainingRequest) -> None:
 
 
 def _data_problems(request: TrainingRequest) -> list[str]:
-    """Problems with images, labels and the sizes of a step."""
+    """List problems with images, labels and the sizes of a step."""
     dataset = request.dataset
     members = dataset.drawing.members
     problems = []
@@ -118,7 +118,7 @@ def _data_problems(request: TrainingRequest) -> list[str]:
 
 
 def _noise_problems(request: TrainingRequest) -> list[str]:
-    """Noise of unknown origin, or a trainer from outside that would draw it from seeds."""
+    """List noise of unknown origin, and a plugin trainer that would draw secure noise from seeds."""
     origin = request.privacy_noise
     defense = request.defense
     if origin not in get_args(PrivacyNoise):
@@ -132,7 +132,7 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
 
 
 def _model_problems(request: TrainingRequest) -> list[str]:
-    """Layers that break a defense, or equal results on equal seeds."""
+    """List layers that break a defense, or equal results on equal seeds."""
     model = initial_network(request, 0)
     problems = []
     for name, layer in model.named_modules():

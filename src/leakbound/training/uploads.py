@@ -1,4 +1,4 @@
-"""Uploads of the slots of a stack: gradients as their defense disguises them, and what it kept back."""
+"""Uploads of the slots of a stack: gradients that their defense disguised, and what it kept back."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from leakbound.training.stack_inputs import same_form
 
 
 class StackUploads:
-    """Disguised gradients of the slots of a stack; a stack draws what each slot draws alone.
+    """Disguised gradients of the slots of a stack, with the draws that each slot makes alone.
 
-    Slots are disguised together where the client's step is marked
-    :func:`~leakbound.training.client_steps.row_by_row`, and else one after another.
+    Slots are disguised together if the client's step is marked
+    :func:`~leakbound.training.client_steps.row_by_row`, and else one by one.
 
     Args:
-        client: Step that each slot takes.
-        sources: Of noise, or generators of it; one per slot, on the device of the stack.
+        client: Client step of all slots.
+        sources: Source of noise, or generator, of each slot, on the device of the stack.
     """
 
     def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
@@ -32,7 +32,11 @@ class StackUploads:
         self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
 
     def apply(self, gradients: list[Tensor]) -> None:
-        """Change gradients (slots, ...), one tensor per parameter, in place, under a defense that changes them."""
+        """Disguise gradients in place, under a defense that changes them.
+
+        Args:
+            gradients: One tensor (slots, ...) for each parameter.
+        """
         values = sum(gradient[0].numel() for gradient in gradients)
         steps = memory.noise_steps_ahead(gradients[0].device, values)
         for place, source in enumerate(self._sources):
@@ -58,7 +62,7 @@ class StackUploads:
             torch._foreach_copy_(whole, sent)
 
     def state(self) -> dict[str, Any]:
-        """All that the next uploads depend on: sources, and what each slot did not send."""
+        """Return all that the next uploads depend on: sources, and what each slot did not send."""
         sources = (
             [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
         )

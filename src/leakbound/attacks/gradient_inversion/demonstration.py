@@ -39,23 +39,23 @@ class Shown:
     Attributes:
         capacity: κ, nats of a use, or None for an upload without a channel.
         seen: What the network saw of the first records, on [-1, 1] and beyond it.
-        found: The attacker's estimates of them, solved from gradients, on [-1, 1].
+        recovered: The attacker's estimates of them, solved from gradients, on [-1, 1].
         missed: Largest relative error of a picture that was solved for, ‖solved − seen‖/‖seen‖.
         mse: Mean squared error of estimates of all records, or of the first ones without a channel, on the
             scale [0, 1].
         least: Error of the best linear estimate of what the network saw, in expectation, or 0 without a
             channel.
-        named: Share of the records that are identified among all of them, by what the network saw.
+        identified: Share of the records that are identified among all of them, by what the network saw.
         most: Largest probability of that for any attacker, or 1 without a channel.
     """
 
     capacity: float | None
     seen: Float[np.ndarray, "pictures colors height width"]
-    found: Float[np.ndarray, "pictures colors height width"]
+    recovered: Float[np.ndarray, "pictures colors height width"]
     missed: float
     mse: float
     least: float
-    named: float
+    identified: float
     most: float
 
 

@@ -258,7 +258,7 @@ class Recovering:
         if self.method.name == "recursive":
             return _checked(self.problem, self._solving().alone()[:, None])
         if self.law is None:
-            raise ValueError(f"{self.method.name} needs a law of the released images")
+            raise ValueError(f"{self.method.name} needs a distribution of the released images")
         if self.method.name == "quasi_newton":
             return _checked(
                 self.problem, _quasi_newton(self.problem, self.law, self.method.weight, self.iterations)

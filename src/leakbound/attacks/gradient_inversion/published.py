@@ -171,7 +171,7 @@ class PublishedReconstruction:
             part.put(_statuses(*problem, images), statuses)
 
         size = problems_at_once(self.network, self.image_shape, self.starts.device)
-        in_parts([len(one) for one in ends], size, self.starts.device, solve)
+        in_parts([len(end) for end in ends], size, self.starts.device, solve)
         return list(zip(ends, statuses, strict=True))
 
     def _chosen(self, problems: Int[Tensor, " k"]) -> _Problems:

@@ -1,4 +1,4 @@
-"""Pictures of reconstructions: what a network saw behind a channel, and what attackers make of its gradient."""
+"""Pictures of reconstructions: what a network saw behind a channel, and what attackers reconstruct."""
 
 import math
 from functools import partial

@@ -158,7 +158,7 @@ class Encoder:
         """
         values, kept = images, []
         for stage in self.stages:
-            before = convolution(stage.layer, self._own(stage), values)
+            before = convolution(stage.layer, self._parameters_of(stage), values)
             pooled, shares = _pooled(before, stage, temperature)
             kept.append((stage, values, before, shares))
             values = pooled
@@ -174,7 +174,7 @@ class Encoder:
                 slope = self._pulled(stage, through, inputs)
         return values.flatten(1), gradients
 
-    def _own(self, stage: Stage) -> dict[str, Tensor]:
+    def _parameters_of(self, stage: Stage) -> dict[str, Tensor]:
         """Return the parameters of a convolution in all networks."""
         return {
             parameter: self.weights[f"{stage.name}.{parameter}"] for parameter in own_parameters(stage.layer)

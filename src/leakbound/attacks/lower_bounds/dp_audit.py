@@ -1,4 +1,4 @@
-"""Audit of uploads: canaries that a client includes by fair coins, and a lower limit of the ε that they prove.
+"""Audit of uploads: canaries included by fair coins, and the lower limit of ε that they prove.
 
 The server is malicious, as the accountants of DP allow. It sends a linear network, and the client's records
 are images with one lit pixel each. Their gradients are orthogonal and longer than the clipping bound, so that

@@ -1,4 +1,4 @@
-"""Identification: which one of M candidates is the record whose noisy version, or whose gradient, was released?
+"""Identification: which one of M candidates is the record whose noisy version or gradient was released?
 
 Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever
 means (:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise
@@ -335,7 +335,7 @@ def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
     """Yield reasons why there is nothing to identify."""
     config, dataset = request.config, request.dataset
     if (size := request.defense.records_in_step(request.level, request.batch_size)) != 1:
-        yield f"batch_size = {size}: naming takes uploads of single records; set batch_sizes: [1]"
+        yield f"batch_size = {size}: identification takes uploads of single records; set batch_sizes: [1]"
     if (most := max(config.candidates)) > len(dataset.pool):
         yield f"attacks.naming.candidates = {most}: the pool of {dataset.name} has only {len(dataset.pool)} records"
     least = min(np.bincount(dataset.pool.labels))

@@ -180,7 +180,6 @@ def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
     Args:
         case: The replica.
         scores: Scores of each attacker, or none if the replica is not sound.
-        found: Scores of each attacker, or none if the replica is not sound.
         variants: Attackers that have rows, sound or not.
     """
     records = case.records
@@ -229,12 +228,12 @@ def scores_of(
     return scores
 
 
-def _comparing(views: Sequence[View], known: Confidences) -> dict[str, list[np.ndarray]]:
+def _comparing(views: Sequence[View], of_known: Confidences) -> dict[str, list[np.ndarray]]:
     """Score all views by attackers that compare the target's confidence with that of reference networks.
 
     What distributions share, and RMIA's a, comes from the known records.
     """
-    shared = shared_laws(known)
+    shared = shared_laws(of_known)
     pairs = [
         (view.signals.confidence.cpu().numpy(), view.compared) for view in views if view.compared is not None
     ]
@@ -259,11 +258,11 @@ def _learned(
     views: Sequence[View], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
 ) -> Generator[AttackData, list[Tensor], list[np.ndarray]]:
     """Score all views by an attack network that learns from the first of them, and from evidence if any."""
-    known, *others = (view.signals for view in views)
-    device = known.labels.device
-    members = torch.arange(len(known.labels), device=device) < len(known.labels) // 2
+    signals, *others = (view.signals for view in views)
+    device = signals.labels.device
+    members = torch.arange(len(signals.labels), device=device) < len(signals.labels) // 2
     inputs = [torch.from_numpy(columns).to(device) for columns in evidence]
-    learned = yield AttackData(known, members, others, generator, inputs)
+    learned = yield AttackData(signals, members, others, generator, inputs)
     return [scores.double().cpu().numpy() for scores in learned]
 
 
@@ -298,7 +297,7 @@ def _promise(view: View) -> float:
     return _area(scores)
 
 
-def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
+def strongest(scores: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
     """Find the attacker that does best on the records that it knows.
 
     One that learned is taken only if its AUC is above that of the best of the others by more than a standard
@@ -306,18 +305,18 @@ def strongest(known: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = 
     at ``fpr`` another attacker is taken only where it is better by paired one-sided tests at .05.
 
     Args:
-        known: Attacker to its scores. The first half are members'. Records without a score are left out.
+        scores: Attacker to its scores. The first half are members'. Records without a score are left out.
         fpr: False-positive rate at which true ones are compared, or None for the AUC.
     """
 
     def best(names: Iterable[str], other: str, errors: float, fpr: float | None) -> str:
-        pairs = ((name, (known[name].reshape(2, -1), known[other].reshape(2, -1))) for name in names)
+        pairs = ((name, (scores[name].reshape(2, -1), scores[other].reshape(2, -1))) for name in names)
         better = [name for name, pair in pairs if standard_errors(*pair, fpr) > errors]
-        return max(better, key=lambda name: _area(known[name], fpr), default=other)
+        return max(better, key=lambda name: _area(scores[name], fpr), default=other)
 
-    plain = max((name for name in known if name not in LEARNED), key=lambda name: _area(known[name]))
-    best_by_area = best((name for name in LEARNED if name in known), plain, 1.0, None)
-    return best_by_area if fpr is None else best(known, best_by_area, _SURE, fpr)
+    plain = max((name for name in scores if name not in LEARNED), key=lambda name: _area(scores[name]))
+    best_by_area = best((name for name in LEARNED if name in scores), plain, 1.0, None)
+    return best_by_area if fpr is None else best(scores, best_by_area, _SURE, fpr)
 
 
 def _area(scores: Float[np.ndarray, " n"], fpr: float | None = None) -> float:

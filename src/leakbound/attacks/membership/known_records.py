@@ -109,12 +109,12 @@ def attacked_records(
     labels = dataset.pool.labels
     pairs = len(canaries.inserted)
     drawn = divide(len(parts.members) - pairs, len(parts.nonmembers) - pairs, known_fraction, generator)
-    known = np.concatenate([parts.members[drawn.known_members], parts.nonmembers[drawn.known_nonmembers]])
+    rows = np.concatenate([parts.members[drawn.known_members], parts.nonmembers[drawn.known_nonmembers]])
     others = parts.nonmembers[drawn.scored_nonmembers]
     scored = np.concatenate([parts.members[drawn.scored_members], others])
     planted = np.concatenate([canaries.rows.ravel(), others if pairs else others[:0]])
     return AttackedRecords(
-        Group(known, labels[known]),
+        Group(rows, labels[rows]),
         Group(scored, labels[scored]),
         Group(planted, dataset.wrong_labels(replica)[planted]),
         canaries.inserted,

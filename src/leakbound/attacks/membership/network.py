@@ -302,7 +302,7 @@ def _groups(signals: Signals) -> tuple[Tensor, ...]:
     return signals.confidence[:, None], signals.ranked.clamp_min(_LOG_FLOOR), gradient, signals.one_hot
 
 
-def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
+def _encode(groups: tuple[Tensor, ...], references: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
     """Join all groups, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
     Many of thousands of rectified features are silent on nearly all known records, and one record may then
@@ -310,7 +310,7 @@ def _encode(groups: tuple[Tensor, ...], known: tuple[Tensor, ...]) -> Float[Tens
     records, end at ten deviations.
     """
     encoded = []
-    for number, (group, reference) in enumerate(zip(groups, known, strict=True)):
+    for number, (group, reference) in enumerate(zip(groups, references, strict=True)):
         deviation = reference.std(0)
         standard = (group - reference.mean(0)) / torch.where(deviation > 1e-9, deviation, 1.0)
         encoded.append((standard if number == 0 else standard.clamp(-_FARTHEST, _FARTHEST)).float())

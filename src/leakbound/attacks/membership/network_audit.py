@@ -1,4 +1,4 @@
-"""Audit of a network that was trained elsewhere: membership attacks on its outputs, and lower limits of its leakage.
+"""Audit of a network that was trained elsewhere: membership attacks, and lower limits of its leakage.
 
 Attackers are chosen on one half of the records, and all numbers come from the other half.
 """

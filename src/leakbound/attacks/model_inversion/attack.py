@@ -1,4 +1,4 @@
-"""Model inversion: optimise an image until a trained network gives it a label, and compare it with the class mean.
+"""Model inversion: optimise an image until a network gives it a label, and compare it with the class mean.
 
 The paper's metric alone misleads: it measures how far the attack walks from its start, and 600 steps walk
 farther on a noisier landscape. So every result is compared with its start, with what the attacker knew

@@ -32,19 +32,23 @@ class Prior:
 
     Args:
         aux: The attacker's records.
-        known: Their class means.
+        class_means: Mean of each class.
         classes: The classes, in the same order.
         members: Number of members of all classes, which is no secret.
     """
 
     def __init__(
-        self, aux: Split, known: Float[np.ndarray, "k colors height width"], classes: list[int], members: int
+        self,
+        aux: Split,
+        class_means: Float[np.ndarray, "k colors height width"],
+        classes: list[int],
+        members: int,
     ) -> None:
-        self.known = known
+        self.known = class_means
         self.records = [records_of(aux, label) for label in classes]
-        residuals = [records - mean for records, mean in zip(self.records, known, strict=True)]
-        self._residuals = np.concatenate(residuals).reshape(-1, known[0].size)
-        self._common = np.linalg.qr(known.reshape(len(known), -1).T.astype(np.float64))[0]
+        residuals = [records - mean for records, mean in zip(self.records, class_means, strict=True)]
+        self._residuals = np.concatenate(residuals).reshape(-1, class_means[0].size)
+        self._common = np.linalg.qr(class_means.reshape(len(class_means), -1).T.astype(np.float64))[0]
         counts = np.array([len(records) for records in self.records])
         variance = float(np.square(self._residuals).sum(dtype=np.float64)) / len(self._residuals)
         self.lengths = np.sqrt(variance * (len(classes) / members + 1.0 / counts))

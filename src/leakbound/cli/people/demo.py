@@ -86,11 +86,11 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
     bare, *_, strictest = shown
     return [
         "Without a defense the gradient of one record reveals the record: what the attacker recovers differs from it "
-        f"by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.named:.0%} of the records are "
+        f"by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.identified:.0%} of the records are "
         "identified.",
         "Behind a channel the network sees a noisy picture, and no attacker can recover more than that picture: at "
         f"{strictest.capacity:g} nats the attacker's estimates err by {strictest.mse:.2g}, and it identifies "
-        f"{strictest.named:.1%} of the records; no attacker identifies more than {strictest.most:.1%} on average.",
+        f"{strictest.identified:.1%} of the records; no attacker identifies more than {strictest.most:.1%} on average.",
         "Fewer nats leak less and cost accuracy, which leakbound measures; each further use of a record leaks more.",
     ]
 
@@ -103,10 +103,10 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
         {
             "name": "undefended" if upload.capacity is None else f"behind κ = {upload.capacity:g} nats",
             "seen": _strip(upload.seen),
-            "recovered": _strip(upload.found),
+            "recovered": _strip(upload.recovered),
             "mse": upload.mse,
             "least": upload.least,
-            "identified": 100 * upload.named,
+            "identified": 100 * upload.identified,
             "most": 100 * upload.most,
         }
         for upload in shown

@@ -1,4 +1,4 @@
-"""Markdown pages that are kept in the repository: the figures of all papers, and the scoreboard of the README."""
+"""Markdown pages kept in the repository: the figures of all papers, and the scoreboard of the README."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

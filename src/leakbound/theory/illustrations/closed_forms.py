@@ -1,4 +1,4 @@
-"""Closed forms of the main paper: its surface, its toy example, its weights, compression as noise."""
+"""Closed forms of the main paper: capacity surface, toy example, weights, and compression as noise."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ from leakbound.theory.illustrations.needs import (
 def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Tabulate the capacity per dimension ½ ln((λ + σ)/σ) over a grid of λ and σ (Tan et al. 2024, Fig. 3).
 
-    The figure does not say d, which only scales the surface: here d = 1.
+    The figure does not state d, which only scales the surface. Here d = 1.
 
     Returns:
         Columns ``eigenvalue`` (λ), ``noise_variance`` (σ), ``metric`` (``capacity``), ``value``.
@@ -44,14 +44,14 @@ def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Tabulate one step of D ~ N(-1, 1), F = W²D with learning rate 1, W: 2 → 6 (Tan et al. 2024, Fig. 4).
 
-    Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. Kept as it is, the
-    first one lets more pass at W = 6, where the gradient varies more. The second one never does.
+    Noise on the gradient and noise on the data both have a capacity of 1 nat at W = 2. The same noise on the
+    gradient reveals more at W = 6, where the gradient varies more. The noise on the data never does.
 
     Returns:
         Columns ``weight`` (W), ``noise`` (``none``, ``parameters`` or ``data``), ``metric``, ``gradient``,
         ``value``. Metric ``density`` has a value for each gradient 2WD on a grid. ``capacity`` and
-        ``noise_variance``, that of the noise where it is added, have one for each weight and noise, their
-        gradient is NaN.
+        ``noise_variance`` (of the noise where it is added) have one value for each weight and noise, and
+        their gradient is NaN.
     """
     mean, variance, capacity, first = -1.0, 1.0, 1.0, 2.0
     second = first - 2.0 * first * mean
@@ -82,7 +82,7 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 
 
 def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
-    """Tabulate noise weights β of the personalized channel (Tan et al. 2024, Fig. 17), the same for every color.
+    """Tabulate the weights β of the personalized channel, equal for every color (Tan et al. 2024, Fig. 17).
 
     Returns:
         Columns ``row``, ``column``, ``metric`` (``weight``), ``value``. One row per pixel.
@@ -99,27 +99,24 @@ def compression(
     moments: Moments | None = None,
     **_: object,
 ) -> pd.DataFrame:
-    """Set eigenvalues to 0 and tabulate the capacity left, and the noise that leaves as much (Tan et al., Fig. 7).
+    """Set eigenvalues to 0, and tabulate the capacity left and equivalent noise (Tan et al. 2024, Fig. 7).
 
-    The settings need ``levels.natural``: the capacities that the noise has before anything is dropped.
+    The settings need ``levels.natural``: the capacities of the noise before anything is dropped.
 
     Returns:
         Columns ``dataset``, ``level`` (κ), ``order``, ``dropped``, ``metric``, ``value``. With order
-        ``largest_first`` so many of the largest eigenvalues are 0: ``capacity`` is what is left,
-        ``noise_variance`` the natural noise that has this capacity with no eigenvalue dropped. With order
-        ``alone`` only the one of that rank, from 1, is 0: ``eigenvalue`` is its value and ``loss`` what the
-        capacity loses.
+        ``largest_first`` the ``dropped`` largest eigenvalues are 0. ``capacity`` is what is left, and
+        ``noise_variance`` is that of natural noise with this capacity when no eigenvalue is dropped. With
+        order ``alone`` only the eigenvalue of rank ``dropped``, from 1, is 0. ``eigenvalue`` is its value and
+        ``loss`` what the capacity loses.
     """
     dataset, moments = needed("compression", dataset, moments)
-    levels, eigenvalues = (
-        natural_capacities("compression", settings),
-        existing_eigenvalues(moments)[::-1].copy(),
-    )
+    eigenvalues = existing_eigenvalues(moments)[::-1].copy()
     counts = np.unique(
         np.concatenate([np.arange(11), np.geomspace(1, eigenvalues.size - 1, 40).round()]).astype(int)
     )
     rows: list[tuple[float, str, int, str, float]] = []
-    for level in levels:
+    for level in natural_capacities("compression", settings):
         noise = noise_scale(eigenvalues, level)
         for count in map(int, counts[counts < eigenvalues.size]):
             left = gaussian_capacity(eigenvalues[count:], noise)

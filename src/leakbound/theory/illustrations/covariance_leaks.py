@@ -1,4 +1,4 @@
-"""Membership that a published mean and covariance give away, without any model."""
+"""Membership that a published mean and covariance reveal, without any network."""
 
 import numpy as np
 import pandas as pd
@@ -28,19 +28,20 @@ def covariance_leak(
     seed: int = 0,
     **_: object,
 ) -> pd.DataFrame:
-    """Distinguish records from others of their distribution by their published mean and covariance: AUC.
+    """Infer membership from a published mean and covariance: AUC of the distances of records.
 
-    Each replica draws N records and others from the pool. The attacker measures :func:`distances` from the
-    moments that were published. Nearer means member. The settings need ``covariance: aux``, the moments that
-    channels are made from.
+    Each replica draws N members and other records from the pool. The attacker computes the distance of each
+    record from the published moments. A small distance indicates a member. The settings need
+    ``covariance: aux``, the moments that channels are calibrated to.
 
     Returns:
         Columns ``dataset``, ``published``, ``records`` (N), ``ratio`` (N/d, d being the number of directions
-        in which the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Published are: ``members``,
-        exact mean and covariance of the N records. ``shrunk``, the same as :func:`population_moments` shrinks
-        it, taken as it is. ``undone``, the same by who knows its weight and takes the shrinking back;
-        ``mean``, the mean alone, compared with that of ``aux`` along the directions of its covariance.
-        ``aux``, what channels are made from; and ``gaussian``, :func:`gaussian_auc`.
+        in which the pool varies), ``replica``, ``metric`` (``auc``), ``value``. Values of ``published``:
+        ``members`` is the exact mean and covariance of the N records. ``shrunk`` is the same after the
+        shrinkage of :func:`population_moments`. ``undone`` is for an attacker who knows the weight of the
+        shrinkage and reverts it. ``mean`` is the mean alone, compared with that of ``aux`` along the
+        directions of its covariance. ``aux`` is the moments that channels are calibrated to, and ``gaussian``
+        is :func:`gaussian_auc`.
 
     Raises:
         ValueError: If there is no dataset, the moments are not those of ``aux``, or the pool is too small.
@@ -71,14 +72,14 @@ def covariance_leak(
 
 
 def gaussian_auc(records: int, dimension: int) -> float:
-    """Compute the AUC of distances between Gaussian records and the N among them that gave mean and covariance.
+    """Compute the AUC of distances for Gaussian records whose own mean and covariance are published.
 
-    A member's distance has the distribution of (N − 1) B, B ~ Beta(d/2, (N − d − 1)/2), another's that of
-    d (N + 1)/(N − d) F, F ~ F(d, N − d). Both do not depend on the covariance.
+    The distance of a member is distributed as (N − 1) B with B ~ Beta(d/2, (N − d − 1)/2), that of another
+    record as d (N + 1)/(N − d) F with F ~ F(d, N − d). Both are independent of the covariance.
 
     Args:
-        records: N.
-        dimension: d. With N <= d + 1 members are identified with certainty.
+        records: N, number of members.
+        dimension: d, number of values of a record. If N <= d + 1, members are identified with certainty.
 
     Source:
         Gnanadesikan and Kettenring 1972, "Robust estimates, residuals, and outlier detection".
@@ -98,7 +99,7 @@ def _areas(
     law: Moments,
     axes: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
 ) -> dict[str, float]:
-    """AUC by what is published. ``axes`` are its variances and directions."""
+    """Compute the AUC for each kind of publication. ``axes`` are variances and directions of ``aux``."""
     exact, shrunk = estimate_moments(chunks(members)), population_moments(members)
     shown = np.concatenate([members[:_SCORED], strangers])
     weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension
@@ -116,7 +117,7 @@ def _areas(
 
 
 def _axes(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
-    """Variances, none below 0, and directions."""
+    """Return the variances of moments, none below 0, and their directions."""
     variances, basis = linalg.eigh(moments.covariance, driver="evd")
     return variances.clip(min=0), basis
 
@@ -124,12 +125,12 @@ def _axes(moments: Moments) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, 
 def _squares(
     records: Num[np.ndarray, "n ..."], mean: Float[np.ndarray, " d"], basis: Float[np.ndarray, "d d"]
 ) -> Float[np.ndarray, "n d"]:
-    """Squared coordinates along the directions."""
+    """Compute squared coordinates along the directions."""
     return ((records.reshape(len(records), -1).astype(np.float64) - mean) @ basis) ** 2
 
 
 def _distances(
     variances: Float[np.ndarray, " d"], squares: Float[np.ndarray, "n d"]
 ) -> Float[np.ndarray, " n"]:
-    """Sum of squared coordinates over variances."""
+    """Sum squared coordinates over variances."""
     return (squares / variances.clip(min=_LEAST * variances.max())).sum(axis=1)

@@ -15,12 +15,12 @@ from leakbound.datasets import ImageDataset
 
 
 def pixel_weights(colors: int, box: BoxWeights, side: int = IMAGE_SIDE) -> Float[np.ndarray, " d"]:
-    """Make the weights β for images of so many colors and such a side."""
+    """Compute the weights β for images of a number of colors and a side in pixels."""
     return box_weights(colors, side, side, box.weight, *box.on(side))
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
-    """Decompose the data for a shape, with the weights where the shape takes some."""
+    """Decompose the data for a shape, with weights if the shape takes them."""
     kind = shape_named(shape)
     if not kind.takes_weights:
         return kind.decompose(moments)
@@ -29,7 +29,7 @@ def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
 
 
 def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:
-    """Compute eigenvalues of the covariance, ascending, without those that are 0 up to rounding."""
+    """Compute the eigenvalues of the covariance, ascending, without those that are 0 up to rounding."""
     eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))
     return eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
 
@@ -37,7 +37,7 @@ def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:
 def needed(
     illustration: str, dataset: ImageDataset | None, moments: Moments | None
 ) -> tuple[ImageDataset, Moments]:
-    """Return dataset and moments, or raise an error that names the setting that gives them."""
+    """Return dataset and moments, or raise an error that names the missing setting."""
     if dataset is None or moments is None:
         raise ValueError(
             f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown"
@@ -46,7 +46,7 @@ def needed(
 
 
 def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:
-    """Gather all capacities that are given for any shape, ascending, or an error if there are none."""
+    """Return the capacities of all shapes, ascending, or raise an error if there are none."""
     levels = sorted({level for swept in settings.levels.values() for level in swept})
     if not levels:
         raise ValueError(
@@ -56,7 +56,7 @@ def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:
 
 
 def natural_capacities(illustration: str, settings: IllustrationConfig) -> tuple[float, ...]:
-    """Gather the capacities of the natural channel, or an error if there are others or none."""
+    """Return the capacities of the natural channel, or raise an error if there are others or none."""
     if set(settings.levels) != {"natural"}:
         raise ValueError(
             f"illustrations.{illustration}.levels has {', '.join(settings.levels) or 'nothing'}: only the natural "

@@ -27,17 +27,17 @@ def noisy_images(
     """Draw pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
     A picture has the same standard normal draws at every level of a shape, so that only the level differs.
-    The settings need ``levels``: shape to capacities. ``images`` is the number of pictures, the first of the
-    members.
+    The settings need ``levels``: shape to capacities. ``images`` is the number of pictures, the first ones of
+    the pool.
 
     Returns:
         Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if
         clean), ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric
-        ``pixel`` is a pixel. The others are one value per image, with color, row and column -1: ``ssim`` to
-        the clean image, and ``ssim_box``, ``ssim_outside``, ``mse_box``, ``mse_outside`` inside and outside
-        the box that the personalized shapes hide most. All are on the pixel scale [0, 1]. ``ssim`` leaves out
-        the 5 pixels at the border, whose window is not whole. ``ssim_outside`` counts them with the image
-        mirrored there.
+        ``pixel`` is a pixel. The other metrics have one value per image, with color, row and column -1.
+        ``ssim`` compares with the clean image. ``ssim_box``, ``ssim_outside``, ``mse_box`` and
+        ``mse_outside`` do so inside and outside the box that the personalized shapes hide most. All are on
+        the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose window is incomplete.
+        ``ssim_outside`` counts them with the image mirrored at the border.
     """
     dataset, moments = needed("noisy_images", dataset, moments)
     capacities("noisy_images", settings)
@@ -62,7 +62,7 @@ def _released(
     images: Float[np.ndarray, "n colors side side"],
     normal: Float[np.ndarray, "n d"],
 ) -> Float[np.ndarray, "n colors side side"]:
-    """Images after one use of the channel, clipped to the pixel range. ``normal`` holds the standard normal draws."""
+    """Return images after one use of the channel, clipped to the pixel range, from standard normal draws."""
     flat = images.reshape(len(images), -1)
     noise = np.sqrt(channel.variances) * normal
     if channel.basis is not None:
@@ -76,7 +76,7 @@ def _released(
 def picture_rows(
     shape: str, level: float, images: Float[np.ndarray, "n colors height width"]
 ) -> pd.DataFrame:
-    """Put pixels of pictures on [0, 1] into rows."""
+    """Return the pixels of pictures as rows, on the scale [0, 1]."""
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
     return pd.DataFrame({**where, "metric": "pixel", "value": (images.ravel() + 1.0) / 2.0})
@@ -89,7 +89,7 @@ def _likeness_rows(
     seen: Float[np.ndarray, "n colors side side"],
     weights: BoxWeights,
 ) -> pd.DataFrame:
-    """Likeness of pictures to the clean ones: in all, inside the box and outside."""
+    """Compare pictures with the clean ones: in total, inside the box and outside."""
     box = np.zeros(clean.shape[-2:], dtype=bool)
     rows, columns = weights.on(clean.shape[-1])
     box[slice(*rows), slice(*columns)] = True

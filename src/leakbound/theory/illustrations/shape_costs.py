@@ -1,4 +1,4 @@
-"""Costs and protection of channels in closed form: shapes, the published personalized bound, accounts over rounds."""
+"""Costs and protection of channels in closed form: shapes, the published bound, several rounds."""
 
 import math
 
@@ -37,20 +37,20 @@ def shapes(
 ) -> pd.DataFrame:
     """Compute cost and protection of each shape at equal capacity, in closed form.
 
-    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any of them.
-    Shapes that are named there and are not built in, or only as printed, are compared too.
+    The settings need ``levels``. Every shape is calibrated to every capacity that is given for any shape.
+    Shapes of plugins and of the publication are compared, too, if they are named there.
 
     Returns:
         Columns ``dataset``, ``defense`` (the shape), ``level`` (κ), ``metric``, ``value``. As shares of the
         data's total variance: ``noise_power`` E‖ξ‖², ``distortion`` E‖D − D̃‖² of what training sees,
-        ``attacker_error`` E‖D − D̂‖² of the best linear estimate from one use. And ``capacity``, recomputed
+        ``attacker_error`` E‖D − D̂‖² of the best linear estimate from one use. ``capacity`` is recomputed
         from the calibrated channel.
     """
     dataset, moments = needed("shapes", dataset, moments)
-    levels, rows = capacities("shapes", settings), []
+    rows = []
     for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
         spectrum = decompose(shape, moments, settings.weights)
-        for level in levels:
+        for level in capacities("shapes", settings):
             channel = shape_named(shape).calibrate(spectrum, level)
             values = {
                 "noise_power": channel.noise_power / moments.total_variance,
@@ -65,7 +65,7 @@ def shapes(
 
 
 def _distortion(channel: GaussianChannel, spectrum: Spectrum, moments: Moments) -> float:
-    """E‖D − D̃‖²: the noise and, with a gain, what the shrinking takes away."""
+    """Compute E‖D − D̃‖²: the noise and, with a gain, what the shrinkage removes."""
     if channel.gain is None:
         return channel.noise_power
     if channel.basis is None:
@@ -78,7 +78,7 @@ def _distortion(channel: GaussianChannel, spectrum: Spectrum, moments: Moments) 
 
 
 def _attacker_error(channel: GaussianChannel, spectrum: Spectrum, moments: Moments) -> float:
-    """E‖D − D̂‖² of the best linear estimate D̂ from one use of the channel."""
+    """Compute E‖D − D̂‖² of the best linear estimate D̂ from one use of the channel."""
     if spectrum.data_eigenvalues is None or (channel.basis is None and channel.gain is None):
         # Eigenvalues of the data, where the spectrum holds some, are not the variances of its pixels.
         return linear_mmse_from_covariances(moments.covariance, channel.variances)
@@ -99,23 +99,23 @@ def personalized_cost(
 ) -> pd.DataFrame:
     """Compute the cost of the published bound of the personalized channel against its exact calibration.
 
-    The published bound needs every pixel to vary given the others, which few images on many pixels do not. So
-    both are calibrated to the images before their rounding to 256 levels, whose variance stands on the
-    covariance's diagonal. The settings need ``levels.personalized``: the capacities; ``weights``: the
-    rectangle and its β.
+    The published bound needs every pixel to vary given the others, which fails for few images of many pixels.
+    So both are calibrated to images before rounding to 256 levels: the variance of the rounding is added to
+    the diagonal of the covariance. The settings need the capacities ``levels.personalized``, and ``weights``,
+    the rectangle with its β.
 
     Returns:
         Columns ``dataset``, ``defense`` (``personalized`` or ``personalized_printed``), ``level`` (κ),
         ``metric``, ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the
-        noise really has, and ``unused``, κ minus that.
+        noise really has, and ``unused``, κ minus this capacity.
     """
     dataset, moments = needed("personalized_cost", dataset, moments)
-    levels, rows = capacities("personalized_cost", settings), []
+    rows = []
     rounded = np.full(moments.dimension, 4.0 * _ROUNDING)
     moments = Moments(moments.mean, moments.covariance + np.diag(rounded), moments.count)
     for shape in ("personalized", "personalized_printed"):
         spectrum = decompose(shape, moments, settings.weights)
-        for level in levels:
+        for level in capacities("personalized_cost", settings):
             channel = shape_named(shape).calibrate(spectrum, level)
             reached = channel_capacity(channel, moments)
             facts = {"noise_power": channel.noise_power / moments.total_variance, "capacity": reached}
@@ -135,25 +135,25 @@ def shape_leakage(
 ) -> pd.DataFrame:
     """Compute the leakage of one record over n rounds by each account, and the error that it leaves.
 
-    With batches of 64 a record takes part in k = ⌈64 n / N⌉ of n rounds. The accounts: ``printed_total`` n·κ
-    as published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for noise that is
-    kept. The N records are those of the training split. The settings need ``levels.natural``: the capacities.
+    With batches of 64 a record is used in k = ⌈64 n / N⌉ of n rounds. The accounts are ``printed_total`` n·κ
+    as published, ``added_uses`` k·κ, ``joint`` ½ Σ ln(1 + k λ/σ), and ``drawn_once`` κ for frozen noise. N is
+    the number of members. The settings need ``levels.natural``: the capacities.
 
     Returns:
         Columns ``dataset``, ``level`` (κ), ``rounds``, ``account``, ``metric``, ``value``. Metric ``leakage``
-        is in nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], never
-        below that of the rounding to 256 levels: for an account the Gaussian surrogate that its nats leave,
-        GM(λ) e^{−2I/d} over d directions in which data vary, which is no bound. For ``linear_fresh`` and
-        ``linear_once`` what the best linear attacker leaves who sees all k copies, or the one. For ``prior``
-        the variance of the data.
+        is in nats about one record. Metric ``error`` is a squared error per pixel on the scale [0, 1], and at
+        least that of rounding to 256 levels. For an account it is the Gaussian surrogate at its nats, GM(λ)
+        e^{−2I/d} over the d directions in which data vary, which is no bound. For ``linear_fresh`` and
+        ``linear_once`` it is the error of the best linear attacker who sees all k copies, or one. For
+        ``prior`` it is the variance of the data.
 
     Source:
-        Tan et al. 2024, Sec. 4 (n·κ); Gaussian composition of independent looks for the others.
+        Tan et al. 2024, Sec. 4 (n·κ). The others are Gaussian composition of independent uses.
     """
     dataset, moments = needed("leakage", dataset, moments)
-    levels, eigenvalues = natural_capacities("leakage", settings), existing_eigenvalues(moments)
+    eigenvalues = existing_eigenvalues(moments)
     frames = []
-    for level in levels:
+    for level in natural_capacities("leakage", settings):
         noise = noise_scale(eigenvalues, level)
         for rounds in _LENGTHS:
             uses = float(math.ceil(_BATCH * rounds / dataset.drawing.members))

@@ -1,4 +1,4 @@
-"""Steps, ε and memory of private training, which slots one by one and as a stack share."""
+"""Steps, ε and memory of private training, for single slots and for stacks."""
 
 import math
 import warnings
@@ -17,13 +17,13 @@ SLACK = 1e-6  # Opacus adds it to a norm that it divides by
 
 
 class AccountedLearner:
-    """Statements of learners under DP-SGD and DP-PSAC: steps, records and ε are the same for all slots.
+    """Statements of learners under DP-SGD and DP-PSAC. Steps, records and ε are the same for all slots.
 
     Args:
         request: The run.
 
     Raises:
-        TypeError: If its defense clips no gradients of single records.
+        TypeError: If the defense of the run does not clip gradients of single records.
     """
 
     def __init__(self, request: TrainingRequest) -> None:
@@ -38,7 +38,7 @@ class AccountedLearner:
         self._accountant = create_accountant(self._client.defense.accountant)
 
     def metrics(self) -> dict[str, float]:
-        """ε spent so far, at the δ of the defense."""
+        """Return ε so far, at the δ of the defense."""
         if not self._accountant.history:
             return {"epsilon": 0.0}
         if self._client.level == 0:
@@ -49,7 +49,10 @@ class AccountedLearner:
             return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Poisson sampled steps with clipping and noise. Who was drawn is secret, so anybody may be in each step."""
+        """Return the record of Poisson-sampled steps with clipping and noise.
+
+        The drawn records are secret, so any record may be in each step.
+        """
         return self._client.event(
             sampling="poisson",
             population=self._population,
@@ -59,17 +62,21 @@ class AccountedLearner:
         )
 
     def _weights(self, norms: Norms) -> Norms:
-        """Factors of the records' gradients."""
+        """Compute the factors of the records' gradients."""
         return self._client.record_weights(norms, SLACK)
 
 
 def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
-    """Number of records that are differentiated at once. A larger batch is taken piece by piece.
+    """Return the number of records that are differentiated at once. Larger batches are processed in pieces.
 
-    On a CPU a gibibyte is filled, whatever the machine has. On a GPU it is what is free, less four copies of
-    the parameters that a step makes. A record needs what the layers put out and, in a network that cannot be
-    divided into them, its gradient. The network is on the device. Images have a shape (colors, height,
-    width).
+    On a CPU one gibibyte is used, whatever the machine has. On a GPU it is the free memory less four copies
+    of the parameters that a step makes. A record needs the outputs of the layers and, in a network without
+    factored gradients, its gradient.
+
+    Args:
+        model: Network on the device.
+        image_shape: (colors, height, width).
+        device: Device of the training.
     """
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
     budget = memory.GRADIENT_BYTES

@@ -1,10 +1,10 @@
-"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting; large networks on a CPU one after another.
+"""DP-SGD and DP-PSAC: per-sample clipping, noise and accounting. Large networks train one by one on a CPU.
 
-Sums of clipped gradients come from :mod:`leakbound.training.dp.weighted_sums`, most of them without the
-gradients of single records. They are equal to those of Opacus' optimizer (tested), whose noise, scaling and
-privacy accountant these are. Batches are Poisson samples, as its accountants assume, and can be empty. A step
-then adds noise alone. What a large network needs for all records of a batch does not fit into memory at once:
-sums are then accumulated piece by piece, and noise is added once.
+Sums of clipped gradients come from :mod:`leakbound.training.dp.weighted_sums`, mostly without the gradients
+of single records. They equal those of Opacus' optimizer (tested), which supplies noise, scaling and privacy
+accountant. Batches are Poisson samples, as its accountants assume, and can be empty. A step then adds noise
+alone. If a batch of a large network does not fit into memory, sums are accumulated piece by piece, and noise
+is added once.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,14 @@ from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 
 
 def train_per_sample(request: TrainingRequest) -> TrainingResult:
-    """Train by weighed gradients of single records and noise on their sum: DP-SGD and DP-PSAC.
+    """Train by weighted gradients of single records and noise on their sum: DP-SGD and DP-PSAC.
 
-    Networks that are trained one by one take Opacus' step. Stacks take the same one for all networks at once.
+    Networks that are trained one by one take Opacus' step. Stacks take the same step for all networks at
+    once.
 
     Source:
-        Abadi et al. 2016, Algorithm 1; Xia et al. 2023, 'Differentially Private Learning with Per-Sample Adaptive
-        Clipping'.
+        Abadi et al. 2016, Algorithm 1. Xia et al. 2023, 'Differentially Private Learning with Per-Sample
+        Adaptive Clipping'.
     """
     size = memory.stack_size(
         request.config.max_stack,
@@ -47,13 +48,13 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
 
 
 class PrivateOptimizer(DPOptimizer):
-    """Opacus' optimizer, which takes sums of clipped gradients, and secure noise too.
+    """Opacus' optimizer for sums of clipped gradients, which also takes secure noise.
 
-    Opacus' secure noise needs a package that is no longer maintained.
+    Opacus' own secure noise needs a package that is no longer maintained.
 
     Args:
         *args: As for ``DPOptimizer``.
-        source: Of noise. Of seeded noise Opacus takes the generator, and draws by itself.
+        source: Source of noise. For seeded noise Opacus draws from its generator.
         **kwargs: As for ``DPOptimizer``.
     """
 
@@ -65,16 +66,19 @@ class PrivateOptimizer(DPOptimizer):
 
     @property
     def accumulated_iterations(self) -> int:
-        """One: all pieces of a batch make one sum."""
+        """1, because all pieces of a batch make one sum."""
         return 1
 
     def add(self, sums: Sequence[Tensor]) -> None:
-        """Add sums over some records of a step, one for each parameter, or none of them may be longer than S alone."""
+        """Add sums over some records of a step, one for each parameter.
+
+        The gradient of each record may contribute at most the clipping bound S.
+        """
         for parameter, total in zip(self.params, sums, strict=True):
             parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
 
     def pre_step(self, closure: Any = None) -> bool:
-        """Noise, mean over the batch, and accounting."""
+        """Add noise, average over the batch, and account for the step."""
         self.add_noise()
         self.scale_grad()
         if self.step_hook:
@@ -98,7 +102,7 @@ class PerSampleLearner(AccountedLearner):
 
     Args:
         request: The run.
-        slots: Which of its slots: one.
+        slots: The one slot of the run to train.
     """
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
@@ -130,7 +134,7 @@ class PerSampleLearner(AccountedLearner):
         return {name: value.detach().unsqueeze(0) for name, value in self.model.named_parameters()}
 
     def step(self) -> None:
-        """One optimisation step, whose records are clipped and summed piece by piece."""
+        """Take one optimisation step, whose records are clipped and summed piece by piece."""
         pieces = self._batches.draw().to(self._labels.device, non_blocking=True).split(self._chunk)
         self._optimizer.zero_grad(set_to_none=True)
         for indices in pieces:
@@ -139,7 +143,7 @@ class PerSampleLearner(AccountedLearner):
         self._optimizer.step()
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, generators, accountant; of secure noise nothing."""
+        """Return weights, optimizer, generators and accountant, and nothing for secure noise."""
         return {
             "model": dict(
                 self.model.state_dict()

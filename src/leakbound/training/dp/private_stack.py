@@ -1,8 +1,8 @@
 """DP-SGD and DP-PSAC of several slots as one stack, as a GPU trains them.
 
 Clipping, noise, mean and accountant are those of :mod:`leakbound.training.dp.per_sample`. Poisson samples of
-the slots differ in size: they are filled up to one width with records of weight 0, so that the sum is over
-those drawn.
+the slots differ in size. They are padded to one width with records of weight 0, so that the sum is over the
+drawn records.
 """
 
 import math
@@ -26,11 +26,11 @@ _WIDTH = 16  # records that the width of a step is a multiple of: few different 
 
 
 class PrivateStackLearner(AccountedLearner):
-    """Slots under DP-SGD or DP-PSAC, side by side.
+    """Several slots under DP-SGD or DP-PSAC, trained as one stack.
 
     Args:
         request: The run.
-        slots: Which of its slots.
+        slots: Slots of the run to train.
     """
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
@@ -55,7 +55,7 @@ class PrivateStackLearner(AccountedLearner):
         return {name: value.detach() for name, value in self._row.params.items()}
 
     def step(self) -> None:
-        """One optimisation step of every slot. A slot that drew no record gets noise alone."""
+        """Take one optimisation step of every slot. A slot that drew no record gets noise alone."""
         client = self._client
         sums: list[Tensor] = []
         drawn = padded([batches.draw() for batches in self._batches]).to(
@@ -78,16 +78,16 @@ class PrivateStackLearner(AccountedLearner):
         self._accountant.step(noise_multiplier=client.level, sample_rate=self._rate)
 
     def _weights_of(self, drawn: Bool[Tensor, "slots n"]) -> Any:
-        """Factors of the records' gradients by their norms, 0 for those that only fill up."""
+        """Return the function from norms to the factors of the records' gradients, 0 for padding."""
 
         def weigh(norms: Float[Tensor, "slots n"]) -> Float[Tensor, "slots n"]:
-            """Weights."""
+            """Compute the factors."""
             return self._weights(norms.flatten()).view(norms.shape) * drawn
 
         return weigh
 
     def state(self) -> dict[str, Any]:
-        """Weights, optimizer, generators, accountant; of secure noise nothing."""
+        """Return weights, optimizer, generators and accountant, and nothing for secure noise."""
         return {
             "params": self.params,
             "optimizer": self._optimizer.state_dict(),
@@ -108,7 +108,7 @@ class PrivateStackLearner(AccountedLearner):
 
 
 def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
-    """Batches (size,) of different sizes as rows of one width, a multiple of 16, filled up with -1."""
+    """Pad batches (size,) of different sizes to rows of one width, a multiple of 16, with -1."""
     width = -(-max(len(batch) for batch in batches) // _WIDTH) * _WIDTH
     rows = torch.full((len(batches), width), -1)
     for row, batch in zip(rows, batches, strict=True):
@@ -117,6 +117,9 @@ def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
 
 
 def largest_batch(request: TrainingRequest) -> int:
-    """Records that memory is planned for: more than five standard deviations beyond those expected, or all members."""
+    """Return the number of records that memory is planned for: five standard deviations above the mean.
+
+    It is at most the number of members, and rounded up to the width of a step.
+    """
     size = request.batch_size + 5 * math.sqrt(request.batch_size)
     return min(-(-math.ceil(size) // _WIDTH) * _WIDTH, request.dataset.drawing.members + _WIDTH)

@@ -1,12 +1,12 @@
-"""Sums of the weighted gradients of single records, without these gradients where a layer can do without.
+"""Sums of the weighted gradients of single records, without forming these gradients where layers allow it.
 
 The gradient of a record with respect to a layer's parameters is an outer product
 (:mod:`leakbound.training.factors`). So one forward and one backward pass through the activations give all
-norms. Weights follow from the norms, and the sum of the weighted gradients is that of a batch whose output
-gradients are weighted. A network with layers of other kinds takes the gradient of each record.
+norms. Weights follow from the norms, and the sum of the weighted gradients is that of a batch with weighted
+output gradients. For a network with layers of other kinds the gradient of each record is computed.
 
 Source:
-    Goodfellow 2015, 'Efficient per-example gradient computations'; 'Differentially private optimization on
+    Goodfellow 2015, 'Efficient per-example gradient computations'. 'Differentially private optimization on
     large model at small cost', ICML 2023.
 """
 
@@ -35,8 +35,8 @@ class _Part:
     """Contribution of one layer.
 
     Attributes:
-        squares: (n,), squared norms of the records' gradients with respect to its parameters.
-        total: From weights (n,) to the weighted sum for each of its parameters.
+        squares: (n,), squared norms of the records' gradients with respect to the layer's parameters.
+        total: Function from weights (n,) to the weighted sum for each parameter of the layer.
     """
 
     squares: Tensor
@@ -49,13 +49,13 @@ def weighted_sums(
     """Compute Σ w(‖g_i‖) g_i over the gradients g_i of the records' cross-entropies.
 
     Args:
-        model: Network without batch statistics. Its parameters are read and stay as they are.
-        images: One record each. There may be none.
-        labels: Their classes.
-        weigh: Weights (n,) by the norms (n,), over all parameters together.
+        model: Network without batch statistics. Its parameters are read, not changed.
+        images: (n, colors, height, width), n >= 0.
+        labels: Class of each image.
+        weigh: Function from norms (n,), over all parameters together, to weights (n,).
 
     Returns:
-        Parameter name to its sum; equal to that of :func:`~leakbound.training.client_steps.record_gradients`
+        Parameter name to its sum. It equals that of :func:`~leakbound.training.client_steps.record_gradients`
         up to rounding.
     """
     if len(labels) == 0:
@@ -83,16 +83,16 @@ def stacked_sums(
     labels: Int[Tensor, "slots n"],
     weigh: Callable[[Float[Tensor, "slots n"]], Float[Tensor, "slots n"]],
 ) -> Gradients:
-    """Compute the sums of :func:`weighted_sums` for every slot of a stack, over records of its own, at once.
+    """Compute the sums of :func:`weighted_sums` for every slot of a stack, over its own records, at once.
 
-    A network that is not of known layers, or that cannot be written out, is computed slot by slot.
+    A network with unknown layers, or one that cannot be written out, is computed slot by slot.
 
     Args:
-        model: Architecture. Its own parameters are overwritten where slots are computed one by one.
+        model: Architecture. Its parameters are overwritten if slots are computed one by one.
         params: Parameter name to its values (slots, ...).
-        images: Records of each slot. There may be none.
-        labels: Their classes.
-        weigh: Weights by the norms, of all slots together.
+        images: (slots, n, colors, height, width), n >= 0.
+        labels: Class of each image.
+        weigh: Function from norms (slots, n) to weights (slots, n).
 
     Returns:
         Parameter name to the sum of each slot (slots, ...).
@@ -116,16 +116,16 @@ def stacked_sums(
 def _slot_by_slot(
     model: nn.Module, params: Gradients, images: Tensor, labels: Tensor, weigh: Weigh
 ) -> Gradients:
-    """Sums of each slot on its own: norms first, which are weighed together, then sums with these weights."""
+    """Compute sums slot by slot: first all norms, which give the weights, then the weighted sums."""
     norms: list[Tensor] = []
 
     def keep_norms(of_records: Tensor) -> Tensor:
-        """Keep the norms; weights of 0."""
+        """Keep the norms and return weights of 0."""
         norms.append(of_records)
         return torch.zeros_like(of_records)
 
     def sums(slot: int, weigh_slot: Weigh) -> Gradients:
-        """Sums of one slot."""
+        """Compute the sums of one slot."""
         with torch.no_grad():
             for name, value in model.named_parameters():
                 value.copy_(params[name][slot])
@@ -134,17 +134,17 @@ def _slot_by_slot(
     for slot in range(len(labels)):
         sums(slot, keep_norms)
     weights = weigh(torch.stack(norms))
-    totals = [sums(slot, partial(_given, weights[slot])) for slot in range(len(labels))]
+    totals = [sums(slot, partial(_constant, weights[slot])) for slot in range(len(labels))]
     return {name: torch.stack([total[name] for total in totals]) for name in params}
 
 
-def _given(weights: Tensor, norms: Tensor) -> Tensor:
-    """Weights that do not depend on the norms."""
+def _constant(weights: Tensor, norms: Tensor) -> Tensor:
+    """Return weights that do not depend on the norms."""
     return weights
 
 
 def _parts(factors: list[Factor], slots: int | None = None) -> list[_Part]:
-    """Each layer's part; with ``slots``, records lie record by record and sums are (slots, ...)."""
+    """Compute the part of each layer. With ``slots`` rows are record by record, sums are (slots, ...)."""
     kinds: dict[type[nn.Module], Callable[[Factor, int | None], _Part]] = {
         nn.Linear: _linear,
         nn.Conv2d: _convolution,
@@ -155,12 +155,12 @@ def _parts(factors: list[Factor], slots: int | None = None) -> list[_Part]:
 
 
 def _norms(parts: list[_Part]) -> Float[Tensor, " n"]:
-    """Norms of the records' gradients over all layers."""
+    """Compute the norms of the records' gradients over all layers."""
     return torch.stack([part.squares for part in parts]).sum(0).sqrt()
 
 
 def _totals(parts: list[_Part], weights: Float[Tensor, " n"]) -> Gradients:
-    """Weighted sums by the names of the network's parameters."""
+    """Return weighted sums by the names of the parameters."""
     totals: Gradients = {}
     for part in parts:
         totals |= part.total(weights)
@@ -168,34 +168,34 @@ def _totals(parts: list[_Part], weights: Float[Tensor, " n"]) -> Gradients:
 
 
 def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots: int | None) -> Tensor:
-    """Weighted sum of all rows, or of each slot's (slots, ...)."""
+    """Compute the weighted sum of all rows, or of the rows of each slot (slots, ...)."""
     if slots is None:
         return torch.einsum("i,i...", weights, values)
     return torch.einsum("ij,ij...->j...", weights.unflatten(0, (-1, slots)), values.unflatten(0, (-1, slots)))
 
 
 def _linear(factor: Factor, slots: int | None) -> _Part:
-    """The gradient of a record is the outer product of slope and input."""
+    """Compute the part of a linear layer: the gradient of a record is slope times input."""
     inputs = factor.inputs
     slopes = factor.slopes
     squares = slopes.square().sum(1) * (inputs.square().sum(1) + (factor.layer.bias is not None))
 
     def total(weights: Tensor) -> Gradients:
-        """Weighted sum."""
+        """Compute the weighted sums."""
         weighted = slopes * weights[:, None]
         if slots is None:
-            return factor.named(weighted.T @ inputs, weighted.sum(0))
+            return factor.by_name(weighted.T @ inputs, weighted.sum(0))
         of_slots = weighted.unflatten(0, (-1, slots))
         products = of_slots.permute(1, 2, 0) @ inputs.unflatten(0, (-1, slots)).transpose(0, 1)
-        return factor.named(products, of_slots.sum(0))
+        return factor.by_name(products, of_slots.sum(0))
 
     return _Part(squares, total)
 
 
 def _convolution(factor: Factor, slots: int | None) -> _Part:
-    """The gradient of a record is the product of its slopes and of its unfolded input.
+    """Compute the part of a convolution. The gradient of a record is slopes times unfolded input.
 
-    Its norm comes from this product or from the products of either with itself, whichever takes less.
+    Its norm comes from this product or from the products of each factor with itself, whichever is cheaper.
     """
     layer: nn.Conv2d = factor.layer
     squares = []
@@ -218,19 +218,19 @@ def _convolution(factor: Factor, slots: int | None) -> _Part:
     biases = factor.slopes.sum((2, 3))
 
     def total(weights: Tensor) -> Gradients:
-        """Weighted sum."""
+        """Compute the weighted sums."""
         shape = layer.weight.shape if slots is None else (slots, *layer.weight.shape)
         kernels = (
             _sums(weights, torch.cat(held), slots) if keeps else _kernel_sums(factor, weights, slots or 1)
         )
         at_bias = weights @ biases if slots is None else _sums(weights, biases, slots)
-        return factor.named(kernels.view(shape), at_bias)
+        return factor.by_name(kernels.view(shape), at_bias)
 
     return _Part(torch.cat(squares) + (0 if layer.bias is None else biases.square().sum(1)), total)
 
 
 def _kernel_sums(factor: Factor, weights: Tensor, slots: int) -> Tensor:
-    """Weighted sums of the gradients of a kernel, (slots · outputs, ...): those of a convolution of groups of slots."""
+    """Compute weighted sums of kernel gradients, (slots · outputs, ...), by a grouped convolution."""
     layer: nn.Conv2d = factor.layer
     weighted = factor.slopes * weights.view(-1, 1, 1, 1)
     return conv2d_weight(
@@ -245,14 +245,14 @@ def _kernel_sums(factor: Factor, weights: Tensor, slots: int) -> Tensor:
 
 
 def _group_norm(factor: Factor, slots: int | None) -> _Part:
-    """The gradients of a record are sums over places, of slope times the normalised input and of slope."""
+    """Compute the part of a normalisation: sums over places of slope times normalised input, and of slope."""
     scales = factor.at_weight()
     shifts = factor.at_bias()
 
     def total(weights: Tensor) -> Gradients:
-        """Weighted sum."""
+        """Compute the weighted sums."""
         if slots is None:
-            return factor.named(weights @ scales, weights @ shifts)
-        return factor.named(_sums(weights, scales, slots), _sums(weights, shifts, slots))
+            return factor.by_name(weights @ scales, weights @ shifts)
+        return factor.by_name(_sums(weights, scales, slots), _sums(weights, shifts, slots))
 
     return _Part(scales.square().sum(1) + shifts.square().sum(1), total)
