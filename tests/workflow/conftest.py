@@ -87,8 +87,8 @@ SMALL = {
 """A part of it that has each kind of job, for a fifth of the time."""
 
 
-# Loaded by every process of a project: notes at its end each that Python has forked, none of those that it starts. One that
-# refuses its job ends without a note.
+# Loaded by every process of a project: notes each that Python has forked at its end, none of those that it starts. One
+# that refuses its job ends without a note.
 FORKS = """
 import atexit, os, pathlib
 note = lambda: pathlib.Path(__file__).with_name(f"forked-{os.getpid()}").touch()

@@ -86,13 +86,7 @@ def part(blocks: Blocks, *datasets: str) -> Blocks:
         blocks: Blocks of all settings.
         datasets: Names of the datasets.
     """
-
-    def chosen(table: pd.DataFrame | None) -> pd.DataFrame | None:
-        return None if table is None else table[table.index.get_level_values("dataset").isin(datasets)]
-
-    effects = chosen(blocks.effects)
-    assert effects is not None
-    return replace(blocks, effects=effects, scores=chosen(blocks.scores), steps=chosen(blocks.steps))
+    return blocks.changed(lambda table: table[table.index.get_level_values("dataset").isin(datasets)])
 
 
 def names(blocks: Blocks) -> list[str]:

@@ -90,6 +90,15 @@ class Blocks:
     per: str = ""
     left_out: int = 0
 
+    def changed(self, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Blocks:
+        """Change all tables in one way.
+
+        Args:
+            change: Function of a table.
+        """
+        tables = {"effects": self.effects, "scores": self.scores, "steps": self.steps}
+        return replace(self, **{name: change(table) for name, table in tables.items() if table is not None})
+
     def scaled(self, reference: pd.Series[float]) -> Blocks:
         """Divide effects and steps by a number for each block.
 

@@ -201,16 +201,13 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
     stated = [
         length
         if length != "full"
-        else {"early_stopping": "best", "stopped": _part(level)}.get(defense, length)
+        else {"early_stopping": "best", "stopped": "half" if level == 0.5 else f"{level:g}"}.get(
+            defense, length
+        )
         for defense, level, length in zip(rows["defense"], levels, lengths, strict=True)
     ]
     kept = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
     return rows.assign(length=stated, recipe=rows.groupby(kept, dropna=False).ngroup())
-
-
-def _part(level: float) -> str:
-    """Describe a part of the rounds."""
-    return "half" if level == 0.5 else f"{level:g}"
 
 
 def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:

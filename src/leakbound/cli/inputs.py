@@ -43,6 +43,36 @@ def named_files(texts: Sequence[str] | None) -> dict[str, Path]:
     return {name: Path(path) for name, _, path in pairs}
 
 
+@contextmanager
+def refusing(what: object, kind: type[Exception] = ValueError) -> Iterator[None]:
+    """Turn an error into a refusal of the option or file that it is about.
+
+    Args:
+        what: Option or file, for the message.
+        kind: Errors that are turned.
+
+    Raises:
+        typer.BadParameter: Instead of such an error.
+    """
+    try:
+        yield
+    except kind as error:
+        raise typer.BadParameter(f"{what}: {error}") from error
+
+
+def check_pairs(**files: Path | None) -> None:
+    """Refuse a file that is given without its partner.
+
+    Args:
+        files: Files that belong together, by their options. None for those that are not given.
+
+    Raises:
+        typer.BadParameter: If only some are given.
+    """
+    if len({path is None for path in files.values()}) > 1:
+        raise typer.BadParameter(f"give both {' and '.join(f'--{name}' for name in files)}, or neither")
+
+
 def check_outputs(*paths: Path) -> None:
     """Check that all outputs can be written, before anything is computed.
 
@@ -169,8 +199,7 @@ def read_channel(
     """
     from leakbound.channels.channel import GaussianChannel
 
-    if (channel is None) != (spectrum is None):
-        raise typer.BadParameter("give both --channel and --spectrum, or neither")
+    check_pairs(channel=channel, spectrum=spectrum)
     if channel is None or spectrum is None:
         return None, None
     source = read_spectrum(spectrum)

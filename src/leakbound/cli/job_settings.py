@@ -44,6 +44,13 @@ class JobSettings(Settings):
     """Plugins that the job uses: kind to name to ``module:attribute``."""
 
 
+class SeededSettings(JobSettings):
+    """Draws from a seed, and noise that protects records."""
+
+    seed: Seed
+    privacy_noise: PrivacyNoise = "seeded"
+
+
 class DefendedSettings(JobSettings):
     """A network under a defense at one of its levels."""
 

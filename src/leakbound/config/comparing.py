@@ -112,6 +112,8 @@ def comparison(
     room = (pool - validation) // 2
     members = min(members or room, room)
     rounds = int(np.clip(round(_EPOCHS * members / _BATCH), *_ROUNDS))
+    levels = [float(capacity) for capacity in capacities]
+    recovered = {"dataset": images.name, "levels": {"natural": levels}, "images": _SHOWN}
     return {
         "preset": preset,
         "seed": seed,
@@ -127,16 +129,11 @@ def comparison(
             }
         },
         "training": {"learning_rates": [0.002, 0.01, 0.05, 0.2], "evaluations": 4},
-        "studies": _studies(images, [float(capacity) for capacity in capacities], rounds),
+        "studies": _studies(images, levels, rounds),
         "attacks": _attacks(pool),
-        "illustrations": _illustrations(images, [float(capacity) for capacity in capacities]),
+        # Records recovered from one gradient. Images would need another network.
+        "illustrations": {"reconstructions": recovered} if images.table else {},
     }
-
-
-def _illustrations(images: OwnImages, capacities: list[float]) -> dict[str, Any]:
-    """Illustrate records of a table recovered from one gradient. Images would need another network."""
-    shown = {"dataset": images.name, "levels": {"natural": capacities}, "images": _SHOWN}
-    return {"reconstructions": shown} if images.table else {}
 
 
 def _studies(images: OwnImages, capacities: list[float], rounds: int) -> dict[str, Any]:

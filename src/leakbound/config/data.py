@@ -100,16 +100,12 @@ class DatasetConfig(Settings):
     1."""
 
     @model_validator(mode="after")
-    def _file_of_a_table(self) -> "DatasetConfig":
+    def _goes_together(self) -> "DatasetConfig":
         if (self.reader in TABLES) != (self.path is not None):
             raise ValueError(
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
                 "need the path of a file .csv, .parquet or .npz, and no other reader takes one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _wrong_labels_are_not_drawn(self) -> "DatasetConfig":
         if self.canaries and self.label_nats is not None:
             raise ValueError(
                 "canaries with label_nats: a canary's wrong label is given, not drawn; leave one of them out"

@@ -25,7 +25,7 @@ from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger import Ledger, checked_state
 from leakbound.engine.ledger_file import LedgerFile
-from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader, check_batches
+from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader
 from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
@@ -203,8 +203,10 @@ class ChannelEngine(Saved):
         """
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
-        if isinstance(data, DataLoader):
-            check_batches(data)
+        if isinstance(data, DataLoader) and data.batch_sampler is None:
+            raise GuaranteeError(
+                "batch_size=None: let the DataLoader make batches, so that uses are counted by record"
+            )
         dataset, place = dataset_of(data), self._key if key is None else key
         if not len(dataset):
             raise GuaranteeError("the loader has no records: give it some")

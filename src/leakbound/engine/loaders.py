@@ -186,18 +186,6 @@ class Hidden:
         raise GuaranteeError("a protected loader hands out no clean records: iterate over the loader")
 
 
-def check_batches(loader: DataLoader[Any]) -> None:
-    """Refuse a loader that makes no batches of its own.
-
-    Raises:
-        GuaranteeError: If it has no batch sampler.
-    """
-    if loader.batch_sampler is None:
-        raise GuaranteeError(
-            "batch_size=None: let the DataLoader make batches, so that uses are counted by record"
-        )
-
-
 class _Positions(Dataset[Any]):
     """Records with their positions, input and rest separated, in whichever process fetches them."""
 

@@ -276,22 +276,19 @@ class RunTable:
     def spectra(self) -> dict[str, tuple[str, ChannelDefense]]:
         """Return the dataset of every spectrum that a run needs, and the settings of a defense that needs it."""
         families: dict[str, tuple[str, ChannelDefense]] = {}
-        for run in (*self.runs.values(), *self.timed_runs().values()):
-            channel = self.config.defense(run.defense).channel
-            names = self.channel_names(run)
-            if names is not None and channel is not None:
-                families.setdefault(names[0], (run.dataset, channel))
+        for spectrum, channel, _ in self.channels().values():
+            families.setdefault(spectrum, (spectrum.partition("/")[0], channel))
         return families
 
     def channels(self) -> dict[str, tuple[str, ChannelDefense, float]]:
         """Return the spectrum, settings and capacity (nats) of every channel that a run needs, by its name."""
-        spectra = self.spectra()
-        levels = {}
+        channels: dict[str, tuple[str, ChannelDefense, float]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
+            channel = self.config.defense(run.defense).channel
             names = self.channel_names(run)
-            if names is not None and run.level is not None:
-                levels[names[1]] = (names[0], spectra[names[0]][1], run.level)
-        return levels
+            if names is not None and channel is not None and run.level is not None:
+                channels.setdefault(names[1], (names[0], channel, run.level))
+        return channels
 
     def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:
         """Return the work of training steps of a run's defense on its batches.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from leakbound.storage import file_hash
 from leakbound.tracking.headlines import BRIEF, HEADLINES
-from leakbound.tracking.run_records import Artifact, DataInput, Point, RunRecord
+from leakbound.tracking.run_records import Artifact, Point, RunRecord
 from leakbound.tracking.store import (
     connect,
     failures,
@@ -137,6 +137,8 @@ class _Push:
 
     def _bring(self, client: Any, experiment: str, record: RunRecord, parent: str | None) -> str:
         """Find or make the run of a record, send its values and children, close it, and return its id."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
         run = _find(client, experiment, record, parent)
         if run is not None and run.info.status == record.status:
             return str(run.info.run_id)
@@ -150,7 +152,9 @@ class _Push:
                 self._made.add(str(run.info.run_id))
         run_id = run.info.run_id
         send_values(client, run_id, record.metrics, record.params)
-        _send_data(client, run_id, record.data)
+        for item in record.data:
+            dataset = Dataset(item.name, item.digest, "leakbound", f"{item.name}, prepared")
+            client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(_CONTEXT, item.context)])])
         for child in record.children:
             self._bring(client, experiment, child, run_id)
         if record.artifacts and run.data.tags.get(ARTIFACTS) != record.artifacts_content:
@@ -216,15 +220,6 @@ def _put(home: str, artifact: Artifact) -> None:
         raise MlflowException(
             f"the server answers {answer.status_code} to a file, and redirections are not followed"
         )
-
-
-def _send_data(client: Any, run_id: str, data: Sequence[DataInput]) -> None:
-    """Add the datasets that a run read, unless they are there already."""
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    for item in data:
-        dataset = Dataset(item.name, item.digest, "leakbound", f"{item.name}, prepared")
-        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(_CONTEXT, item.context)])])
 
 
 def experiment_id(client: Any, uri: str, name: str, about: str) -> str:

@@ -242,7 +242,8 @@ class _Replica:
                 best["unstaged"] = best["attack"]
             for tried in (tuning.first(2), tuning) if method.name == "recursive" else (tuning,):
                 recovery: Recovery = yield self.recovering(tried, method)
-                errors = self.mean_errors(tried, recovery)
+                means = np.nan_to_num(self.estimated(recovery)["attack"].mean(axis=1), nan=LARGEST_PIXEL)
+                errors = metrics.mse(tried.truth, means)
                 if (
                     recovery.solved
                     and method.name != "staged"
@@ -255,11 +256,6 @@ class _Replica:
             if recovery.solved:
                 break
         return best
-
-    def mean_errors(self, observed: _Observed, recovery: Recovery) -> Float[np.ndarray, " n"]:
-        """Compute the errors of the mean images that are estimated from what was recovered."""
-        means = self.estimated(recovery)["attack"].mean(axis=1)
-        return metrics.mse(observed.truth, np.nan_to_num(means, nan=LARGEST_PIXEL))
 
     def recovering(self, observed: _Observed, method: Method) -> Recovering:
         """Search for images by one method."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -88,15 +87,6 @@ _Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
 """Images, and their statuses (n)."""
 
 
-class _Problems(NamedTuple):
-    """Observed gradients, each with its labels, start and weight of the total variation."""
-
-    gradients: Gradients
-    labels: Tensor
-    starts: Tensor
-    tv_weights: Tensor
-
-
 @dataclass(frozen=True)
 class PublishedReconstruction:
     """Problems of one network that an attacker inverts. Each has a gradient, a start and a weight.
@@ -158,11 +148,9 @@ class PublishedReconstruction:
             chosen = [
                 searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)
             ]
-            names = chosen[0].gradients
-            gradients = {name: interleaved(problems.gradients[name] for problems in chosen) for name in names}
-            labels = interleaved(problems.labels for problems in chosen)
-            starts = interleaved(problems.starts for problems in chosen)
-            weights = interleaved(problems.tv_weights for problems in chosen)
+            observed, *others = zip(*chosen, strict=True)
+            gradients = {name: interleaved(each[name] for each in observed) for name in self.observed}
+            labels, starts, weights = map(interleaved, others)
             problem = matching(part, gradients), labels, starts, weights
             images = reconstruct(
                 *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
@@ -174,11 +162,11 @@ class PublishedReconstruction:
         in_parts([len(end) for end in ends], size, self.starts.device, solve)
         return list(zip(ends, statuses, strict=True))
 
-    def _chosen(self, problems: Int[Tensor, " k"]) -> _Problems:
-        """Select some problems."""
+    def _chosen(self, problems: Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
+        """Select some problems: gradients, and for each its labels, start and weight of the total variation."""
         record = self.record[problems]
         gradients = {name: tensor[record] for name, tensor in self.observed.items()}
-        return _Problems(gradients, self.labels[record], self.starts[problems], self.tv_weights[problems])
+        return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ launches as many kernels as one attacker's networks.
 
 import copy
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, repeat
@@ -74,11 +74,11 @@ def white_box_scores(
     Source:
         Tan et al. 2024, Sec. 6.1. The architecture follows Liu et al. 2022, "ML-Doctor".
     """
-
-    def shape_of(learner: _Encoded) -> Hashable:
-        return learner.held_out.shape, learner.inputs.shape, learner.widths
-
-    return by_kind([_encoded(task) for task in tasks], shape_of, partial(_learned, config=config))
+    return by_kind(
+        [_encoded(task) for task in tasks],
+        lambda learner: (learner.held_out.shape, learner.inputs.shape, learner.widths),
+        partial(_learned, config=config),
+    )
 
 
 class AttackNetwork(nn.Module):

@@ -35,7 +35,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -214,14 +213,6 @@ def _end_after(parent: int, number: int) -> None:
         os._exit(1)
 
 
-@dataclass(frozen=True)
-class _Forked:
-    """A running job: its process, and the connection to its caller."""
-
-    process: int
-    link: socket.socket
-
-
 class _Warm:
     """The warm process.
 
@@ -237,7 +228,7 @@ class _Warm:
         self._listener = listener
         self._here = here
         self._sources = sources
-        self._jobs: dict[int, _Forked] = {}  # by a handle of the process
+        self._jobs: dict[int, tuple[int, socket.socket]] = {}  # by a handle of the process
         self._callers: dict[int, int] = {}  # number of the connection to that handle
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
@@ -267,36 +258,37 @@ class _Warm:
             self._forget()
             _work(link, self._here, parent, partial(self._may_serve, caller))
         handle = os.pidfd_open(process)
-        self._jobs[handle] = _Forked(process, link)
+        self._jobs[handle] = process, link
         self._callers[link.fileno()] = handle
         self._poll.register(handle, select.POLLIN)
         self._poll.register(link, 0)
 
     def _may_serve(self, caller: int) -> bool:
         """Return True if the caller itself would run the same code with the same rights."""
+        # No process that is forked could use a GPU that a library opened while it was loaded.
+        torch = sys.modules.get("torch")
+        opened = torch is not None and torch.cuda._is_in_bad_fork()
         return (
-            _confinement(caller) == _confinement(os.getpid())
-            and _sources() == self._sources
-            and _has_devices()
+            _confinement(caller) == _confinement(os.getpid()) and _sources() == self._sources and not opened
         )
 
     def _report(self, handle: int) -> None:
         """Send a caller the status of its job."""
-        job = self._jobs.pop(handle)
-        _, status = os.waitpid(job.process, 0)
+        process, link = self._jobs.pop(handle)
+        _, status = os.waitpid(process, 0)
         self._poll.unregister(handle)
-        if self._callers.pop(job.link.fileno(), None) is not None:
-            self._poll.unregister(job.link)
-        with suppress(OSError), job.link:
-            job.link.sendall(STATUS.pack(status))
+        if self._callers.pop(link.fileno(), None) is not None:
+            self._poll.unregister(link)
+        with suppress(OSError), link:
+            link.sendall(STATUS.pack(status))
         os.close(handle)
 
     def _forget(self) -> None:
         """Release, in the process of a job, everything that belongs to others."""
         self._listener.close()
-        for handle, job in self._jobs.items():
+        for handle, (_, link) in self._jobs.items():
             os.close(handle)
-            job.link.close()
+            link.close()
 
 
 def _work(
@@ -324,7 +316,9 @@ def _work(
     sys.argv[:] = words
     sys.path[:] = path
     tempfile.tempdir = None
-    _reseed()
+    # Python reseeds its own generator. All other draws of the package come from seeds or from the system.
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
     after = words.index("step") + 1 if "step" in words else len(words)
     # The name in lists of processes.
     ctypes.CDLL(None).prctl(_PR_SET_NAME, " ".join(["leakbound", *words[after:][:1]]).encode())
@@ -340,21 +334,6 @@ def _request(link: socket.socket) -> tuple[tuple[Any, ...], list[int]]:
     if len(text) < length or len(streams) != 3:
         raise EOFError
     return ast.literal_eval(text.decode("ascii")), streams
-
-
-def _has_devices() -> bool:
-    """Return False if a library opened a GPU while it was loaded. No process that is forked later could use one."""
-    torch = sys.modules.get("torch")
-    return torch is None or not torch.cuda._is_in_bad_fork()
-
-
-def _reseed() -> None:
-    """Reseed NumPy's global generator, if NumPy is loaded. Python reseeds its own.
-
-    All other draws of the package come from seeds or from the system.
-    """
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed()
 
 
 def _status_of(began: float) -> int:

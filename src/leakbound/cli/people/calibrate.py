@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
@@ -108,8 +109,6 @@ def calibrate(
 
 def _check_out(out: Path, shape: str | None) -> None:
     """Refuse several channels in one file, and files that exist or cannot be written."""
-    from leakbound.cli.inputs import check_outputs
-
     if shape is None:
         raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
     files = (out, _spectrum_of(out))
@@ -161,13 +160,9 @@ def _calibrated(
     with counted("calibrating", len(shapes)) as each:
         for name in shapes:
             shape = SHAPES.get(name)
-            try:
-                solved = target.solve(
-                    shape, shape.decompose(moments, weights=weights), moments, target.uses or 1
-                )
-            except ValueError as error:
-                raise typer.BadParameter(f"{target}: {error}") from error
-            calibrations.append(solved)
+            with refusing(target):
+                spectrum = shape.decompose(moments, weights=weights)
+                calibrations.append(target.solve(shape, spectrum, moments, target.uses or 1))
             each(1)
     return calibrations
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
+from leakbound import storage
+from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 
 if TYPE_CHECKING:
@@ -167,7 +168,9 @@ def _configured(
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
             anything.
     """
+    from leakbound.channels.covariance import population_moments
     from leakbound.channels.randomized_response import RandomizedResponse
+    from leakbound.channels.shapes import Natural
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
     images, folder = dataset
@@ -177,11 +180,11 @@ def _configured(
         )
     prepared = _prepared(images, folder, seed)
     if images.label_nats is not None:
-        try:
+        with refusing("--label-nats"):
             RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
-        except ValueError as error:
-            raise typer.BadParameter(f"--label-nats: {error}") from error
-    capacities = targets(_eigenvalues(prepared))
+    aux = prepared.aux.images
+    spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
+    capacities = targets(spectrum.eigenvalues)
     shortest = 0.0
     for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
         values = comparison(images, preset, capacities, replicas=replicas, members=members, seed=seed)
@@ -246,16 +249,6 @@ def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset
         return prepare(images.name, DatasetConfig(**images.settings), seed)
 
 
-def _eigenvalues(prepared: ImageDataset) -> np.ndarray:
-    """Eigenvalues of the covariance of the attacker's records, which targets are chosen by."""
-    from leakbound.channels.covariance import population_moments
-    from leakbound.channels.shapes import Natural
-
-    aux = prepared.aux.images
-    spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
-    return spectrum.eigenvalues
-
-
 @contextmanager
 def _data_folder(folder: Path | None) -> Iterator[None]:
     """Let readers take another folder than the environment names, if one is given."""
@@ -271,50 +264,39 @@ def _data_folder(folder: Path | None) -> Iterator[None]:
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Minutes that a configuration is planned to take."""
     from leakbound.cli.steps.job_list import job_list
+    from leakbound.config.reading import check
     from leakbound.jobs.plan.job_costs import Machine, job_cost
     from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
-    estimates = [job_cost(job, costs) for job in job_list(_checked(values))]
+    config = check({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
+    estimates = [job_cost(job, costs) for job in job_list(config)]
     return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
-
-
-def _checked(values: Mapping[str, Any]) -> Config:
-    """The configuration that plain values stand for, its catalogue found from anywhere."""
-    from leakbound.config.reading import check
-
-    return check({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
 
 
 def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None:
     """Write the configuration with a word on how to run it by hand."""
     import yaml
 
-    from leakbound import storage
-
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
         "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
     ]
-    target.parent.mkdir(parents=True, exist_ok=True)
     plain = json.loads(json.dumps(values))  # equal lists would be written as references to one
-    with storage.atomic(target, sealed=False) as temporary:
-        text = yaml.safe_dump(plain, sort_keys=False, width=110)
-        temporary.write_text("\n".join([*head, text]), encoding="utf-8")
+    text = yaml.safe_dump(plain, sort_keys=False, width=110)
+    storage.write_text(target, "\n".join([*head, text]), sealed=False)
 
 
 def _write_page(target: Path, home: Path) -> None:
     """Write the page of a finished comparison, and say what it opens with and where it lies."""
-    from leakbound import storage
     from leakbound.config.reading import load
     from leakbound.figures.report.decision import Decision, decision_page
-    from leakbound.storage import limits
 
     config = load(target)
     drawn = {
         path.relative_to(home / "figures").with_suffix("").as_posix(): storage.read_bytes(
-            path, most=limits.TEXT
+            path, most=storage.limits.TEXT
         )
         for path in sorted((home / "figures").rglob("*.svg"))
     }
@@ -327,8 +309,7 @@ def _write_page(target: Path, home: Path) -> None:
         columns=_columns(config, home / "records"),
     )
     page = home / "decision.html"
-    with storage.atomic(page, sealed=False) as temporary:
-        temporary.write_text(decision_page(decision), encoding="utf-8")
+    storage.write_text(page, decision_page(decision), sealed=False)
     sys.stdout.write(
         "\n".join([*decision.sentences, f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB", ""])
     )

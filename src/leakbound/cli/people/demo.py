@@ -47,20 +47,15 @@ def demo(
     """Write one offline page of images that an attacker recovers from uploads, without and with a channel."""
     check_outputs(out)
     own_records.check_absent(out)
-    _check_dataset(dataset)
+    publishable = [original for original in ORIGINALS if datasets.may_be_published(DATASETS.get(original))]
+    if dataset not in publishable:
+        raise typer.BadParameter(
+            f"--dataset {dataset!r}: allowed are {', '.join(publishable)}, whose pictures may be shown to everybody"
+        )
     images, truth, shown = _attacked(dataset, seed)
     with own_records.not_replaced(out):
         storage.write_text(out, _page(images, truth, shown), sealed=False, replace=False)
     sys.stdout.write("\n".join([*_sentences(shown), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n")
-
-
-def _check_dataset(name: str) -> None:
-    """Refuse an unknown dataset, and one whose pictures may not be published."""
-    publishable = [original for original in ORIGINALS if datasets.may_be_published(DATASETS.get(original))]
-    if name not in publishable:
-        raise typer.BadParameter(
-            f"--dataset {name!r}: allowed are {', '.join(publishable)}, whose pictures may be shown to everybody"
-        )
 
 
 def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[Shown]]:

@@ -16,6 +16,7 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
+from leakbound.cli.inputs import refusing
 from leakbound.cli.people.bars import counted
 from leakbound.engine.record_uses import refuse_shared
 from leakbound.engine.refusals import GuaranteeError
@@ -167,10 +168,8 @@ def target_of(
             f"the target is given by {' and '.join(chosen) or 'none'}: give exactly one of {', '.join(targets)}"
         )
     value, target = targets[chosen[0]]
-    try:
+    with refusing(f"{chosen[0]} {value:g}", GuaranteeError):
         return target(value)  # type: ignore[arg-type]
-    except GuaranteeError as error:
-        raise typer.BadParameter(f"{chosen[0]} {value:g}: {error}") from error
 
 
 def weights_of(
@@ -197,10 +196,8 @@ def weights_of(
     if not collection.pictures:
         raise typer.BadParameter(f"--box: {collection.origin} holds no images; take another shape")
     colors, height, width = collection.values.shape[1:]
-    try:
+    with refusing("--box"):
         return box_weights(colors, height, width, box[4], rows=box[:2], columns=box[2:4])
-    except ValueError as error:
-        raise typer.BadParameter(f"--box: {error}") from error
 
 
 def read_both(
@@ -239,10 +236,8 @@ def read_both(
             f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: convert "
             "one, or give --resize and --color"
         )
-    try:
+    with refusing(f"--public {public}", GuaranteeError):
         refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
-    except GuaranteeError as error:
-        raise typer.BadParameter(f"--public {public}: {error}") from error
     _check_varies(others)
     if not private.pictures:
         _check_units(private, others)
@@ -289,10 +284,8 @@ def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
     """Refuse records that are too large for a covariance."""
     from leakbound.engine.records import check_size
 
-    try:
+    with refusing(origin, GuaranteeError):
         check_size(count, math.prod(shape))
-    except GuaranteeError as error:
-        raise typer.BadParameter(f"{origin}: {error}") from error
 
 
 def _check_varies(collection: Collection) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
+from leakbound import storage
+from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
@@ -84,8 +86,6 @@ def protect(
     ] = None,
 ) -> None:
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
-    from leakbound import storage
-    from leakbound.cli.inputs import check_outputs
     from leakbound.datasets.pixels import PictureForm
     from leakbound.storage.replaced_folders import created
 
@@ -132,18 +132,15 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
     from leakbound.engine.engine import ChannelEngine
 
     source = private if public is None else public
-    with counted(f"calibrating {options['shape']} noise", None):
-        try:
-            return ChannelEngine.for_data(
-                torch.from_numpy(source.values),
-                own_records.in_units(target, source),
-                classes=len(private.classes) or None,
-                value_range=(0, WHITE) if private.pictures else None,
-                calibrate_to_own=public is None,
-                **options,
-            )
-        except ValueError as error:
-            raise typer.BadParameter(f"{target}: {error}") from error
+    with counted(f"calibrating {options['shape']} noise", None), refusing(target):
+        return ChannelEngine.for_data(
+            torch.from_numpy(source.values),
+            own_records.in_units(target, source),
+            classes=len(private.classes) or None,
+            value_range=(0, WHITE) if private.pictures else None,
+            calibrate_to_own=public is None,
+            **options,
+        )
 
 
 def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray]:
@@ -282,10 +279,8 @@ def _assumed(engine: ChannelEngine, private: Collection, public: Collection | No
 
 def _digest(folder: Path) -> str:
     """Compute SHA-256 over the output of ``sha256sum`` for all files, sorted by name."""
-    from leakbound.storage import file_hash
-
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    lines = "".join(f"{file_hash(folder / name)}  {name}\n" for name in names)
+    lines = "".join(f"{storage.file_hash(folder / name)}  {name}\n" for name in names)
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 
 

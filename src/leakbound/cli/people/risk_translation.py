@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.accounting import risk as accounting
+from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.text_table import text_table
 
@@ -96,10 +97,8 @@ def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
     moments = population_moments(private.values, progress)
     progress("covariance done", 1.0)
     shape = SHAPES.get("natural")
-    try:
+    with refusing(f"--nats {nats:g}"):
         solved = Leakage(nats, 1).solve(shape, shape.decompose(moments), moments, 1)
-    except ValueError as error:
-        raise typer.BadParameter(f"--nats {nats:g}: {error}") from error
     return {
         "records": str(path),
         "mse": private.unit**2 * solved.linear_error(1),

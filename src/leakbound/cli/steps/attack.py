@@ -13,6 +13,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import (
+    check_pairs,
     device_name,
     read_channel,
     read_dataset,
@@ -164,8 +165,8 @@ def attack(
     def function(request: AttackRequest[Any]) -> Attacked:
         return checked(compute(request), settings.attack)
 
-    _check_pairs(weights=weights, rates=rates)
-    _check_pairs(references=references, trained=trained)
+    check_pairs(weights=weights, rates=rates)
+    check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
         arguments |= _gradient_inputs(settings, config, images, channel, spectrum, moments)
         if estimator is not None:
@@ -198,12 +199,6 @@ def attack(
     }
     released = [release.to_dict() for release in attack_releases(targets=not config.trained)]
     write_provenance(provenance, plain, files, device, began, released=released)
-
-
-def _check_pairs(**files: Path | None) -> None:
-    """Refuse a file that is given without its partner."""
-    if len({path is None for path in files.values()}) > 1:
-        raise typer.BadParameter(f"give both {' and '.join(f'--{name}' for name in files)}, or neither")
 
 
 def _networks(

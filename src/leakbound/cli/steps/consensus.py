@@ -4,21 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.job_settings import SeededSettings
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.config.settings import Name, PrivacyNoise, Seed
+from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 
 _SIMULATED = "averaging"  # the only table whose rows contain noise
 
 
-class ConsensusSettings(JobSettings):
+class ConsensusSettings(SeededSettings):
     """A table of private average consensus."""
 
     table: Name
     config: ConsensusConfig
-    seed: Seed
-    privacy_noise: PrivacyNoise = "seeded"
 
 
 def jobs(table: RunTable) -> Iterator[Job]:

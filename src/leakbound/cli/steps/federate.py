@@ -11,10 +11,10 @@ from pydantic import model_validator
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
-from leakbound.cli.job_settings import Device, JobSettings
+from leakbound.cli.job_settings import Device, SeededSettings
 from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.settings import Count, PrivacyNoise, Replicas, Seed
+from leakbound.config.settings import Count, Replicas
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
@@ -36,15 +36,13 @@ _KEPT = {
 }
 
 
-class FederateSettings(JobSettings):
+class FederateSettings(SeededSettings):
     """A federated run with all its seeds."""
 
     run: FederatedRun
     most_clients: Count | None
     replicas: Replicas
     federated: FederatedConfig
-    seed: Seed
-    privacy_noise: PrivacyNoise = "seeded"
     device: Device
 
     @model_validator(mode="after")

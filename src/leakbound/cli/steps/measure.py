@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_provenance
-from leakbound.cli.job_settings import Device, JobSettings
+from leakbound.cli.job_settings import Device, SeededSettings
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Name, PrivacyNoise, Seed
+from leakbound.config.settings import Name
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.config.training import TrainingConfig
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
@@ -24,14 +24,12 @@ from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
 
 
-class MeasureSettings(JobSettings):
+class MeasureSettings(SeededSettings):
     """Training times of some defenses."""
 
     config: EfficiencyConfig
     defenses: dict[Name, Defense]
     momentum: Annotated[float, Field(ge=0, lt=1)]
-    seed: Seed
-    privacy_noise: PrivacyNoise = "seeded"
     device: Device
 
     @model_validator(mode="after")

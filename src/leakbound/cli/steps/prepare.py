@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from leakbound import registry, storage
 from leakbound.cli.inputs import write_provenance
-from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.job_settings import SeededSettings
 from leakbound.config.data import DatasetConfig
-from leakbound.config.settings import Name, PrivacyNoise, Seed
+from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
 
 
-class PrepareSettings(JobSettings):
+class PrepareSettings(SeededSettings):
     """One dataset."""
 
     dataset: Name
     config: DatasetConfig
-    seed: Seed
-    privacy_noise: PrivacyNoise = "seeded"
 
 
 def jobs(table: RunTable) -> Iterator[Job]:

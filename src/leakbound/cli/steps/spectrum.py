@@ -4,10 +4,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import typer
-
 from leakbound import storage
-from leakbound.cli.inputs import covariance_of, read_moments
+from leakbound.cli.inputs import covariance_of, read_moments, refusing
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import image_shape
@@ -54,10 +52,8 @@ def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
     estimated = read_moments(moments)
     weights = None
     if shape.takes_weights:
-        try:
+        with refusing(moments):
             colors, side = image_shape(estimated.dimension)
-        except ValueError as error:
-            raise typer.BadParameter(f"{moments}: {error}") from error
         rows, columns = settings.weights.on(side)
         weights = box_weights(colors, side, side, rows=rows, columns=columns, weight=settings.weights.weight)
     result = shape.decompose(estimated, weights=weights)

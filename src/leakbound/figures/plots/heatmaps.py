@@ -45,8 +45,6 @@ class HeatmapOptions(Settings):
     """Rows with the cells' levels, printed small above each number, e.g. another attacker."""
     label: str | None = None
     """Label of the colours, with unit. Default: that of the metric."""
-    log: bool = False
-    """Whether colours are logarithmic."""
     digits: int = Field(default=4, ge=0, le=6)
     """Printed decimals."""
 
@@ -96,7 +94,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     tall = titled + 0.12 + (_LINE if options.beside is None else _TALL) * len(names)
     figure = canvas(wide, 0.55 + len(settings) * tall)
     grid = figure.subplots(len(settings), 1, sharex=True, squeeze=False)[:, 0]
-    scale = _scale(levelled, options)
+    scale = _scale(levelled)
     places = [*map(float, range(len(levels))), *(len(levels) + 0.25 + j for j in range(len(constants)))]
     beside: list[float] = []
     for axes, where in zip(grid, settings, strict=True):
@@ -135,15 +133,14 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     return figure
 
 
-def _scale(rows: pd.DataFrame, options: HeatmapOptions) -> _Scale:
+def _scale(rows: pd.DataFrame) -> _Scale:
     """Make the colours that span the means of some rows."""
     from matplotlib import colormaps
-    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.colors import Normalize
 
     means = rows.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
     low, high = float(means.min()), float(means.max())
-    norm = LogNorm(low, high) if options.log and low > 0 else Normalize(low, high)
-    return _Scale(low, high, norm, colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
+    return _Scale(low, high, Normalize(low, high), colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
 
 
 def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale, digits: int) -> None:

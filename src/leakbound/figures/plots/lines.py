@@ -28,7 +28,6 @@ from leakbound.figures.plots.panels import (
 from leakbound.figures.plots.plotting import plot
 from leakbound.figures.plots.series import (
     DASHES,
-    Center,
     Control,
     Middle,
     Series,
@@ -82,10 +81,6 @@ class LevelsOptions(Settings):
     """Name of that line."""
     chance_rows: Columns = ()
     """Labels of those of several ``rows`` that have that line. Empty for all."""
-    center: Center = "mean"
-    """Middle of replicas, also for controls. The median has the exact interval between order statistics."""
-    replicas: bool = False
-    """Whether single replicas are drawn as thin lines."""
 
 
 class _Extent(NamedTuple):
@@ -114,7 +109,11 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     ends: dict[str, _Extent] = {}
     controls: dict[str, _Extent] = {}
     for panel in made.shown:
-        curves = _curves(panel.axes, panel.of(lines), series, options)
+        inside = panel.of(lines)
+        drawn = [(member, chosen) for member in series if len(chosen := member.of(inside))]
+        curves = {
+            member.style.label: _line(panel.axes, chosen, member, options.x) for member, chosen in drawn
+        }
         references = _controls(panel, rows, lines, series, options)
         extents[panel.axes] = [*curves.values(), *references.values()]
         ends |= curves
@@ -219,25 +218,9 @@ def _name_lines(
     legend(made.figure, entries)
 
 
-def _curves(
-    axes: Axes, rows: pd.DataFrame, series: list[Series], options: LevelsOptions
-) -> dict[str, _Extent]:
-    """Draw the lines of one panel and return the extent of each by its name."""
-    drawn = {}
-    for member in series:
-        chosen = member.of(rows)
-        if len(chosen):
-            drawn[member.style.label] = _line(axes, chosen, member, options)
-    return drawn
-
-
-def _line(axes: Axes, rows: pd.DataFrame, series: Series, options: LevelsOptions) -> _Extent:
+def _line(axes: Axes, rows: pd.DataFrame, series: Series, x: str) -> _Extent:
     """Draw one line with its band."""
-    line = mean_line(axes, rows, options.x, series.style, center=options.center)
-    if options.replicas:
-        for _, single in rows.groupby("replica"):
-            ordered = single.sort_values(options.x)
-            axes.plot(ordered[options.x], ordered["value"], color=series.style.color, lw=0.4, alpha=0.5)
+    line = mean_line(axes, rows, x, series.style)
     around = [(place, Middle(*ends)) for place, *ends in line.itertuples(index=False)]
     return _Extent(rows["value"].tolist(), line["middle"].iloc[-1], around, series.style.color)
 
@@ -254,7 +237,7 @@ def _controls(
         chosen = select_or_nothing(rows, control.where)
         if chosen.empty:
             continue
-        means = chosen.groupby("model")["value"].agg(options.center).to_numpy()
+        means = chosen.groupby("model")["value"].mean().to_numpy()
         drawings = [(style.CONTROL_COLOR, chosen)]
         if not _level(means) and any("model" in member.values for member in series):
             colors = {member.values["model"]: member.style.color for member in series}
@@ -280,11 +263,11 @@ def _control(
     options: LevelsOptions,
 ) -> np.ndarray:
     """Draw one control line, place by place if it varies along x, else straight across. Return its heights."""
-    means = rows.dropna(subset=options.x).groupby(options.x)["value"].agg(options.center)
+    means = rows.dropna(subset=options.x).groupby(options.x)["value"].mean()
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)
     if len(heights) < 2 or _level(heights):
-        heights = np.array([rows["value"].agg(options.center)])
+        heights = np.array([rows["value"].mean()])
         line = axes.axhline(heights[0])
     else:
         (line,) = axes.plot(means.index, heights)

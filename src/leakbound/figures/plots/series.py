@@ -120,7 +120,6 @@ def mean_line(
     x: str,
     appearance: SeriesStyle,
     *,
-    center: Center = "mean",
     band: float | None = 0.16,
     **changes: Any,
 ) -> pd.DataFrame:
@@ -131,7 +130,6 @@ def mean_line(
         rows: Rows of the line.
         x: Column along x.
         appearance: Style of the line.
-        center: Mean or median.
         band: Opacity of the interval. If None, neither interval nor replicas are drawn.
         **changes: Arguments of ``Axes.plot`` that replace those of the style.
 
@@ -152,7 +150,7 @@ def mean_line(
             f"a replica has several rows at one {x}: choose one by {', '.join(varying) or 'a column'}"
         )
     groups = {value: group["value"] for value, group in rows.groupby(x, sort=True)}
-    middles = [(value, *center_interval(group, center, metric_of(rows))) for value, group in groups.items()]
+    middles = [(value, *center_interval(group, "mean", metric_of(rows))) for value, group in groups.items()]
     line = pd.DataFrame(middles, columns=[x, "middle", "low", "high", "few"])
     if band is not None and not line["few"].all():
         ends = line[["low", "high"]].where(~line["few"])

@@ -59,8 +59,6 @@ class TimesOptions(_LinesOptions):
     """Horizontal lines at the mean of their rows. One without rows is left out."""
     until: float | None = None
     """Last time to draw. Default: all."""
-    log_y: bool = True
-    """Whether the y axis is logarithmic."""
     width: float = Field(default=5.0, gt=1.0, le=7.0)
     """Width of the figure in inches."""
 
@@ -92,8 +90,7 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         height = float(chosen["value"].mean())
         axes.axhline(height, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), zorder=2)
         controls.append((height, control.label, style.CONTROL_COLOR))
-    if options.log_y:
-        log_y(axes)
+    log_y(axes)
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
