@@ -71,7 +71,7 @@ def test_differential_privacy_is_computed_anew():
         ({"leakage": {"replica": {}}}, None, "bounds of another form"),
         ({}, 0.9 * RATIOS, "other bounds than its events and its channel give"),
         ({}, 2.0 * RATIOS, "they belong to another channel"),
-        ({"leakage": {**channel_record()["leakage"], "replica": {"record": 99.0}}}, None, "states 99 nats for 3 looks"),
+        ({"leakage": {**channel_record()["leakage"], "replica": {"record": 99.0}}}, None, "states 99 nats for 3 uses"),
     ],
 )
 def test_provenances_that_do_not_add_up_are_refused(changed, ratios, told):

@@ -204,9 +204,7 @@ class ChannelEngine(Saved):
         if isinstance(data, ProtectedLoader | ProtectedDataset):
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
         if isinstance(data, DataLoader) and data.batch_sampler is None:
-            raise GuaranteeError(
-                "batch_size=None: let the DataLoader make batches, so that uses are counted by record"
-            )
+            raise GuaranteeError("batch_size=None: let the DataLoader make batches to count uses by record")
         dataset, place = dataset_of(data), self._key if key is None else key
         if not len(dataset):
             raise GuaranteeError("the loader has no records: give it some")
