@@ -196,6 +196,7 @@ def test_total_variation_is_the_mean_jump_between_neighbours():
     assert total_variation(images).tolist() == pytest.approx([0.0, 1 / 3])
 
 
+@pytest.mark.slow
 def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
     rows, pictures = undefended
     assert mean_of(rows, "attack", "psnr") >= 60.0
@@ -215,6 +216,7 @@ def test_undefended_sigmoid_lenet_gives_clothes_away(image_folder):
     assert mean_of(rows, "geiping", "psnr") >= 18.0
 
 
+@pytest.mark.slow
 def test_error_rises_as_capacity_falls(undefended, by_capacity):
     errors = [mean_of(by_capacity[capacity][0], "attack") for capacity in (0.01, 20.0)]
     errors.append(mean_of(undefended[0], "attack"))
@@ -247,6 +249,7 @@ def test_bounded_error_never_exceeds_the_prior_image_by_image(by_capacity):
         np.testing.assert_allclose(table[variant, "bounded_mse"], expected)
 
 
+@pytest.mark.slow
 def test_attack_is_repeatable_and_compares_levels_on_the_same_members(digits, moments, undefended, by_capacity):
     config = CONFIG.model_copy(update={"iterations": 5})
     channel = natural(moments, 20.0)
@@ -257,6 +260,7 @@ def test_attack_is_repeatable_and_compares_levels_on_the_same_members(digits, mo
         assert np.array_equal(pictures["truth"][0], undefended[1]["truth"][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defense", [DPSGD(), DPPSAC()])
 def test_noise_multiplier_of_one_hides_a_single_gradient(digits, moments, defense):
     config = CONFIG.model_copy(update={"iterations": 40})
@@ -338,6 +342,7 @@ def test_large_batch_is_inverted_as_a_batch_of_that_size(digits, moments):
     assert mean_of(large[0], "oracle") == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 4])
 def test_huge_parameter_noise_tells_no_more_than_the_prior(digits, moments, size):
     config = CONFIG.model_copy(update={"iterations": 40})

@@ -315,6 +315,7 @@ def test_accuracies_are_those_of_the_scored_records(digits):
     assert _values(rows, "nonmember_accuracy").loc["target", "value"] == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_attack_succeeds_on_real_images(image_folder, monkeypatch):
     monkeypatch.setenv("LEAKBOUND_DATA", str(image_folder))
     dataset = prepare("cifar10", DatasetConfig(members=400, pool=1000, test=10, aux=10), seed=0)

@@ -69,6 +69,7 @@ def values_of(rows, variant, metric, replica=0):
     return chosen.value.to_numpy()
 
 
+@pytest.mark.slow
 def test_tuned_attack_comes_closer_to_the_members_than_its_start(results):
     rows, _ = results
     for replica in (0, 1):

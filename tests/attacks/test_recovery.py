@@ -186,6 +186,7 @@ def uses_of(digits, moments, defense, model="lenet_sigmoid"):
     return attack_uses(AttackRequest(model=model, dataset=digits, config=config, seed=0, slug="x", **known))
 
 
+@pytest.mark.slow
 def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
     fresh, arrays = uses_of(digits, moments, ChannelDefense())
     frozen, _ = uses_of(digits, moments, ChannelDefense(noise="frozen"))

@@ -377,6 +377,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(place, monkeypatch):
         assert Path(name).read_text() == "somebody's"
 
 
+@pytest.mark.slow
 def test_demo_is_one_page_whose_pictures_decode_and_whose_errors_grow(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "_PICTURES", 1)
@@ -429,6 +430,7 @@ def test_the_package_without_extras_is_enough(place, words):
     assert not [line for line in done.stderr.splitlines() if not said.fullmatch(line)]
 
 
+@pytest.mark.slow
 def test_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")

@@ -34,6 +34,7 @@ def inverted(loader, records: int) -> torch.Tensor:
     return found
 
 
+@pytest.mark.slow
 def test_the_best_linear_attack_on_all_uploads_errs_by_the_target(pictures):
     images, labels = pictures
     public, private = images[:1200], images[1200:1500]

@@ -54,6 +54,7 @@ def readable_by_others(path: Path, top: Path) -> bool:
     return bool(allowed) and all(stat.S_IMODE(folder.stat().st_mode) & 0o011 for folder in folders)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["seeded", "secure"])
 def test_hashes_of_secret_originals_are_in_no_file_that_others_may_read(tmp_path, noise):
     (tmp_path / "config").mkdir()

@@ -561,6 +561,7 @@ def test_sync_reports_a_damaged_marker_and_sends_the_others(damage, uri, tmp_pat
     assert len(stored_runs(uri)[0]) == 1
 
 
+@pytest.mark.slow
 def test_server_gets_live_curves_that_the_finished_run_replaces(server, tmp_path):
     (tmp_path / "figure.svg").write_text("<svg/>")
     with LiveCurves(server, FACTS, pause=0.2, patience=30.0) as live:

@@ -209,6 +209,7 @@ def write_pictures(path: Path, labels: list[int]) -> None:
     pq.write_table(pa.table({"image": pa.array(pictures, kind), "label": labels}), path)
 
 
+@pytest.mark.slow
 def test_images_are_prepared_again_when_their_original_files_are_edited(fresh, tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("originals")
     for split in ("train", "test"):
