@@ -403,8 +403,8 @@ def test_facts_of_a_class_from_outside_are_checked_when_a_configuration_is_read(
     [
         ("no_such_module:read", "there is no module 'no_such_module'; put the folder that holds it on PYTHONPATH"),
         (
-            "leakbound.datasets.digits:raed",
-            "leakbound.datasets.digits has no 'raed'; known: DigitsReader, read; did you mean 'read'",
+            "leakbound.datasets.digits:raad",
+            "leakbound.datasets.digits has no 'raad'; known: DigitsReader, read; did you mean 'read'",
         ),
     ],
 )
