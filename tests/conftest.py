@@ -27,6 +27,14 @@ FIRST = (
 """Folders and files that take longest, in the order in which they begin, so that none of them is left for last."""
 SLOW = {"whole", "team"}
 """Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""
+LONG = {
+    *("test_kept_results.py", "test_pooled_results.py", "test_stacked_inversion.py", "test_arguments_fuzz.py"),
+    *("test_serving.py", "test_people.py", "test_photos.py", "test_compare_command.py", "test_damage.py"),
+    *("test_folders_that_are_replaced.py", "test_published_moments.py", "test_false_alarms.py", "test_rates.py"),
+    *("test_large_models.py", "test_network_audit.py", "test_estimator.py", "test_composition.py", "test_warm.py"),
+    *("test_small_files_that_grow.py", "test_plan.py", "test_per_sample.py", "test_report.py", "test_secure_job.py"),
+}
+"""Files of long tests: without them `make test` takes minutes, and what they hold is also seen by CI."""
 CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
 """Files whose tests need that chain too."""
 STUDIES = ("tests/figures/test_catalogue.py", "tests/figures/test_panels.py", "tests/figures/test_report.py")
@@ -42,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         used = set(getattr(item, "fixturenames", ()))
         if "finished" in used:
             used.add(item.callspec.params["finished"])
-        if used & SLOW:
+        if used & SLOW or item.path.name in LONG:
             item.add_marker(pytest.mark.slow)
 
 

@@ -134,10 +134,12 @@ def absent(path: str) -> str | None:
     module, _, attribute = path.partition(":")
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        spec = None
     except ValueError:  # a module that was made in this process
         return None
+    except ImportError as error:  # of a package that holds it
+        if not f"{module}.".startswith(f"{error.name}."):
+            return f"{module} cannot be imported: {error}"
+        spec = None
     if spec is None:
         return f"there is no module {module!r}; put the folder that holds it on PYTHONPATH, or install it"
     if not str(spec.origin).endswith(".py"):

@@ -413,6 +413,16 @@ def test_plugin_that_does_not_exist_is_refused_before_a_job_imports_it(target, e
         reading.check({**PLAIN, "plugins": {"datasets": {"mine": target}}}, "x")
 
 
+def test_plugin_whose_package_lacks_a_library_is_refused_with_its_name(tmp_path, monkeypatch):
+    (tmp_path / "needy").mkdir()
+    (tmp_path / "needy/__init__.py").write_text("import no_such_library\n")
+    (tmp_path / "needy/readers.py").write_text("def read(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    expected = "needy.readers cannot be imported: No module named 'no_such_library'"
+    with pytest.raises(ConfigError, match=expected):
+        reading.check({**PLAIN, "plugins": {"datasets": {"mine": "needy.readers:read"}}}, "x")
+
+
 def test_every_built_in_class_of_settings_is_found_by_its_name():
     for name in MECHANISMS.builtin:
         assert MECHANISMS.get(name)().mechanism == name

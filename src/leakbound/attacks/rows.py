@@ -62,7 +62,7 @@ def checked(result: Any, name: str) -> tuple[pd.DataFrame, dict[str, np.ndarray]
     Raises:
         ValueError: If it is not a table and a mapping, or the table lacks a column.
     """
-    if not (isinstance(result, tuple) and [*map(type, result[:1])] == [pd.DataFrame] and len(result) == 2):
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], pd.DataFrame)):
         raise ValueError(
             f"attack {name} returned a {type(result).__name__}; return (rows, arrays): a table and a mapping"
         )

@@ -51,9 +51,9 @@ class StackUploads:
                 )
             sent = self._client.disguised(whole, source)
             if len(sent) != len(whole):
-                name = type(self._client).disguised.__qualname__
                 raise ValueError(
-                    f"{name} returned {len(sent)} tensors; return one for each of the {len(whole)} parameters"
+                    f"{type(self._client).disguised.__qualname__} returned {len(sent)} tensors; "
+                    f"return one for each of the {len(whole)} parameters"
                 )
             for average, returned in zip(whole, sent, strict=True):
                 same_form(average, returned, self._client.disguised)

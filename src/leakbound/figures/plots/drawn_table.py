@@ -31,8 +31,6 @@ class Cell(Settings):
     """Conditions of the rows of the number."""
     text: str = "{mean:.3g}"
     """Python format of ``mean``, ``low`` and ``high``, the ends of the 95 % interval, and ``half``, half its width."""
-    mild: bool = False
-    """Whether the number is small and grey."""
 
 
 class TableOptions(Settings):
@@ -127,7 +125,7 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
         raise SelectionError(
             f"plot table: options.cells.text = {cell.text!r} is no format of its numbers: {error}"
         ) from error
-    return _Text(words, cell.mild)
+    return _Text(words)
 
 
 def _written(grid: list[list[list[_Text]]]) -> Figure:
