@@ -33,6 +33,7 @@ LONG = {
     *("test_folders_that_are_replaced.py", "test_published_moments.py", "test_false_alarms.py", "test_rates.py"),
     *("test_large_models.py", "test_network_audit.py", "test_estimator.py", "test_composition.py", "test_warm.py"),
     *("test_small_files_that_grow.py", "test_plan.py", "test_per_sample.py", "test_report.py", "test_secure_job.py"),
+    *("test_job_list.py", "test_stacked_membership.py"),
 }
 """Files of long tests: without them `make test` takes minutes, and what they hold is also seen by CI."""
 CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
