@@ -1,12 +1,13 @@
 """Figures, tables and the claims they make."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
 from leakbound.config.settings import Name, Settings
 
+T = TypeVar("T")
 EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 SCOREBOARD = "scoreboard"
@@ -39,14 +40,14 @@ Conditions = dict[str, Annotated[Any, AfterValidator(_condition)]]
 must not have."""
 
 
-def admitted(wanted: Any, names: Iterable[str]) -> tuple[str, ...]:
-    """Select those of ``names`` that meet a condition on a column, all of them if there is none."""
+def admitted(wanted: Any, values: Iterable[T]) -> tuple[T, ...]:
+    """Select those of some values that meet a condition on a column, all of them if there is none."""
     if wanted is None:
-        return tuple(names)
+        return tuple(values)
     refused = isinstance(wanted, dict)
     listed = wanted["not"] if refused else wanted
     listed = set(listed) if isinstance(listed, list | tuple) else {listed}
-    return tuple(name for name in names if (name in listed) != refused)
+    return tuple(value for value in values if (value in listed) != refused)
 
 
 def plain_values(wanted: Any) -> tuple[Any, ...]:
@@ -138,9 +139,9 @@ class FigureConfig(Settings):
             raise ValueError(f"figure {self.id}: give exactly one of study, illustration and table")
         return self
 
-    def admitted(self, column: str, names: Iterable[str]) -> tuple[str, ...]:
-        """Select those of ``names`` that meet the figure's conditions on a column."""
-        return admitted(self.select.get(column), names)
+    def admitted(self, column: str, values: Iterable[T]) -> tuple[T, ...]:
+        """Select those of some values that meet the figure's conditions on a column."""
+        return admitted(self.select.get(column), values)
 
     def compares(self, column: str) -> bool:
         """Say whether the figure distinguishes values of a column, by an axis, by series or by selection."""
