@@ -64,7 +64,11 @@ def test_a_table_gets_noise_and_pictures_of_its_own_and_is_otherwise_compared_al
     assert "personalized" not in config.studies["comparison"].defenses
     images = comparison(IMAGES, "photos", (1.0, 9.5), replicas=8, members=None, seed=3)
     assert values["training"] == images["training"]
-    assert images["illustrations"] == {}
+    assert values["illustrations"]["reconstructions"]["dataset"] == "own"
+    assert images["illustrations"]["reconstructions"] == {
+        **values["illustrations"]["reconstructions"],
+        "dataset": IMAGES.name,
+    }
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,31 @@ def test_arms_are_means_over_replicas_of_full_trainings(decision):
     assert arms.xs("dpsgd")["epsilon"].tolist() == ["12"]
 
 
+def with_diverged(decision: Decision, replicas: int) -> Decision:
+    """The decision where the natural channel at 1 nat has so many replicas whose networks all diverged."""
+    table = decision.tables["comparison"]
+    lost = (table["defense"] == "natural") & (table["level"] == 1.0) & (table["replica"] < replicas)
+    rows = table[lost & (table["metric"] == "test_accuracy")].assign(metric="diverged", value=1.0)
+    return dataclasses.replace(decision, tables={"comparison": pd.concat([table[~lost], rows])})
+
+
+def test_a_level_at_which_networks_diverged_is_in_the_table_with_their_number(decision):
+    row = next(with_diverged(decision, 2).arms.query("defense == 'natural'").itertuples())
+    assert (row.diverged, row.accuracy) == (2, pytest.approx(0.8))
+    assert "(2 diverged)" in decision_page(with_diverged(decision, 2))
+    assert "diverged" not in decision_page(decision)
+
+
+def test_a_level_at_which_every_network_diverged_has_no_numbers_and_the_reason(decision):
+    lost = with_diverged(decision, 6)
+    first = next(lost.arms.query("defense == 'natural'").itertuples())
+    assert (first.diverged, np.isnan(first.accuracy), np.isnan(first.auc)) == (6, True, True)
+    page = decision_page(lost)
+    assert page.count("diverged at every learning rate that was tried") == 1
+    assert "nan" not in page
+    assert lost.sentences == decision.sentences
+
+
 def test_page_holds_everything_and_asks_for_nothing(decision):
     page = decision_page(decision)
     assert page.count("<figure>") == 1

@@ -1,12 +1,13 @@
 """One offline page for a decision: which protection is worth its cost on the user's records."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
 
-from leakbound.claims.estimates import mean_interval
+from leakbound.claims.estimates import Estimate, mean_interval
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report import opening
@@ -20,8 +21,8 @@ _PICTURES = {
     "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
     "every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
-    _RECORDS: "Records that a network saw behind a channel, and those that an attacker recovered from "
-    "one gradient",
+    _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered from one "
+    "gradient of it",
 }
 _OUTCOMES = {
     "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
@@ -56,7 +57,7 @@ class Decision:
 
     @cached_property
     def arms(self) -> pd.DataFrame:
-        """Table of protections and levels: label, accuracy and AUC with 95 % intervals, ε or nats a use."""
+        """Table of protections and levels: label, accuracy and AUC with 95 % intervals, ε, diverged replicas."""
         rows = self.tables["comparison"]
         chosen = (
             rows[rows["chosen"]]
@@ -186,7 +187,7 @@ def decision_page(decision: Decision) -> str:
 
 
 def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the facts of each defense at each level."""
+    """Yield the facts of each defense at each level. Means leave out replicas whose network diverged."""
     sound = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
     for defense in style.ordered(sound["defense"].unique()):
         of_defense = sound[sound["defense"] == defense]
@@ -203,14 +204,15 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "label": style.style_of(defense).label,
                 "level": "" if level is None else style.level_label(defense, level),
                 "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
+                "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
                 **_mean("accuracy", accuracy),
                 **_mean("auc", auc),
             }
 
 
 def _mean(name: str, values: pd.Series) -> dict[str, float]:
-    """Return the mean over replicas with both ends of its 95 % interval."""
-    estimate = mean_interval(values.to_numpy())
+    """Return the mean over replicas with both ends of its 95 % interval, NaN without replicas."""
+    estimate = mean_interval(values.to_numpy()) if len(values) else Estimate(math.nan, math.nan, math.nan)
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
