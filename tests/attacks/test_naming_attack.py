@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -81,6 +82,15 @@ def test_a_channel_lets_name_as_often_as_its_law_says_and_no_more_than_allowed(d
             assert values["gradients", f"rate_{uses}", count] <= values["bound", f"rate_{uses}", count] + 0.25
     assert values["bound", "nats_1", -1] == pytest.approx(2.0, rel=1e-3)
     assert values["exact_images", "rate_4", 50] > values["exact_images", "rate_1", 50] + 0.1
+
+
+def test_replicas_of_classes_of_unequal_size_identify_among_equally_many(digits, moments):
+    rare = np.flatnonzero(digits.pool.labels % 2)[40:]  # 40 records of odd digits are left, fewer than 50 of any
+    pool = digits.pool.chosen(np.setdiff1d(np.arange(len(digits.pool)), rare))
+    assert np.bincount(pool.labels)[[1, 3, 5, 7, 9]].max() < 50 < np.bincount(pool.labels)[[0, 2, 4, 6, 8]].min()
+    channel = calibrated(moments, "natural", 2.0)
+    _, arrays = named(dataclasses.replace(digits, pool=pool), moments, channel=channel, replicas=8)
+    assert arrays["gradients"].shape == (8, 2, 2)
 
 
 def test_frozen_noise_tells_no_more_with_every_use(digits, moments):
