@@ -277,7 +277,7 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
     """
     results = {}
     for name in scores:
-        values = _values(scores, name)
+        values = scores[name].dropna().to_numpy(float)
         holds, fails = _p_values(values * blocks.claimed, blocks.rule, delta, tails)
         results[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
     against = {name: p for name, (p, direction) in results.items() if direction < 0}
@@ -315,17 +315,12 @@ def _falling(steps: pd.DataFrame | None, delta: float, alpha: float) -> tuple[st
     return tuple(f"{name} ({low:+.2g})" for name, low in lows.items() if not low > -delta)
 
 
-def _values(table: pd.DataFrame, name: object) -> Float[np.ndarray, " blocks"]:
-    """Return the values of the blocks that have a column."""
-    values = table[name].to_numpy(float)
-    return values[~np.isnan(values)]
-
-
 def _column(table: pd.DataFrame, name: object) -> tuple[Float[np.ndarray, " blocks"], Strata]:
-    """Return the values of the blocks that have a column, and the stratum of each."""
-    return _values(table, name), _strata(table[table[name].notna()])
+    """Return the blocks that have a column, and the stratum of each."""
+    kept = table[name].dropna()
+    return kept.to_numpy(float), _strata(kept)
 
 
-def _strata(table: pd.DataFrame) -> Strata:
+def _strata(table: pd.DataFrame | pd.Series) -> Strata:
     """List the dataset and network of each block."""
     return list(zip(*(table.index.get_level_values(level) for level in STRATUM), strict=True))

@@ -1,13 +1,12 @@
 """Figures, tables and the claims they make."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
 from leakbound.config.settings import Name, Settings
 
-T = TypeVar("T")
 EFFICIENCY = "efficiency"
 """Name of the table of training times."""
 SCOREBOARD = "scoreboard"
@@ -40,7 +39,7 @@ Conditions = dict[str, Annotated[Any, AfterValidator(_condition)]]
 must not have."""
 
 
-def admitted(wanted: Any, values: Iterable[T]) -> tuple[T, ...]:
+def admitted(wanted: Any, values: Iterable[Any]) -> tuple[Any, ...]:
     """Select those of some values that meet a condition on a column, all of them if there is none."""
     if wanted is None:
         return tuple(values)
@@ -139,7 +138,7 @@ class FigureConfig(Settings):
             raise ValueError(f"figure {self.id}: give exactly one of study, illustration and table")
         return self
 
-    def admitted(self, column: str, values: Iterable[T]) -> tuple[T, ...]:
+    def admitted(self, column: str, values: Iterable[Any]) -> tuple[Any, ...]:
         """Select those of some values that meet the figure's conditions on a column."""
         return admitted(self.select.get(column), values)
 

@@ -99,13 +99,11 @@ def identify_records(request: AttackRequest[NamingConfig]) -> Attacked:
     return joined(results)
 
 
-def _of_one_class(
-    rows: Int[np.ndarray, " n"], labels: Int[np.ndarray, " n"], candidates: Sequence[int], most: int
-) -> Int[np.ndarray, " m"]:
-    """Choose the rows of the first class that has as many candidates as any, so that all replicas have equally many."""
+def _of_one_class(rows: np.ndarray, labels: np.ndarray, config: NamingConfig) -> Int[np.ndarray, " m"]:
+    """Choose the first class with as many candidates as any, so that all replicas have equally many."""
     sizes = np.bincount(labels)
-    needed = max((count for count in candidates if count <= min(most, sizes.max())), default=0)
-    return rows[labels == labels[sizes[labels] >= needed][0]]
+    fitting = [count for count in config.candidates if count <= min(config.gradients, sizes.max())]
+    return rows[labels == labels[sizes[labels] >= max(fitting, default=0)][0]]
 
 
 @dataclass(frozen=True)
@@ -202,11 +200,10 @@ class _Replica:
     def identified_by_gradients(self) -> _Outcome:
         """Run the trials of an attacker who sees gradients."""
         order = self.generator("gradients").permutation(len(self.pool))
-        config = self.request.config
         if self.client.channel is not None:
-            order = _of_one_class(order, self.pool.labels[order], [*config.candidates], config.gradients)
-        records = self.pool.chosen(order[: config.gradients])
-        fitting = [count for count in config.candidates if count <= len(records)]
+            order = _of_one_class(order, self.pool.labels[order], self.request.config)
+        records = self.pool.chosen(order[: self.request.config.gradients])
+        fitting = [count for count in self.request.config.candidates if count <= len(records)]
         truth, lists = self.drawn("gradient lists", len(records), fitting)
         kind: Kind = "approximate"
         if self.client.channel is None:

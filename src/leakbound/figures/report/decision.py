@@ -21,8 +21,8 @@ _PICTURES = {
     "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
     "every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
-    _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered from one "
-    "gradient of it",
+    _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
+    "from one gradient of it",
 }
 _OUTCOMES = {
     "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
@@ -57,14 +57,9 @@ class Decision:
 
     @cached_property
     def arms(self) -> pd.DataFrame:
-        """Table of protections and levels: label, accuracy and AUC with 95 % intervals, ε, diverged replicas."""
+        """Table of protections and levels: accuracy and AUC with 95 % intervals, ε, diverged replicas."""
         rows = self.tables["comparison"]
-        chosen = (
-            rows[rows["chosen"]]
-            if "length" not in rows
-            else rows[rows["chosen"] & (rows["length"] == "full")]
-        )
-        return pd.DataFrame(list(_arms(chosen)))
+        return pd.DataFrame(list(_arms(rows[rows["chosen"] & (rows["length"] == "full")])))
 
     @cached_property
     def fronts(self) -> pd.DataFrame:
@@ -104,9 +99,7 @@ class Decision:
 
     def _undefended(self) -> Iterator[str]:
         """Yield sentences on accuracy and leakage without protection."""
-        plain = self.arms[self.arms["defense"] == "none"]
-        if len(plain):
-            first = plain.iloc[0]
+        for first in self.arms[self.arms["defense"] == "none"].head(1).to_dict("records"):
             yield (
                 f"Without protection the network is right for {_percent(first['accuracy'])} of new records, and the "
                 f"strongest membership attack reaches an AUC of {first['auc']:.2f} (.50 is guessing)."
@@ -148,9 +141,8 @@ class Decision:
         """Yield sentences on the smallest capacity, and on the largest share of a bound that attacks prove."""
         from leakbound.accounting.risk import identification_risk
 
-        capacities = sorted(self.config.studies["comparison"].defenses.get("natural", ()))
         members = next(iter(self.config.datasets.values())).members or 2
-        for capacity in capacities[:1]:
+        for capacity in sorted(self.config.studies["comparison"].defenses.get("natural", ()))[:1]:
             most = identification_risk(capacity, members).probability
             limited = "not at all" if most >= 1 else f"to at most {_percent(most)}"
             yield (
@@ -197,8 +189,8 @@ def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
             areas = of_arm[of_arm["metric"] == "auc"]
             attackers = [name for name in _MEMBERSHIP if name in areas["variant"].array]
             auc = areas[areas["variant"].isin(attackers[:1])]["value"]
-            stated = (of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")  # of one network
-            epsilon = of_arm[stated]["value"]
+            # Of one network, not of all replicas.
+            epsilon = of_arm[(of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")]["value"]
             yield {
                 "defense": defense,
                 "label": style.style_of(defense).label,
