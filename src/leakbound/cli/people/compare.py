@@ -189,7 +189,7 @@ def _configured(
     for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
         values = comparison(images, preset, capacities, replicas=replicas, members=members, seed=seed)
         shortest = _planned_minutes(values, jobs)
-        if shortest <= minutes or replicas == FEWEST_REPLICAS:
+        if shortest <= 0.85 * minutes or replicas == FEWEST_REPLICAS:  # starts and the page take the rest
             break
     if shortest > minutes:
         sys.stderr.write(
