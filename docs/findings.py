@@ -118,6 +118,16 @@ class Numbers:
         counts["settled"] = left & (rows["verdict"] != "undecided")
         return {name: int(chosen.sum()) for name, chosen in counts.items()}
 
+    def agreement(self, other: "Numbers") -> dict[str, Any]:
+        """Count the claims on experiments, over all datasets, that two runs decide, and name those that differ."""
+        key = ["paper", "figure", "claim"]
+        rows = [run.claims[(run.claims["dataset"] == "all") & ~run.claims["exact"]] for run in (self, other)]
+        both = rows[0].merge(rows[1], on=key, suffixes=("", "_other"))
+        both = both[(both["verdict"] != "undecided") & (both["verdict_other"] != "undecided")]
+        others = both[both["verdict"] != both["verdict_other"]]
+        named = [f"{r.paper}/{r.figure}/{r.claim} ({r.verdict} for {r.verdict_other})" for r in others.itertuples()]
+        return {"decided": len(both), "same": len(both) - len(others), "others": named}
+
     def undecided(self) -> Iterator[Any]:
         """Yield the undecided claims on experiments, those that need the fewest blocks first."""
         from leakbound.claims.scoreboard import overall
