@@ -120,9 +120,10 @@ class Numbers:
 
     def agreement(self, other: "Numbers") -> dict[str, Any]:
         """Count the claims on experiments, over all datasets, that two runs decide, and name those that differ."""
-        key = ["paper", "figure", "claim"]
-        rows = [run.claims[(run.claims["dataset"] == "all") & ~run.claims["exact"]] for run in (self, other)]
-        both = rows[0].merge(rows[1], on=key, suffixes=("", "_other"))
+        from leakbound.claims.scoreboard import overall
+
+        mine, theirs = (rows[~rows["exact"].astype(bool)] for rows in (overall(self.claims), overall(other.claims)))
+        both = mine.merge(theirs, on=["paper", "figure", "claim"], suffixes=("", "_other"))
         both = both[(both["verdict"] != "undecided") & (both["verdict_other"] != "undecided")]
         others = both[both["verdict"] != both["verdict_other"]]
         named = [f"{r.paper}/{r.figure}/{r.claim} ({r.verdict} for {r.verdict_other})" for r in others.itertuples()]

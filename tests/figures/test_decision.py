@@ -121,9 +121,20 @@ def test_a_level_at_which_every_network_diverged_has_no_numbers_and_the_reason(d
     first = next(lost.arms.query("defense == 'natural'").itertuples())
     assert (first.diverged, np.isnan(first.accuracy), np.isnan(first.auc)) == (6, True, True)
     page = decision_page(lost)
-    assert page.count("diverged at every learning rate that was tried") == 1
+    assert page.count("every network diverged before its end, at every learning rate that was tried") == 1
     assert "nan" not in page
     assert lost.sentences == decision.sentences
+
+
+def test_nothing_is_said_of_networks_without_protection_that_all_diverged(decision):
+    table = decision.tables["comparison"]
+    rows = table[(table["defense"] == "none") & (table["metric"] == "test_accuracy")].assign(
+        metric="diverged", value=1.0
+    )
+    lost = dataclasses.replace(decision, tables={"comparison": pd.concat([table[table["defense"] != "none"], rows])})
+    assert decision.sentences[0].startswith("Without protection")
+    assert not any(text.startswith("Without protection") for text in lost.sentences)
+    assert not any("nan" in text for text in lost.sentences)
 
 
 def test_page_holds_everything_and_asks_for_nothing(decision):

@@ -44,8 +44,7 @@ def admitted(wanted: Any, values: Iterable[Any]) -> tuple[Any, ...]:
     if wanted is None:
         return tuple(values)
     refused = isinstance(wanted, dict)
-    listed = wanted["not"] if refused else wanted
-    listed = set(listed) if isinstance(listed, list | tuple) else {listed}
+    listed = plain_values(wanted["not"] if refused else wanted)
     return tuple(value for value in values if (value in listed) != refused)
 
 

@@ -99,10 +99,11 @@ class Decision:
 
     def _undefended(self) -> Iterator[str]:
         """Yield sentences on accuracy and leakage without protection."""
-        for first in self.arms[self.arms["defense"] == "none"].head(1).to_dict("records"):
+        plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["accuracy", "auc"])
+        if len(plain):
             yield (
-                f"Without protection the network is right for {_percent(first['accuracy'])} of new records, and the "
-                f"strongest membership attack reaches an AUC of {first['auc']:.2f} (.50 is guessing)."
+                f"Without protection the network is right for {_percent(plain['accuracy'].iloc[0])} of new records, "
+                f"and the strongest membership attack reaches an AUC of {plain['auc'].iloc[0]:.2f} (.50 is guessing)."
             )
         for dataset in self.config.datasets.values():
             if dataset.label_nats is not None:
