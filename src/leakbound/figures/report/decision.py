@@ -102,8 +102,9 @@ class Decision:
         plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["accuracy", "auc"])
         if len(plain):
             yield (
-                f"Without protection the network is right for {_percent(plain['accuracy'].iloc[0])} of new records, "
-                f"and the strongest membership attack reaches an AUC of {plain['auc'].iloc[0]:.2f} (.50 is guessing)."
+                f"Without protection the network is right for {_percent(plain['accuracy'].iloc[0])} of new "
+                f"records, and the strongest membership attack reaches an AUC of {plain['auc'].iloc[0]:.2f} "
+                "(.50 is guessing)."
             )
         for dataset in self.config.datasets.values():
             if dataset.label_nats is not None:
