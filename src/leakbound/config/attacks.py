@@ -23,7 +23,7 @@ _EXTENDED = 2  # settings that are added to an attacker's grid, on average
 _SOLVED = 600  # iterations of matching that take as long as solving for an image
 _SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradient of a single record can be solved for the image
 _METHODS = 3  # searches for a record of a batch, on average
-_KINKED = 6  # searches for a single record behind ReLU and pooling
+_KINKED = 9  # searches for a single record behind ReLU and pooling
 
 
 def _with_preset(schema: dict[str, Any]) -> None:
