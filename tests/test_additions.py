@@ -98,11 +98,12 @@ class BalanceSettings(JobSettings):
 
 
 def jobs(table):
-    for name, _ in table.section("balance"):
-        yield new_job(table.config, "balance", name, {"table": name}, purpose="balance")
+    for name, section in table.section("balance"):
+        read = {"prepared": {dataset: table.file("prepare", dataset) for dataset in section["datasets"]}}
+        yield new_job(table.config, "balance", name, {"table": name}, inputs=read, purpose="balance")
 
 
-def balance(asked: BalanceSettings, rows: Path) -> None:
+def balance(settings: BalanceSettings, prepared: dict[str, Path], rows: Path) -> None:
     ...
 
 
@@ -116,6 +117,7 @@ STEP = Step(BalanceSettings, balance, jobs, final=True)
             "class Config(Settings):",
             """class BalanceConfig(TableSection):
     TABLES = ("classes",)
+    datasets: list[Name]
 
 
 """,
@@ -129,7 +131,7 @@ preset: added
 catalogue: figures.yaml
 datasets:
   blobs: {members: 100, validation: 50, test: 100, aux: 300, side: 8}
-balance: {}
+balance: {datasets: [blobs]}
 studies:
   tried:
     datasets: [blobs]
@@ -148,8 +150,9 @@ figures:
   title: Classes
   table: balance/classes
   plot: table
-  options: {cells: [{}]}
+  options: {cells: [{}], rows: [dataset], columns: [metric]}
   caption: Classes.
+  claims: [{id: all, text: All., test: within, delta: 0.1, unit: records, options: {a: {metric: share}, value: 0.5}}]
 """
 
 
@@ -161,8 +164,11 @@ def test_an_addition_touches_what_the_page_lists(name):
     assert {next(place for place in places if file.startswith(place)) for file in ADDITIONS[name]} == places
 
 
-def test_a_configuration_with_four_additions_is_planned(tmp_path):
-    package = tmp_path / "leakbound"
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """Plan a configuration by a copy of the package with the additions."""
+    folder = tmp_path_factory.mktemp("added")
+    package = folder / "leakbound"
     shutil.copytree(ROOT / "src" / "leakbound", package, ignore=shutil.ignore_patterns("__pycache__"))
     for file, added in [item for addition in ADDITIONS.values() for item in addition.items()]:
         whole = added if isinstance(added, str) else (package / file).read_text(encoding="utf-8")
@@ -170,17 +176,25 @@ def test_a_configuration_with_four_additions_is_planned(tmp_path):
             assert whole.count(place) == 1, f"{file}: {place}"
             whole = whole.replace(place, text + place)
         (package / file).write_text(whole, encoding="utf-8")
-    (tmp_path / "added.yaml").write_text(CONFIG, encoding="utf-8")
-    (tmp_path / "figures.yaml").write_text(FIGURES, encoding="utf-8")
-    command = "from leakbound.cli.launch.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "plan", "--configfile", "added.yaml"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (folder / "figures.yaml").write_text(FIGURES, encoding="utf-8")
+
+    def planned(config, *options):
+        (folder / "added.yaml").write_text(config, encoding="utf-8")
+        command = "from leakbound.cli.launch.main import main; main()"
+        return subprocess.run(
+            [sys.executable, "-c", command, "plan", "--configfile", "added.yaml", *options],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return planned
+
+
+def test_a_configuration_with_four_additions_is_planned(plan):
+    done = plan(CONFIG)
     assert done.returncode == 0, done.stderr
     listed = re.search(r"^Jobs: (.*)", done.stdout, re.MULTILINE)
     assert {"3 train", "3 attack", "1 balance", "2 plot"} <= {*listed[1].split(", ")}
@@ -190,6 +204,21 @@ def test_a_configuration_with_four_additions_is_planned(tmp_path):
         "* figure beyond/uses is left out: study tried lacks what it selects",
         "* jobs of the step balance: their start is not measured, taken as 0.3 s",
     ]
+
+
+def test_the_datasets_of_a_section_that_is_added_are_checked(plan):
+    done = plan(CONFIG.replace("balance: {datasets: [blobs]}", "balance: {datasets: [blobz]}"))
+    assert done.returncode == 2
+    assert "balance.datasets[0] = 'blobz': unknown dataset; known: blobs; did you mean 'blobs'?" in done.stderr, (
+        done.stderr
+    )
+
+
+def test_claims_on_a_section_that_is_added_have_a_block_for_each_dataset(plan):
+    two = CONFIG.replace("  blobs: {", "  digits: {}\n  blobs: {").replace("[blobs]}", "[blobs, digits]}")
+    done = plan(two, "--power", "--variances", str(ROOT / "results" / "reference" / "photos"))
+    assert done.returncode == 0, done.stderr
+    assert "2 x 1" in next(line for line in done.stdout.splitlines() if line.startswith("beyond/balance/"))
 
 
 def test_defenses_have_the_appearance_that_they_state():

@@ -60,7 +60,8 @@ def measured() -> dict[str, float]:
 
 @pytest.mark.parametrize("name", yardstick.AT_MOST)
 def test_house_is_within_the_yardstick(measured, name):
-    assert measured[name] <= yardstick.AT_MOST[name], yardstick.plan()
+    allowed = "for an addition, raise AT_MOST in tests/yardstick.py by what it needs (docs/development.md)"
+    assert measured[name] <= yardstick.AT_MOST[name], f"{yardstick.plan()}\n{name}: {allowed}"
 
 
 def test_no_two_modules_import_each_other_in_a_circle():

@@ -204,7 +204,10 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"replicas": "1e2"}, "replicas = '1e2': should be a valid integer; this is text: write 100 without quotes"),
+        (
+            {"replicas": "1e2"},
+            "replicas = '1e2': should be a valid integer; this is read as text: write 100 without quotes",
+        ),
         ({"alpha": "1e-9"}, "write 1.0e-09 without quotes"),
         ({"replicas": 10**9}, "replicas = 1000000000: should be less than or equal to 1000"),
         ({"seed": 10**400}, "is too large a number"),

@@ -39,6 +39,7 @@ def mistakes_of(config: Config) -> Iterator[str]:
         yield from unknown_name(key, dataset.reader or name, "dataset", readers)
     for name, defense in config.defenses.items():
         yield from _defense_mistakes(f"defenses.{name}", defense, config)
+    yield from _list_mistakes(config)
     yield from _efficiency_mistakes(config)
     for name, study in config.studies.items():
         if name in _TAKEN:
@@ -78,6 +79,17 @@ def _unknown(config: Config, kind: str, names: Mapping[str, str]) -> Iterator[st
 def _listed(key: str, names: Iterable[str]) -> dict[str, str]:
     """Map the key of each entry of a list to its name."""
     return {f"{key}[{index}]": name for index, name in enumerate(names)}
+
+
+def _list_mistakes(config: Config) -> Iterator[str]:
+    """Yield unknown names in the lists ``datasets`` and ``models`` of sections and studies."""
+    sections = {name: getattr(config, name) for name in ("efficiency", *SECTIONS)}
+    for key, section in (
+        sections | {f"studies.{name}": study for name, study in config.studies.items()}
+    ).items():
+        for kind in ("dataset", "model"):
+            if isinstance(names := getattr(section, f"{kind}s", None), list | tuple):
+                yield from _unknown(config, kind, _listed(f"{key}.{kind}s", names))
 
 
 def _federated_mistakes(config: Config) -> Iterator[str]:
@@ -126,8 +138,6 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     count = math.prod(map(len, lists)) * sum(len(levels) or 1 for levels in study.defenses.values())
     if count > MOST_RUNS:
         yield f"{key}: makes {count} runs, allowed are {MOST_RUNS}; split it, or shorten its lists"
-    yield from _unknown(config, "dataset", _listed(f"{key}.datasets", study.datasets))
-    yield from _unknown(config, "model", _listed(f"{key}.models", study.models))
     yield from _network_mistakes(f"{key}.models", study.models, study.datasets, config)
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
@@ -167,7 +177,6 @@ def _efficiency_mistakes(config: Config) -> Iterator[str]:
     if (efficiency := config.efficiency) is None:
         return
     yield from _unknown(config, "dataset", {"efficiency.dataset": efficiency.dataset})
-    yield from _unknown(config, "model", _listed("efficiency.models", efficiency.models))
     yield from _network_mistakes("efficiency.models", efficiency.models, [efficiency.dataset], config)
     yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
     defenses = config.known_defenses()

@@ -249,11 +249,13 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
         return f"{key}: {message}".removeprefix(": ")
     if location[-1:] == ("[key]",):
         return f"{key}: as a name, {message}"
-    return f"{key} = {shown(detail['input'])}: {message}{_number_hint(detail)}"
+    return f"{key} = {shown(detail['input'])}: {message}{_hint(detail)}"
 
 
-def _number_hint(detail: ErrorDetails) -> str:
-    """Say how to write a number that YAML reads as text, e.g. ``1e3``. Empty for anything else."""
+def _hint(detail: ErrorDetails) -> str:
+    """Say how to write a list of one, or a number that was read as text, e.g. ``1e3``."""
+    if detail["type"] == "tuple_type" and isinstance(detail["input"], str | int | float):
+        return f"; write [{shown(detail['input'])}]"
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
     try:
@@ -263,7 +265,7 @@ def _number_hint(detail: ErrorDetails) -> str:
     if not math.isfinite(number):
         return ""
     text = repr(number) if detail["type"] == "float_type" or number % 1 else str(int(number))
-    return f"; this is text: write {text if '.' in text else text.replace('e', '.0e')} without quotes"
+    return f"; this is read as text: write {text if '.' in text else text.replace('e', '.0e')} without quotes"
 
 
 def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...]) -> list[str]:

@@ -112,6 +112,10 @@ class TableSection(Settings):
         """List the tables that it makes with its settings, by default all."""
         return self.TABLES
 
+    def blocks(self, replicas: int) -> PlannedBlocks:
+        """List dataset and network of each block, by default its datasets, and the replicas in each."""
+        return [(name, "") for name in getattr(self, "datasets", ("",))], 1
+
 
 def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T]:
     """Find the class of the settings of a registered name, or of a plugin that the values declare.

@@ -30,7 +30,7 @@ class Config(Settings):
     (docs/noise.md)."""
     covariance: CovarianceOf = "aux"
     """Records whose mean and covariance define the channels. aux are the attacker's public records. members,
-    as published, makes channels that reveal their members (docs/guide.md)."""
+    the pool that these are drawn from, as published, makes channels that reveal them (docs/guide.md)."""
     accept_capacity: Annotated[float, Field(ge=1.0, le=1e6)] = 1.25
     """Largest capacity under the images' own moments, as a multiple of the channel's. A job stops above
     it."""

@@ -153,7 +153,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._counted().take(records, self._plan, copy)
         source: NoiseSource = SecureNoise()
         if self._seed is not None and copy is not None:
-            words = np.array([_words(row) for row in records], dtype=np.uint64).reshape(-1, 2)
+            names = [blake2b(row.tobytes(), digest_size=16).digest() for row in records]
+            words = np.frombuffer(b"".join(names), np.uint64).reshape(-1, 2)
             source = RecordNoise(self._seed, copy.hex(), words[:, 0], words[:, 1])
         moments = self.calibration_.moments
         sampler = CentredSampler(self.calibration_.channel, moments.mean, on_grid=self._seed is None)
@@ -196,8 +197,3 @@ def _name_of(seed: int, channel: Any) -> bytes:
     for part in parts:
         digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())
     return digest.digest()
-
-
-def _words(row: Float[np.ndarray, " n_features"]) -> Any:
-    """Compute two words that distinguish a record from others."""
-    return np.frombuffer(blake2b(row.tobytes(), digest_size=16).digest(), np.uint64)

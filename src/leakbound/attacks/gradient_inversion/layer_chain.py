@@ -141,7 +141,7 @@ def chain_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[list[
     links: list[Link] = []
     for layer, below in zip(reversed(calls), [*reversed(calls[:-1]), None], strict=False):
         if not _follows(layer, links):
-            return _ended(links), False
+            return links[:-1] + [replace(lowest, activation=None) for lowest in links[-1:]], False
         activation = None if below is None else _activation(below.output, layer.inputs)
         shapes = tuple(layer.output.shape[1:]), tuple(layer.inputs.shape[1:])
         links.append(Link(layer.name, layer.layer, *shapes, activation))  # type: ignore[arg-type]
@@ -158,11 +158,6 @@ def _follows(called: Called, links: list[Link]) -> bool:
         return isinstance(called.layer, nn.Linear) and called.layer.bias is not None
     above = links[-1].activation
     return isinstance(called.layer, nn.Linear) or (above is not None and above.inverse is not None)
-
-
-def _ended(links: list[Link]) -> list[Link]:
-    """End a chain whose lowest layer follows a layer that is not passed."""
-    return [*links[:-1], replace(links[-1], activation=None)] if links else []
 
 
 def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:

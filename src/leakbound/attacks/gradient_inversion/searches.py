@@ -72,13 +72,11 @@ def alone(attacker: Attacker[Result]) -> Result:
 
 def answered(searches: Sequence[Search]) -> list[Any]:
     """Do the searches that are waited for at a time, those of one kind in one stack."""
-    return by_kind(searches, lambda search: search.kind, _of_one_kind)
-
-
-def _of_one_kind(searches: list[Search]) -> list[Any]:
-    """Do searches that one stack can hold."""
-    first, *others = searches
-    return first.together(others) if others else [first.alone()]
+    return by_kind(
+        searches,
+        lambda search: search.kind,
+        lambda alike: alike[0].together(alike[1:]) if len(alike) > 1 else [alike[0].alone()],
+    )
 
 
 class Part(NamedTuple):

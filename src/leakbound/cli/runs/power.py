@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from leakbound import storage
 from leakbound.cli.text_table import text_table
-from leakbound.config.catalogue import EFFICIENCY, ClaimConfig, FigureConfig
+from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.settings import PlannedBlocks
 from leakbound.config.whole import Config
 from leakbound.jobs.table import RunTable, rows_file
@@ -22,7 +22,6 @@ REFERENCE = Path("results/reference/photos")
 _COLUMNS = ("claim", "delta", "std", "blocks", "power at 2 delta", "at delta", "replicas for .8")
 _UNKNOWN = "–"
 _FACETS = ("dataset", "model")
-_SECTIONS = (EFFICIENCY, "federated", "consensus")  # of the configuration, with blocks of their own
 
 
 @dataclass(frozen=True)
@@ -169,6 +168,5 @@ def _planned_blocks(config: Config, figure: FigureConfig) -> PlannedBlocks:
         return config.studies[figure.study].blocks(config.replicas)
     if figure.illustration is not None:
         return config.illustrations[figure.illustration].blocks(config.replicas)
-    name = (figure.table or "").partition("/")[0]
-    section = getattr(config, name) if name in _SECTIONS else None
+    section = getattr(config, (figure.table or "").partition("/")[0], None)
     return ([("", "")], 1) if section is None else section.blocks(config.replicas)
