@@ -200,3 +200,18 @@ def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
     assert call("figures", "--check", "--folder", tmp_path)[0] == 0
     assert "| Tan et al. 2024 |" in (tmp_path / "README.md").read_text()
     assert "(../results/reference/photos/figures/beyond/shapes.png)" in (tmp_path / "docs/figures.md").read_text()
+
+
+def test_a_scoreboard_of_two_runs_counts_a_figure_by_the_later_one(tmp_path):
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    rows = storage.read_rows(ROOT / "results/reference/photos/claims.parquet", sealed=False)
+    rows = rows[(rows["paper"] == "wang2020") | (rows["figure"] == "fig10")]
+    for name, kept in {"one": rows, "two": rows[:3].assign(verdict="mixed")}.items():
+        (tmp_path / "results/reference" / name).mkdir(parents=True)
+        storage.write_rows(tmp_path / "results/reference" / name / "claims.parquet", kept, sealed=False)
+    counts = {}
+    for names in ("one", "one+two", "two+one"):
+        (tmp_path / "README.md").write_text(f"<!-- scoreboard of {names} -->\n<!-- end of scoreboard -->\n")
+        assert call("figures", "--folder", tmp_path)[0] == 0
+        counts[names] = (tmp_path / "README.md").read_text().splitlines()[-2]
+    assert counts["two+one"] == counts["one"] != counts["one+two"]

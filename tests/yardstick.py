@@ -32,7 +32,7 @@ AT_MOST = {
     "lines of code": 23_159,
     "lines of workflow/rules": 450,
     "lines longer than 110 characters": 484,
-    "assignments of several values at once": 143,
+    "assignments of several values at once": 142,
     "fmt: skip": 0,
     "file names in several rooms": 8,
     "public names defined in several files": 5,

@@ -74,7 +74,8 @@ def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
         if point is None:
             break
         factor = point.feasible_factor(powers)
-        utility, bound = _utility_bits(root, factor), point.value / len(root) / BIT
+        utility = 0.5 * float(np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()) / len(root) / BIT
+        bound = point.value / len(root) / BIT
         gap = bound - utility
         if abs(gap) <= tolerance_bits:
             return Optimum(factor @ factor.T, utility, bound, factor.shape[1])
@@ -161,8 +162,3 @@ def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], poin
             return trial
         length /= 2.0
     return None
-
-
-def _utility_bits(root: Float[np.ndarray, "n n"], factor: Float[np.ndarray, "n r"]) -> float:
-    """Compute the utility of a release of precision RRᵀ, bits per client, from L of the covariance."""
-    return 0.5 * float(np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()) / len(root) / BIT

@@ -121,8 +121,9 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
         figures_page(catalogue.figures, _kept(folder / _KEPT, catalogue.figures)),
     )
     readme = (folder / "README.md").read_text(encoding="utf-8")
-    if preset := reference_of_readme(readme):
-        yield folder / "README.md", readme_scoreboard(readme, preset, _claims(folder / _KEPT / preset))
+    if presets := reference_of_readme(readme):
+        verdicts = _claims(*map((folder / _KEPT).joinpath, presets.split("+")))
+        yield folder / "README.md", readme_scoreboard(readme, presets, verdicts)
 
 
 def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure]:
@@ -160,11 +161,15 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
     return {key: kept for key, (_, kept) in chosen.items()}
 
 
-def _claims(home: Path) -> pd.DataFrame:
-    """Read the verdicts of kept results."""
+def _claims(*homes: Path) -> pd.DataFrame:
+    """Read the verdicts of kept results, those on a figure from the last that has it."""
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS
 
-    path = home / "claims.parquet"
-    return storage.read_rows(path, sealed=False) if path.is_file() else pd.DataFrame(columns=list(COLUMNS))
+    by_figure = {
+        key: rows
+        for path in (home / "claims.parquet" for home in homes if (home / "claims.parquet").is_file())
+        for key, rows in storage.read_rows(path, sealed=False).groupby(["paper", "figure"], sort=False)
+    }
+    return pd.concat(by_figure.values()) if by_figure else pd.DataFrame(columns=list(COLUMNS))

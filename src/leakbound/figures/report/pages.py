@@ -90,8 +90,8 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
     Args:
         readme: Text with the lines ``<!-- scoreboard of <preset> -->`` and ``<!-- end of scoreboard -->``.
-        preset: Name of the configuration.
-        claims: Rows of ``evaluate`` of this configuration.
+        preset: Name of the configuration, or several joined by ``+``.
+        claims: Rows of ``evaluate`` of these configurations.
 
     Raises:
         ValueError: If the markers are missing.
@@ -110,8 +110,8 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
 
 def reference_of_readme(readme: str) -> str | None:
-    """Return the name of the configuration whose scoreboard the README shows, or None if it shows none."""
-    marker = re.search(r"^<!-- " + _MARKER.format(preset=r"(\w+)") + r" -->$", readme, re.MULTILINE)
+    """Return the name, or names joined by ``+``, of what the README's scoreboard counts; None without one."""
+    marker = re.search(r"^<!-- " + _MARKER.format(preset=r"([\w+]+)") + r" -->$", readme, re.MULTILINE)
     return None if marker is None else marker[1]
 
 
