@@ -31,16 +31,24 @@ def written(value: float, digits: int, sign: bool = False) -> str:
 
 
 class Numbers:
-    """Results of one configuration, for the sentences and tables of a page."""
+    """Results of one configuration, or of several joined by ``+``, for the sentences and tables of a page.
 
-    def __init__(self, preset: str) -> None:
-        self.home = KEPT / preset
-        self.claims = pd.read_parquet(self.home / "claims.parquet")
+    Of several, the last that has a table or claims on a figure stands for it.
+    """
+
+    def __init__(self, presets: str) -> None:
+        self.name = presets
+        self.homes = [KEPT / preset for preset in presets.split("+")]
+        by_figure: dict[Any, pd.DataFrame] = {}
+        for home in self.homes:
+            by_figure |= dict(list(pd.read_parquet(home / "claims.parquet").groupby(["paper", "figure"], sort=False)))
+        self.claims = pd.concat(by_figure.values(), ignore_index=True)
 
     @functools.cache  # noqa: B019 - one object for each configuration, as long as the page is written
     def table(self, name: str) -> pd.DataFrame:
         """Rows of tables/<name>.parquet."""
-        return pd.read_parquet(self.home / "tables" / f"{name}.parquet")
+        paths = [home / "tables" / f"{name}.parquet" for home in self.homes]
+        return pd.read_parquet(next((path for path in reversed(paths) if path.is_file()), paths[-1]))
 
     def rows(self, study: str, **columns: Any) -> pd.DataFrame:
         """Rows of a study at the chosen recipe, where each column has the value or one of the values; None is any."""
@@ -52,7 +60,7 @@ class Numbers:
                 continue
             rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
         if rows.empty:
-            raise ValueError(f"{self.home.name}/{study}: no rows with {columns}")
+            raise ValueError(f"{self.name}/{study}: no rows with {columns}")
         return rows
 
     def mean(self, study: str, metric: str, digits: int = 3, **columns: Any) -> str:
@@ -71,7 +79,7 @@ class Numbers:
         rows = rows[(rows["paper"] == paper) & (rows["figure"] == figure) & (rows["claim"] == name)]
         rows = rows[rows["dataset"] == dataset]
         if len(rows) != 1:
-            raise ValueError(f"{self.home.name}: {len(rows)} rows of {key} on {dataset}")
+            raise ValueError(f"{self.name}: {len(rows)} rows of {key} on {dataset}")
         return rows.iloc[0]
 
     def effect(self, key: str, dataset: str = "all", digits: int = 3) -> str:
