@@ -110,7 +110,7 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
 
 
 def reference_of_readme(readme: str) -> str | None:
-    """Return the name, or names joined by ``+``, of what the README's scoreboard counts; None without one."""
+    """Return the name, or names joined by ``+``, of what the README's scoreboard counts, or None."""
     marker = re.search(r"^<!-- " + _MARKER.format(preset=r"([\w+]+)") + r" -->$", readme, re.MULTILINE)
     return None if marker is None else marker[1]
 
