@@ -13,6 +13,8 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from leakbound.cli.runs.reference import kept_claims
+
 DOCS = Path(__file__).parent
 KEPT = DOCS.parent / "results" / "reference"
 EARLIER = DOCS / "earlier_verdicts.csv"
@@ -39,10 +41,7 @@ class Numbers:
     def __init__(self, presets: str) -> None:
         self.name = presets
         self.homes = [KEPT / preset for preset in presets.split("+")]
-        by_figure: dict[Any, pd.DataFrame] = {}
-        for home in self.homes:
-            by_figure |= dict(list(pd.read_parquet(home / "claims.parquet").groupby(["paper", "figure"], sort=False)))
-        self.claims = pd.concat(by_figure.values(), ignore_index=True)
+        self.claims = kept_claims(*self.homes)
 
     @functools.cache  # noqa: B019 - one object for each configuration, as long as the page is written
     def table(self, name: str) -> pd.DataFrame:

@@ -209,6 +209,7 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
             "replicas = '1e2': should be a valid integer; this is read as text: write 100 without quotes",
         ),
         ({"alpha": "1e-9"}, "write 1.0e-09 without quotes"),
+        ({"training": {"learning_rates": 0.1}}, "training.learning_rates = 0.1: should be a valid list; write [0.1]"),
         ({"replicas": 10**9}, "replicas = 1000000000: should be less than or equal to 1000"),
         ({"seed": 10**400}, "is too large a number"),
         ({"alpha": float("nan")}, "alpha = nan: must be a finite number"),

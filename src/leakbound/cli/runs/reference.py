@@ -122,7 +122,7 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
     )
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if presets := reference_of_readme(readme):
-        verdicts = _claims(*map((folder / _KEPT).joinpath, presets.split("+")))
+        verdicts = kept_claims(*map((folder / _KEPT).joinpath, presets.split("+")))
         yield folder / "README.md", readme_scoreboard(readme, presets, verdicts)
 
 
@@ -135,7 +135,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
-        verdicts = _claims(home)
+        verdicts = kept_claims(home)
         table = cache(partial(storage.read_rows, sealed=False))
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
@@ -161,8 +161,15 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
     return {key: kept for key, (_, kept) in chosen.items()}
 
 
-def _claims(*homes: Path) -> pd.DataFrame:
-    """Read the verdicts of kept results, those on a figure from the last that has it."""
+def kept_claims(*homes: Path) -> pd.DataFrame:
+    """Read the verdicts of kept runs, those on a figure from the last run that has it.
+
+    Args:
+        homes: Folders of kept runs. A run without ``claims.parquet`` has no verdicts.
+
+    Returns:
+        Rows of ``evaluate``.
+    """
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS
@@ -172,4 +179,6 @@ def _claims(*homes: Path) -> pd.DataFrame:
         for path in (home / "claims.parquet" for home in homes if (home / "claims.parquet").is_file())
         for key, rows in storage.read_rows(path, sealed=False).groupby(["paper", "figure"], sort=False)
     }
-    return pd.concat(by_figure.values()) if by_figure else pd.DataFrame(columns=list(COLUMNS))
+    return (
+        pd.concat(by_figure.values(), ignore_index=True) if by_figure else pd.DataFrame(columns=list(COLUMNS))
+    )
