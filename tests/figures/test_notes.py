@@ -102,6 +102,17 @@ def test_a_grid_that_binds_is_told_under_the_figure_and_beside_the_claims_that_i
     assert not warnings(shown, edged(recipes, 1 / 30))  # 3 %, fewer than 5
 
 
+def test_trainings_that_diverged_are_counted_even_if_a_run_has_no_other_rows():
+    run = {"dataset": "mnist", "mi_budget": 5.0, "communication_round": 3, "unit": -1}
+    ends = [("uniform", "a", 0, 1.0), ("uniform", "a", 1, 1.0), ("personalized", "b", 0, 0.0), ("none", "c", 0, 1.0)]
+    rows = [dict(run, scheme=scheme, run=slug, replica=k, metric="diverged", value=v) for scheme, slug, k, v in ends]
+    rows.append(dict(run, scheme="personalized", run="b", replica=0, metric="final_accuracy", value=0.5))
+    both = ["uniform", "personalized"]
+    told = notes(figure(scheme=both, metric="final_accuracy", unit=-1), pd.DataFrame(rows))
+    assert told == ["2 of 3 trainings diverged and are left out."]
+    assert notes(figure(scheme="personalized", metric="final_accuracy"), pd.DataFrame(rows)) == []
+
+
 def test_tables_without_runs_statuses_and_rates_have_no_notes(study):
     beside = pd.DataFrame({"dataset": ["digits"], "variant": ["a"], "replica": [0], "value": [1.0]})
     assert notes(figure(), beside) == []

@@ -16,6 +16,7 @@ from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
+from leakbound.config.federated import FederatedConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.plots.planes import numbers
@@ -189,7 +190,7 @@ def test_few_blocks_are_said_in_words_in_place_of_an_interval():
     stated = pd.Series({"effect [95 %]": "0.349 [0.308, 0.391]", "p (Holm)": "0.062"})
     few = in_words(pd.Series(claim), stated, 0.05)
     assert "[0.308" not in few
-    assert few == "effect 0.349 over 2 blocks: too few for a verdict, since no two-sided p below 0.5 is possible"
+    assert few == "effect 0.349 over 2 blocks, too few for a verdict"  # the claim's text states the least p
     corrected = in_words(pd.Series({**claim, "blocks": 8}), stated, 0.05)
     assert "[0.308, 0.391]" in corrected
     assert "this claim alone" in corrected
@@ -388,3 +389,12 @@ def test_size_of_a_pool_is_stated_only_where_it_is_known():
     }
     drawn = [line[1] for line in datasets(reading.quick().model_copy(update={"datasets": held}), {})]
     assert [text.partition("validation")[2] for text in drawn] == [", of 997", "", ", of 400"]
+
+
+def test_clients_of_federated_averaging_are_stated_beside_the_members():
+    held = {name: DatasetConfig(members=100, test=300, aux=500) for name in ("digits", "mnist")}
+    section = FederatedConfig(models={"mnist": "mlp"}, n_clients=10, client_counts=[5, 20])
+    both = reading.quick().model_copy(update={"datasets": held, "federated": section})
+    drawn = [line[1] for line in datasets(both, {})]
+    assert "federated" not in drawn[0]
+    assert drawn[1].endswith("; in federated averaging up to 20 clients with 5 each")

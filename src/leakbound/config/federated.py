@@ -95,3 +95,7 @@ class FederatedConfig(TableSection):
     def most_clients(self) -> int:
         """Return the largest number of clients of any run."""
         return max((self.n_clients, *(self.client_counts if "clients" in self.sweeps else ())))
+
+    def records_each(self, members: int) -> int:
+        """Return how many records a client has, given the dataset's number of members."""
+        return self.records or max(1, members // self.most_clients())

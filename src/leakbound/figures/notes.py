@@ -45,14 +45,12 @@ def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """
     if not {"run", "source", "variant", "metric"} <= set(table.columns):
         return rows
-    stated = (
-        (table["source"] == "accounting")
-        & (table["metric"] == "epsilon")
-        & table["variant"].isin(["", "replica"])
+    stated = select_or_nothing(
+        table, {"source": "accounting", "metric": "epsilon", "variant": ["", "replica"]}
     )
-    if not stated.any():
+    if stated.empty:
         return rows
-    return rows.assign(epsilon=rows["run"].map(table[stated].groupby("run")["value"].max()))
+    return rows.assign(epsilon=rows["run"].map(stated.groupby("run")["value"].max()))
 
 
 def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:
@@ -70,8 +68,9 @@ def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ())
         least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
         replicas = str(least) if least == most else f"{least} to {most}"
         datasets, models = (", ".join(sorted(rows[column].unique())) for column in ("dataset", "model"))
-        count = f" n = {replicas} replicas." if most else ""
-        sentences.append(f"Data: {datasets}. Network: {models}.{count}")
+        sentences.append(
+            f"Data: {datasets}. Network: {models}.{f' n = {replicas} replicas.' if most else ''}"
+        )
     return " ".join([*sentences, *notes])
 
 
@@ -85,7 +84,12 @@ def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
     if "run" not in table.columns or (shown := rows_of(figure, table)).empty:
         return []
     binding = binding_grid(shown, table)
-    return [*_budgets(with_epsilon(shown, table)), *_invalid(shown, table), *([binding] if binding else [])]
+    return [
+        *_budgets(with_epsilon(shown, table)),
+        *_invalid(shown, table),
+        *_diverged(figure, table),
+        *([binding] if binding else []),
+    ]
 
 
 def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
@@ -127,8 +131,10 @@ def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
     choices = len(edges)
     if not choices or count < MOST_AT_EDGE * choices:
         return ""
-    share = f"{count:,} of {choices:,} chosen ones ({count / choices:.0%})"
-    return f"The grid of learning rates binds: {share} lie at its edge."
+    return (
+        f"The grid of learning rates binds: {count:,} of {choices:,} chosen ones ({count / choices:.0%}) lie "
+        "at its edge."
+    )
 
 
 def _budgets(rows: pd.DataFrame) -> Iterator[str]:
@@ -152,12 +158,23 @@ def _invalid(shown: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:
     """Yield the numbers of attacks that gave no result, or that chose an edge of their own grid."""
     if "status" not in table.columns:
         return
-    attacks = _attacks(shown, table)
-    for source, group in attacks.groupby("source", sort=True):
+    for source, group in _attacks(shown, table).groupby("source", sort=True):
         total = f"of {len(group):,} {_NOUNS.get(str(source), f'{source} attacks'.replace('_', ' '))}"
         for status, words in {**_LEFT_OUT, **_KEPT}.items():
             if count := int((group["status"] == status).sum()):
                 yield f"{count:,} {total} {words}{' and are left out' if status in _LEFT_OUT else ''}."
+
+
+def _diverged(figure: FigureConfig, table: pd.DataFrame) -> Iterator[str]:
+    """Yield how many trainings diverged of those that a figure is about, whatever it shows of them."""
+    about = {
+        column: wanted
+        for column, wanted in figure.select.items()
+        if column not in ("metric", "source", "variant", "unit", "communication_round")
+    }
+    ends = rows_of(figure.model_copy(update={"select": about | {"metric": "diverged"}}), table)["value"]
+    if ends.any():
+        yield f"{int(ends.sum()):,} of {len(ends):,} trainings diverged and are left out."
 
 
 def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
@@ -168,12 +185,13 @@ def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     pairs = {*shown[["source", "variant"]].drop_duplicates().itertuples(index=False, name=None)}
     pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}
     slots = [column for column in _SLOT if column in table.columns]
-    wanted = pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
-    attacks = table[table["variant"].map(lambda variant: variant not in _CONTROLS)]
-    attacks = attacks[pd.MultiIndex.from_frame(attacks[["source", "variant"]]).isin(pairs)]
-    attacks = attacks[
-        pd.MultiIndex.from_frame(attacks[slots]).isin(wanted)
-        & ~attacks["source"].isin(["training", "derived"])
+    attacks = table[
+        ~table["variant"].isin(_CONTROLS)
+        & ~table["source"].isin(["training", "derived"])
+        & pd.MultiIndex.from_frame(table[["source", "variant"]]).isin(pairs)
+        & pd.MultiIndex.from_frame(table[slots]).isin(
+            pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
+        )
     ]
     has_units = attacks.groupby(["source", "variant"])["unit"].transform("max") >= 0
     attacks = attacks[(attacks["unit"] >= 0) | ~has_units]

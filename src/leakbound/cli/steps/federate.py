@@ -85,7 +85,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 def _work(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Iterable[Work]:
     """Yield local steps of all clients, without evaluations."""
     size = table.size(run.dataset)
-    records = section.records or max(1, size.members // section.most_clients())
+    records = section.records_each(size.members)
     batch = min(section.batch_size, records)
     rounds = (section.replicas or table.config.replicas) * section.communication_rounds
     steps = rounds * run.n_clients * section.local_epochs * math.ceil(records / batch)

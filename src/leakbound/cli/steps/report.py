@@ -102,8 +102,9 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
         claims=_verdicts(root, table),
         provenance=summary(root, made),
         counts={
-            "runs": len(table.runs),
-            "networks trained": sum(run.replicas for run in table.runs.values() if run.rounds > 0),
+            "runs": len(table.runs) + len(table.all_federated()),
+            "networks trained": sum(run.replicas for run in table.runs.values() if run.rounds > 0)
+            + sum(job.settings["replicas"] for job in made.of("federate")),
             "attacks": sum(len(attacks) for attacks in table.attacks.values()),
             "figures": len(table.figures),
         },
@@ -134,9 +135,9 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
                 f"{key}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
             )
         pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
-        whole = pd.DataFrame()  # for other kinds of figures
+        whole = read(rows_file(root, figure)) if figure.study or figure.table else pd.DataFrame()
         if figure.study is not None:
-            whole = tables[figure.study] = read(rows_file(root, figure))
+            tables[figure.study] = whole
         yield ReportFigure(
             figure,
             table.caption(key),

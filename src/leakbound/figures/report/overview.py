@@ -48,14 +48,13 @@ def datasets(config: Config, provenance: Mapping[str, Any]) -> list[list[str]]:
         size = size_of(name, settings)
         drawn = f"{size.members:,} members, as many non-members, {size.validation:,} for validation"
         drawn += f", of {size.pool:,}" if size.known or settings.pool else ""
-        lines.append(
-            [
-                style.written(name),
-                drawn,
-                f"{size.test:,} for accuracy, {size.aux:,} for the attacker",
-                str(hashes.get(name, ""))[:16] or "–",
-            ]
-        )
+        if (section := config.federated) is not None and name in section.models:
+            drawn += (
+                f"; in federated averaging up to {section.most_clients()} clients "
+                f"with {section.records_each(size.members):,} each"
+            )
+        others = f"{size.test:,} for accuracy, {size.aux:,} for the attacker"
+        lines.append([style.written(name), drawn, others, str(hashes.get(name, ""))[:16] or "–"])
     return lines
 
 

@@ -112,8 +112,7 @@ class Report:
     @property
     def totals(self) -> dict[str, int]:
         """Verdict to number of claims, about experiments and about closed forms."""
-        counts = scoreboard(self.claims) if len(self.claims) else pd.DataFrame()
-        last = counts.iloc[-1].to_dict() if len(counts) else {}
+        last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
         return {name: int(last.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
 
     @property
@@ -233,28 +232,26 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
     if not blocks:
         return "nothing to compare"
     counted = f"{blocks} block{'s' * (blocks > 1)}"
-    if claim["verdict"] == "undecided" and (least := smallest_p(blocks)) > alpha:
-        return (
-            f"effect {claim['effect']:.3g} over {counted}: too few for a verdict, since no two-sided p below "
-            f"{least:.3g} is possible"
-        )
-    numbers = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
-    if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
-        numbers += "; the interval is that of this claim alone, the verdict allows for all of the figure"
-    return numbers
+    if claim["verdict"] == "undecided" and smallest_p(blocks) > alpha:
+        return f"effect {claim['effect']:.3g} over {counted}, too few for a verdict"
+    one_sided = claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0)
+    return f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}" + (
+        "; the interval is that of this claim alone, the verdict allows for all of the figure"
+        if one_sided
+        else ""
+    )
 
 
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """List all claims over all blocks: lines of a table, and the facts by which the page filters it."""
     anchors = {figure.key: f"#{figure.anchor}" for figure in report.figures}
-    facts = [
-        {"data-paper": claim["figure"].partition("/")[0], "data-verdict": claim["verdict"]}
-        for claim in claims
-    ]
     names = [{"text": claim["figure"], "href": anchors.get(claim["figure"])} for claim in claims]
     return {
         "lines": [[name, *claim["line"]] for name, claim in zip(names, claims, strict=True)],
-        "facts": facts,
+        "facts": [
+            {"data-paper": claim["figure"].partition("/")[0], "data-verdict": claim["verdict"]}
+            for claim in claims
+        ],
     }
 
 
