@@ -3,7 +3,7 @@ import dataclasses
 import re
 from collections import Counter
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.training import LENGTHS
 from leakbound.config.whole import Config
-from leakbound.jobs.job import JobList
+from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import OUTPUTS, names_of
 from leakbound.jobs.runs import Run, runs_of
 from leakbound.jobs.table import RunTable
@@ -335,6 +335,15 @@ def test_every_file_that_a_job_reads_is_written_by_exactly_one_other_job():
         written = Counter(file for job in jobs for file in job.outputs.values())
         assert set(written.values()) == {1}
         assert all(file in written for job in jobs for file in job.input_files())
+
+
+def test_a_job_that_reads_a_file_of_no_job_is_named_with_the_file():
+    reader = Job(
+        "claims", "claims", PurePosixPath("results/x"), {}, inputs={"tables": ["results/x/tables/lost.parquet"]}
+    )
+    claims = next(step for step in all_steps() if step.name == "claims")
+    with pytest.raises(ValueError, match=r"claims claims reads results/x/tables/lost\.parquet, which no job writes"):
+        JobList(table(), [dataclasses.replace(claims, jobs=lambda _: [reader], final=True)])
 
 
 def test_every_channel_is_made_from_the_dataset_of_its_run():

@@ -52,17 +52,16 @@ class Job:
 
     def options(self) -> str:
         """Write the files as options of the command line."""
-        words = []
-        for role, files in self.inputs.items():
-            if isinstance(files, str):
-                words += [f"--{role}", files]
-            elif isinstance(files, Mapping):
-                words += [word for name, path in files.items() for word in (f"--{role}", f"{name}={path}")]
-        if any(not isinstance(files, str | Mapping) for files in self.inputs.values()):
-            words += ["--root", str(self.root)]
-        return " ".join(
-            [*words, *(word for role, path in self.outputs.items() for word in (f"--{role}", path))]
-        )
+        single = [(role, file) for role, file in self.inputs.items() if isinstance(file, str)]
+        named = [
+            (role, f"{name}={file}")
+            for role, files in self.inputs.items()
+            if isinstance(files, Mapping)
+            for name, file in files.items()
+        ]
+        words = [f"--{role} {file}" for role, file in [*single, *named, *self.outputs.items()]]
+        below = any(not isinstance(files, str | Mapping) for files in self.inputs.values())
+        return " ".join([*words, f"--root {self.root}"] if below else words)
 
     def settings_text(self) -> str:
         """Write the settings as one line of JSON, for the option ``--settings`` of the command."""
@@ -102,9 +101,8 @@ def new_job(
         for kind, names in uses.items():
             targets = {used: declared[kind].get(used) or registry.KINDS[kind].path(used) for used in names}
             behind += [target.partition(":")[0] for target in targets.values()]
-            if outside := {used: target for used, target in targets.items() if used in declared[kind]}:
-                from_outside[kind] = outside
-        settings = {**settings, "plugins": from_outside}
+            from_outside[kind] = {used: target for used, target in targets.items() if used in declared[kind]}
+        settings = {**settings, "plugins": {kind: named for kind, named in from_outside.items() if named}}
     return Job(step, name, config.root, settings, modules=tuple(behind), **facts)
 
 
@@ -159,7 +157,7 @@ class JobList:
         steps: Name to step, in the order of the chain.
 
     Raises:
-        ValueError: If two jobs write the same file.
+        ValueError: If two jobs write the same file, or one reads a file that no job writes.
     """
 
     def __init__(self, table: RunTable, steps: Iterable[Step]) -> None:
@@ -178,7 +176,12 @@ class JobList:
             job = waiting.pop()
             if (job.step, job.name) not in wanted:
                 wanted.add((job.step, job.name))
-                waiting += [made_by[path] for path in job.input_files()]
+                try:
+                    waiting += [made_by[path] for path in job.input_files()]
+                except KeyError as lost:
+                    raise ValueError(
+                        f"{job.step} {job.name} reads {lost.args[0]}, which no job writes"
+                    ) from None
         self._jobs = {(job.step, job.name): job for job in every if (job.step, job.name) in wanted}
 
     def __iter__(self) -> Iterator[Job]:
