@@ -144,7 +144,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
             figure = by_key[key]
             rows = storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
-            whole = table(source) if figure.study and source.is_file() else rows
+            whole = table(source) if source.is_file() else rows
             blocks = rows.drop_duplicates(_BLOCK) if {*_BLOCK, "run"} <= set(rows) else ()
             rank = len(blocks), jobs
             if key in chosen and chosen[key][0] >= rank:
