@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -91,16 +92,24 @@ def test_reference_keeps_pictures_that_may_be_published():
     assert reading.load(kept / "config.yaml") == reading.load("shown.yaml")
 
 
-def test_rows_of_single_units_may_stay_behind():
+def test_values_of_single_units_may_stay_behind_but_not_that_attacks_failed():
     path = finish("digits", "digits")
-    rows = pd.DataFrame({"unit": [-1, 0, 1, -1], "value": [1.0, 2.0, 3.0, 4.0]})
+    rows = pd.DataFrame({"unit": [-1, 0, 0, 1, 1, -1], "metric": ["mse", "mse", "psnr", "mse", "psnr", "mse"]})
+    rows = rows.assign(run="r", value=[1.0, 2.0, 3.0, np.nan, 4.0, 5.0], low=0.0, high=9.0)
+    rows["status"] = ["", "", "", "stuck", "", ""]
     storage.write_rows(Path("results/shown/tables/scoreboard.parquet"), rows)
-    for option, values in (("--units", [1.0, 2.0, 3.0, 4.0]), ("--no-units", [1.0, 4.0])):
+    kept = {}
+    for option in ("--units", "--no-units"):
         assert call("reference", "--configfile", path, option)[0] == 0
-        kept = Path("results/reference/shown")
-        table = storage.read_rows(kept / "tables/scoreboard.parquet", sealed=False)
-        assert table["value"].tolist() == values
-        assert len(storage.read_rows(kept / "figures/beyond/scoreboard.parquet", sealed=False)) > 4
+        home = Path("results/reference/shown")
+        kept[option] = storage.read_rows(home / "tables/scoreboard.parquet", sealed=False)
+        assert len(storage.read_rows(home / "figures/beyond/scoreboard.parquet", sealed=False)) > 4
+    pd.testing.assert_frame_equal(kept["--units"], rows)
+    short = kept["--no-units"]
+    assert short[short["unit"] < 0]["value"].tolist() == [1.0, 5.0]
+    single = short[short["unit"] >= 0].sort_values("unit")
+    assert single["status"].tolist() == ["", "stuck"]
+    assert single[["value", "low", "high"]].isna().all(axis=None)
 
 
 def test_times_are_those_of_the_jobs_that_the_configuration_still_has():

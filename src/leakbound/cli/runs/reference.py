@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from leakbound.figures.report.pages import KeptFigure
 
 _KEPT = Path("results/reference")
+_VALUES = ["value", "low", "high"]
 _BLOCK = ["dataset", "model", "replica"]
 
 
@@ -38,7 +39,11 @@ def reference(
         Path | None, typer.Option(help="Folder to replace. By default results/reference/<preset>.")
     ] = None,
     units: Annotated[
-        bool, typer.Option(help="Keep also the rows of single classes, images and records in the tables.")
+        bool,
+        typer.Option(
+            help="Keep also the values of single classes, images and records in the tables. Whether attacks on "
+            "them failed is kept in any case."
+        ),
     ] = True,
 ) -> None:
     """Copy the results of a finished configuration into results/reference, to keep them in the repository."""
@@ -65,15 +70,21 @@ def reference(
                 _drop_units(copy)
         storage.write_json(new / "provenance.json", facts, sealed=False)
         (new / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
-    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-    sys.stdout.write(f"{target}: {size / 1e6:.1f} MB\n")
+    sys.stdout.write(
+        f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()) / 1e6:.1f} MB\n"
+    )
 
 
 def _drop_units(table: Path) -> None:
-    """Rewrite a kept table without the rows of single units, if it has any."""
+    """Rewrite a kept table without values of single units. One row of each states how the attack ended."""
+    import pandas as pd
+
     rows = storage.read_rows(table, sealed=False)
-    if "unit" in rows:
-        storage.write_rows(table, rows[rows["unit"] == -1], sealed=False)
+    if {"unit", "status"} <= set(rows):
+        single = rows[rows["unit"] >= 0].sort_values("status", ascending=False, kind="stable")
+        ended = single.drop_duplicates(single.columns.difference([*_VALUES, "metric", "status"]))
+        kept = [rows[rows["unit"] < 0], ended.assign(**dict.fromkeys(_VALUES, float("nan")))]
+        storage.write_rows(table, pd.concat(kept, ignore_index=True), sealed=False)
 
 
 def _publishable(made: JobList, config: Config) -> list[Path]:
@@ -139,9 +150,8 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
         table = cache(partial(storage.read_rows, sealed=False))
         for path in sorted((home / "figures").rglob("*.parquet")):
             key = path.relative_to(home / "figures").with_suffix("").as_posix()
-            if key not in by_key:
+            if (figure := by_key.get(key)) is None:
                 continue
-            figure = by_key[key]
             rows = storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
             whole = table(source) if source.is_file() else rows
@@ -149,15 +159,17 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
             rank = len(blocks), jobs
             if key in chosen and chosen[key][0] >= rank:
                 continue
-            kept = KeptFigure(
-                preset=home.name,
-                folder=(Path("..") / _KEPT / home.name).as_posix(),
-                rows=with_epsilon(rows, whole),
-                claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
-                notes=notes(figure, whole),
-                warnings=warnings(figure, whole),
+            chosen[key] = (
+                rank,
+                KeptFigure(
+                    preset=home.name,
+                    folder=(Path("..") / _KEPT / home.name).as_posix(),
+                    rows=with_epsilon(rows, whole),
+                    claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
+                    notes=notes(figure, whole),
+                    warnings=warnings(figure, whole),
+                ),
             )
-            chosen[key] = rank, kept
     return {key: kept for key, (_, kept) in chosen.items()}
 
 
