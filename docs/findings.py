@@ -13,7 +13,10 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from leakbound.claims.evaluation import evaluate
 from leakbound.cli.runs.reference import kept_claims
+from leakbound.config import reading
+from leakbound.randomness.seeding import numpy_generator
 
 DOCS = Path(__file__).parent
 KEPT = DOCS.parent / "results" / "reference"
@@ -182,6 +185,25 @@ class Numbers:
         yield from rows[rows["earlier"] != rows["now"]].itertuples(index=False)
 
 
+def together(first: str, second: str, study: str) -> Numbers:
+    """Test the claims on a study over the blocks of two runs, which have no dataset in common, at half of the level.
+
+    Each run has been tested alone before, so that this second analysis of its blocks has the other half
+    (docs/protocol.md#repeats).
+    """
+    both = Numbers(f"{first}+{second}")
+    config = reading.load(KEPT / first / "config.yaml")
+    rows = pd.concat([Numbers(name).table(study) for name in (first, second)], ignore_index=True)
+    figures = reading.load_catalogue(config.catalogue, config).figures
+    tested = [
+        evaluate(figure, rows, config.alpha / 2, functools.partial(numpy_generator, 0))
+        for figure in figures
+        if figure.study == study and figure.rates == "all" and figure.claims
+    ]
+    both.claims = pd.concat(tested, ignore_index=True)
+    return both
+
+
 def rendered(template: Path) -> str:
     """Write the text of a template.
 
@@ -199,7 +221,7 @@ def rendered(template: Path) -> str:
         autoescape=False,
     )
     text = environment.from_string(template.read_text(encoding="utf-8"))
-    return text.render(kept=functools.cache(Numbers), written=written)
+    return text.render(kept=functools.cache(Numbers), together=functools.cache(together), written=written)
 
 
 def pages() -> dict[Path, str]:
