@@ -53,13 +53,13 @@ class Job:
     def options(self) -> str:
         """Write the files as options of the command line."""
         single = [(role, file) for role, file in self.inputs.items() if isinstance(file, str)]
-        named = [
+        pairs = [
             (role, f"{name}={file}")
             for role, files in self.inputs.items()
             if isinstance(files, Mapping)
             for name, file in files.items()
         ]
-        words = [f"--{role} {file}" for role, file in [*single, *named, *self.outputs.items()]]
+        words = [f"--{role} {file}" for role, file in [*single, *pairs, *self.outputs.items()]]
         below = any(not isinstance(files, str | Mapping) for files in self.inputs.values())
         return " ".join([*words, f"--root {self.root}"] if below else words)
 
@@ -102,7 +102,7 @@ def new_job(
             targets = {used: declared[kind].get(used) or registry.KINDS[kind].path(used) for used in names}
             behind += [target.partition(":")[0] for target in targets.values()]
             from_outside[kind] = {used: target for used, target in targets.items() if used in declared[kind]}
-        settings = {**settings, "plugins": {kind: named for kind, named in from_outside.items() if named}}
+        settings = {**settings, "plugins": {kind: paths for kind, paths in from_outside.items() if paths}}
     return Job(step, name, config.root, settings, modules=tuple(behind), **facts)
 
 
