@@ -85,6 +85,20 @@ def test_plain_sgd_is_given_the_lengths_that_the_arm_has():
         found(rows, plain=["stopped"])
 
 
+def test_trainings_of_several_numbers_of_rounds_are_recipes_if_both_sides_have_them():
+    quick = [(0.52, 0.4), (0.58, 0.5)]
+    full, short = (
+        table({"none": points, "natural": points}).assign(rounds=n, run=lambda t, n=n: t["defense"] + str(n))
+        for n, points in ((600, PLAIN), (75, quick))
+    )
+    both = found(pd.concat([full, short]))
+    assert both.effects.iloc[:, 0].tolist() == pytest.approx([0.0] * 3, abs=1e-12)
+    assert "recipes: 5 to 5 of the lengths full of 600, full of 75" in both.detail
+    alone = found(pd.concat([full, short[short["defense"] == "natural"]]))  # plain SGD was not given the short ones
+    assert alone.effects.iloc[:, 0].tolist() == pytest.approx([0.0] * 3, abs=1e-12)
+    assert "recipes: 3 to 3 of the lengths full of 600" in alone.detail
+
+
 def test_levels_are_compared_one_by_one_and_averaged():
     rows = table({"none": PLAIN, "natural": [(x, y + 0.04) for x, y in PLAIN]}, level=1.0)
     other = table({"natural": [(x, y - 0.02) for x, y in PLAIN]}, level=2.0, run="natural-2")

@@ -73,7 +73,8 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
         plain: Utility of the networks and of a guess.
 
     Returns:
-        One row for each network.
+        One row for each network. The column length has the length of its training in words, with the number
+        of rounds if the rows have several. The column recipe identifies equal recipes of different replicas.
 
     Raises:
         SelectionError: If a column is missing, or a quantity has several rows of one network.
@@ -82,7 +83,7 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
     both = both_quantities(rows, leakage.where, plain.utility)
     if both.empty:
         raise EmptySelectionError("no network has both quantities")
-    return both.assign(x=both["x"].clip(lower=leakage.nothing))
+    return _with_length(both.assign(x=both["x"].clip(lower=leakage.nothing)))
 
 
 def matched(
@@ -95,30 +96,27 @@ def matched(
 
     Args:
         recipes: Recipes of all arms, as :func:`recipes_of` returns them.
-        arm: Recipes of the arm.
+        arm: Those of the arm.
         plain: Arms of plain SGD.
 
     Returns:
-        For each level, its recipes and those of plain SGD, one row for each network. The column recipe
-        identifies equal recipes of different replicas.
+        For each level, its recipes and those of plain SGD, one row for each network.
 
     Raises:
         EmptySelectionError: If the arm and plain SGD have no length in common.
     """
-    reference, tried = (_with_length(rows) for rows in (recipes[recipes["defense"].isin(plain.plain)], arm))
+    reference = recipes[recipes["defense"].isin(plain.plain)]
     if reference.empty:
         raise EmptySelectionError(f"no replica has both plain SGD ({', '.join(plain.plain)}) and the arm")
     order = reference["defense"].map(plain.plain.index)
     reference = reference[order == order.groupby(reference["length"]).transform("min")]
     pairs = []
-    for level in split(
-        tried, [column for column in ("defense", "level") if column in tried.columns]
-    ).values():
+    for level in split(arm, [column for column in ("defense", "level") if column in arm.columns]).values():
         shared = set(level["length"]) & set(reference["length"])
         if shared:
             pairs.append((level[level["length"].isin(shared)], reference[reference["length"].isin(shared)]))
     if not pairs:
-        lengths = [", ".join(sorted(set(rows["length"]))) for rows in (tried, reference)]
+        lengths = [", ".join(sorted(set(rows["length"]))) for rows in (arm, reference)]
         raise EmptySelectionError(
             f"the arm's recipes have the lengths {lengths[0]}, plain SGD's {lengths[1]}"
         )
@@ -194,17 +192,23 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the length of each training in words, and a name of the recipe that is the same in all replicas.
 
     Arms of plain SGD that only stop it have a length of their own: the best point on validation records, or a
-    part.
+    part. If the rows have several numbers of rounds, lengths state them.
     """
-    lengths = rows["length"] if "length" in rows.columns else np.repeat("full", len(rows))
-    levels = rows["level"] if "level" in rows.columns else np.repeat(0.5, len(rows))
+    several = "rounds" in rows.columns and rows["rounds"].nunique() > 1
+    columns = (
+        rows.get(name, [default] * len(rows))
+        for name, default in (("length", "full"), ("level", 0.5), ("rounds", 0))
+    )
     stated = [
-        length
-        if length != "full"
-        else {"early_stopping": "best", "stopped": "half" if level == 0.5 else f"{level:g}"}.get(
-            defense, length
+        (
+            length
+            if length != "full"
+            else {"early_stopping": "best", "stopped": "half" if level == 0.5 else f"{level:g}"}.get(
+                defense, length
+            )
         )
-        for defense, level, length in zip(rows["defense"], levels, lengths, strict=True)
+        + (f" of {rounds}" if several else "")
+        for defense, length, level, rounds in zip(rows["defense"], *columns, strict=True)
     ]
     kept = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
     return rows.assign(length=stated, recipe=rows.groupby(kept, dropna=False).ngroup())
