@@ -1,5 +1,7 @@
 """The findings and the README's results say what the kept results say."""
 
+import itertools
+import re
 import runpy
 from pathlib import Path
 
@@ -41,3 +43,27 @@ def test_what_no_row_has_is_an_error(program):
         kept.mean("comparison", "auc", defense="natural", level=77.0)
     with pytest.raises(ValueError, match="0 rows of"):
         kept.claim("tan2024/fig15/no_such_claim")
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
+)
+def test_tables_have_a_header_rows_and_as_many_cells_in_each(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = [line.strip() for line in text.splitlines()]
+    for table, block in itertools.groupby(lines, key=lambda line: line.startswith("|")):
+        if table:
+            header, rule, *rows = block
+            assert re.fullmatch(r"\|( *:?-+:? *\|)+", rule), header
+            assert rows, header
+            cells = {re.sub(r"`[^`]*`|\\\|", "", row).count("|") for row in (header, rule, *rows)}
+            assert len(cells) == 1, header
+
+
+def test_two_runs_together_have_the_blocks_of_both_and_the_mean_of_their_effects(program):
+    key = "tan2024/fig15_recipes/dpsgd_against_membership"
+    single = [program["Numbers"](name).claim(key) for name in ("rates", "svhn_celeba")]
+    both = program["together"]("rates", "svhn_celeba", "comparison").claim(key)
+    assert both["blocks"] == sum(row["blocks"] for row in single)
+    assert both["effect"] == pytest.approx(sum(row["effect"] for row in single) / 2)  # two datasets each
+    assert min(row["low"] for row in single) < both["low"] < both["high"] < max(row["high"] for row in single)
