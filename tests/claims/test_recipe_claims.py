@@ -61,6 +61,26 @@ def test_corners_are_chosen_in_another_replica_than_they_are_judged_in():
     assert effects(rows) == pytest.approx([-0.1, -0.1])
 
 
+def test_a_recipe_of_plain_sgd_that_is_good_in_one_replica_only_makes_no_corner():
+    rows = table({"none": [*PLAIN, (0.6, 0.1)], "natural": PLAIN}, replicas=6)
+    lucky = (rows["learning_rate"] == 0.03) & (rows["metric"] == "test_accuracy") & (rows["replica"] == 0)
+    rows.loc[lucky, "value"] = 0.9  # the mean of three is .37, and plain SGD reaches .4 there
+    assert effects(rows) == pytest.approx([0.0] * 6, abs=1e-12)
+
+
+def test_luck_in_choosing_counts_as_spread():
+    generator = np.random.default_rng(0)
+    rows = table({"none": PLAIN * 4, "natural": PLAIN * 4}, replicas=6)
+    means, spreads = [], []
+    for _ in range(40):
+        noise = np.where(rows["metric"] == "auc", 0.02, 0.012) * generator.normal(size=len(rows))
+        numbers = effects(rows.assign(value=rows["value"] + noise))
+        means.append(np.mean(numbers))
+        spreads.append(np.var(numbers, ddof=1) / 6)
+    assert np.mean(spreads) > np.var(means)  # so the error of the mean is no smaller than stated
+    assert np.mean(spreads) < 4 * np.var(means)
+
+
 def test_leaking_more_than_where_it_was_chosen_costs_what_it_is_worth():
     rows = table({"none": PLAIN, "natural": PLAIN}, replicas=2)
     rows.loc[(rows["defense"] == "natural") & (rows["metric"] == "auc") & (rows["replica"] == 1), "value"] += 0.01

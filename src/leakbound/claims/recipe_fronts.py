@@ -6,6 +6,7 @@ defense. A defense therefore protects only as far as its recipes lie beyond the 
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_CHOOSERS = 3
+"""Replicas whose means choose the corners of fronts, fewer if there are fewer than five."""
+_MOST_CHOICES = 20
+"""Choices of choosers for each replica that judges."""
+
+
 class LeakageAxis(Settings):
     """A quantity that measures how much an attack learned. Less is better."""
 
     where: Conditions
     """Its rows."""
     nothing: float
-    """Value without leakage (0.5 for AUC). Lower values are luck and are clipped to it."""
+    """Value without leakage (0.5 for AUC). Fronts clip lower values to it, which are luck."""
 
 
 class PlainSGD(Settings):
@@ -65,8 +72,6 @@ class Beyond(ClaimOptions, PlainSGD):
 def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.DataFrame:
     """Join leakage (column x) and utility (column y) of each network.
 
-    Leakage below the value without leakage is luck and is clipped to it.
-
     Args:
         rows: Rows of one dataset and network.
         leakage: Quantity along which fronts are compared.
@@ -83,7 +88,7 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
     both = both_quantities(rows, leakage.where, plain.utility)
     if both.empty:
         raise EmptySelectionError("no network has both quantities")
-    return _with_length(both.assign(x=both["x"].clip(lower=leakage.nothing)))
+    return _with_length(both)
 
 
 def matched(
@@ -128,10 +133,14 @@ def heights_above_plain(
 ) -> pd.Series[float]:
     """Measure the utility of an arm beyond the front of plain SGD at equal leakage, averaged over the arm's levels.
 
-    One replica chooses the corners and another judges them (:func:`leakbound.claims.hulls.beyond_front`), in
-    all pairs of different replicas. The number of a replica is its mean height as judge, plus its mean height
-    as chooser, minus the mean of all pairs. By this jackknife the luck of a choice counts as spread. The
-    weight of a pair is the range of leakages that both fronts reach in it.
+    Three replicas choose the corners by their means, and another one judges them
+    (:func:`leakbound.claims.hulls.beyond_front`), in all combinations or 20 for each judge. One replica alone often
+    chooses a recipe that is good only there, so that plain SGD seems worse the more unsteady its bad recipes are.
+
+    The number of a replica is the mean of all combinations plus a multiple of what those that it is part of deviate
+    from it. Numbers spread as those of the delete-one jackknife, so that the luck of a choice counts. Its variance
+    is too large rather than too small (Efron and Stein 1981). The weight of a combination is the range of
+    leakages that both fronts reach in it.
 
     Args:
         pairs: Recipes of one dataset and network, as :func:`matched` returns them.
@@ -215,10 +224,8 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
-    """Measure the heights of one front above another for each replica. None if no two replicas can be compared."""
+    """Measure the heights of one front above another for each replica, None if no two can be compared."""
     import pandas as pd
-
-    from leakbound.claims.hulls import beyond_front
 
     replicas = sorted(set(tried["replica"]) & set(reference["replica"]))
     sides = [
@@ -228,25 +235,34 @@ def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) ->
         for rows in (tried, reference)
     ]
     n = len(replicas)
-    heights, ranges = (
-        np.full((n, n), np.nan),
-        np.zeros((n, n)),
-    )  # chosen in a row's replica, judged in a column's
-    for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):
-        # A network that diverged in one of both replicas is no corner.
-        both = [side[list(place)][:, np.isfinite(side[list(place), :, 0]).all(axis=0)] for side in sides]
-        heights[place], ranges[place] = beyond_front(both[0], both[1], guess)
+    size = max(1, min(_CHOOSERS, n - 2))
+    shifts = list(itertools.combinations(range(1, n), size))
+    shifts = shifts[:: -(-len(shifts) // _MOST_CHOICES) or 1]
+    cases = [([(judge + step) % n for step in shift], judge) for shift in shifts for judge in range(n)]
+    heights, ranges = np.array([_height(sides, *case, guess) for case in cases]).reshape(-1, 2).T
     weights = ranges if ranges.any() else np.isfinite(heights).astype(float)
     if not weights.any():
         return None
-    weights *= n * (n - 1) / weights.sum()
     heights = np.nan_to_num(heights)
-    mean = (weights * heights).sum() / (n * (n - 1))
-    terms = weights * (heights - mean)
-    numbers = terms.sum(axis=0) + (
-        terms.sum(axis=1) if n > 2 else 0
-    )  # with two replicas both would have the same number
-    return pd.Series(mean + numbers / (n - 1), index=replicas)
+    mean = np.average(heights, weights=weights)
+    if n == 2:  # choosing counted too, both would have the same number
+        return pd.Series(mean + (weights / weights.mean() * (heights - mean)), index=replicas)
+    part = np.array([[replica in (*chosen, judge) for replica in range(n)] for chosen, judge in cases])
+    deviations = (weights / weights.mean() * (heights - mean)) @ part / part.sum(axis=0)
+    return pd.Series(mean + (size + 1) * (n - 1) / (n - 1 - size) * deviations, index=replicas)
+
+
+def _height(
+    sides: list[np.ndarray], choosers: list[int], judge: int, guess: np.ndarray
+) -> tuple[float, float]:
+    """Measure the height of one front above another, and the range of leakages that both reach."""
+    from leakbound.claims.hulls import beyond_front
+
+    parts = [side[[*choosers, judge]] for side in sides]
+    # A network that diverged in one of these replicas is no corner.
+    parts = [part[:, np.isfinite(part[..., 0]).all(axis=0)] for part in parts]
+    recipes, reference = (np.stack([part[:-1].mean(axis=0), part[-1]]) for part in parts)
+    return beyond_front(recipes, reference, guess)
 
 
 beyond = ClaimTest("beyond", Beyond, rank_recipes)

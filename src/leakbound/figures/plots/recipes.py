@@ -47,7 +47,12 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     Each replica has its own front. The line is their mean, and the band its 95 % interval.
     """
     rows = rows.assign(**{name: value for name, value in _WITHOUT.items() if name not in rows.columns})
-    tables = {label: recipes_of(rows, leakage, options) for label, leakage in options.leakages.items()}
+    tables = {
+        label: recipes_of(rows, leakage, options).assign(
+            x=lambda table, least=leakage.nothing: table["x"].clip(least)
+        )
+        for label, leakage in options.leakages.items()
+    }
     cells = [(label, setting) for label, table in tables.items() for setting in settings_of(table)]
     several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
     columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
