@@ -144,7 +144,7 @@ def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobod
 
 def test_presets_that_draw_fronts_give_every_arm_the_same_recipes():
     """Four rates or more at three lengths, five or ten at full length for photos, for plain SGD as for every level."""
-    least = dict.fromkeys(("config", "full_digits", "pilot", "small", "paper"), 12) | {
+    least = dict.fromkeys(("config", "full_digits", "small", "paper"), 12) | {
         "photos": 5,
         "photos_repeat": 5,
         "networks": 5,
