@@ -616,9 +616,30 @@ BUGS = (
     Bug(
         "corners of a front chosen in the replica that they are judged in",
         "claims/recipe_fronts.py",
-        "for place in zip(*np.nonzero(~np.eye(n, dtype=bool)), strict=True):",
-        "for place in zip(range(n), range(n), strict=True):",
+        "(judge + step) % n",
+        "judge",
         "tests/claims/test_recipe_claims.py::test_corners_are_chosen_in_another_replica_than_they_are_judged_in",
+    ),
+    Bug(
+        "corners of a front chosen by one lucky replica",
+        "claims/recipe_fronts.py",
+        "_CHOOSERS = 3",
+        "_CHOOSERS = 1",
+        "tests/claims/test_recipe_claims.py::test_a_recipe_of_plain_sgd_that_is_good_in_one_replica_only_makes_no_corner",
+    ),
+    Bug(
+        "luck in choosing corners does not count as spread",
+        "claims/recipe_fronts.py",
+        "(size + 1) * (n - 1) / (n - 1 - size)",
+        "1.0",
+        "tests/claims/test_recipe_claims.py::test_luck_in_choosing_counts_as_spread",
+    ),
+    Bug(
+        "plain SGD compared at other numbers of rounds than the arm",
+        "claims/recipe_fronts.py",
+        'rows["rounds"].nunique() > 1',
+        'rows["rounds"].nunique() > 9',
+        "tests/claims/test_recipe_claims.py::test_trainings_of_several_numbers_of_rounds_are_recipes_if_both_sides_have_them",
     ),
     Bug(
         "one dataset speaks for all",

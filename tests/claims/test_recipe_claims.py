@@ -64,7 +64,7 @@ def test_corners_are_chosen_in_another_replica_than_they_are_judged_in():
 def test_a_recipe_of_plain_sgd_that_is_good_in_one_replica_only_makes_no_corner():
     rows = table({"none": [*PLAIN, (0.6, 0.1)], "natural": PLAIN}, replicas=6)
     lucky = (rows["learning_rate"] == 0.03) & (rows["metric"] == "test_accuracy") & (rows["replica"] == 0)
-    rows.loc[lucky, "value"] = 0.9  # the mean of three is .37, and plain SGD reaches .4 there
+    rows.loc[lucky, "value"] = 0.48  # the mean of three is .23, and plain SGD reaches .4 there
     assert effects(rows) == pytest.approx([0.0] * 6, abs=1e-12)
 
 
