@@ -65,12 +65,13 @@ def beyond_front(
     The first replica determines which recipes are corners, and how they are mixed for each leakage. The
     second replica compares mixtures of both fronts that leak equally in the first: the difference of their
     utilities, minus the difference of their leakages times the mean slope of both fronts. This is linear in
-    the measurements of the second replica. Luck in these measurements therefore favors neither front, whatever
-    their numbers of recipes. A bad choice lowers its front, so that means over several replicas choose better.
+    the measurements of the second replica. Luck in these measurements therefore favors neither front,
+    whatever their numbers of recipes. A bad choice lowers its front, so that means over several replicas
+    choose better.
 
     Args:
-        recipes: Leakage and utility of each recipe in the replica that chooses, or the means over several, and in
-            the one that judges.
+        recipes: Leakage and utility of each recipe in the replica that chooses, or their means over several,
+            and in the one that judges.
         reference: The same for the other front.
         guess: Leakage and utility of a guess, which needs no data.
 

@@ -134,13 +134,14 @@ def heights_above_plain(
     """Measure the utility of an arm beyond the front of plain SGD at equal leakage, averaged over the arm's levels.
 
     Three replicas choose the corners by their means, and another one judges them
-    (:func:`leakbound.claims.hulls.beyond_front`), in all combinations or 20 for each judge. One replica alone often
-    chooses a recipe that is good only there, so that plain SGD seems worse the more unsteady its bad recipes are.
+    (:func:`leakbound.claims.hulls.beyond_front`), in all combinations or 20 for each judge. One replica
+    alone often chooses a recipe that is good only there, so that plain SGD seems worse the more unsteady
+    its bad recipes are.
 
-    The number of a replica is the mean of all combinations plus a multiple of what those that it is part of deviate
-    from it. Numbers spread as those of the delete-one jackknife, so that the luck of a choice counts. Its variance
-    is too large rather than too small (Efron and Stein 1981). The weight of a combination is the range of
-    leakages that both fronts reach in it.
+    The number of a replica is the mean of all combinations plus a multiple of what those that it is part of
+    deviate from it. Numbers spread as those of the delete-one jackknife, so that the luck of a choice
+    counts. Its variance is too large rather than too small (Efron and Stein 1981). The weight of a
+    combination is the range of leakages that both fronts reach in it.
 
     Args:
         pairs: Recipes of one dataset and network, as :func:`matched` returns them.
