@@ -142,7 +142,7 @@ def test_replicas_without_plain_sgd_are_not_compared_and_one_alone_chooses_for_n
     rows = table({"none": [(0.6, 0.4)], "natural": [(0.6, 0.5)]})
     rows = rows[~((rows["defense"] == "none") & (rows["replica"] == 1))]
     assert (len(effects(rows)), found(rows).left_out) == (2, 1)
-    with pytest.raises(EmptySelectionError, match="chooses the corners of fronts and another judges them"):
+    with pytest.raises(EmptySelectionError, match="choose the corners of fronts and another judges them"):
         found(rows[rows["replica"] == 0])
     apart = table({"none": [(0.6, 0.4)], "natural": [(0.7, 0.5)]})
     with pytest.raises(EmptySelectionError, match="whose leakages overlap"):

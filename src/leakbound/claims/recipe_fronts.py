@@ -164,7 +164,7 @@ def heights_above_plain(
     ]
     if not heights:
         raise EmptySelectionError(
-            "one replica chooses the corners of fronts and another judges them: no two replicas have recipes of the "
+            "some replicas choose the corners of fronts and another judges them: no two replicas have recipes of the "
             "arm and of plain SGD whose leakages overlap"
         )
     return pd.concat(heights, axis=1).mean(axis=1, skipna=False).dropna()
@@ -256,7 +256,10 @@ def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) ->
 def _height(
     sides: list[np.ndarray], choosers: list[int], judge: int, guess: np.ndarray
 ) -> tuple[float, float]:
-    """Measure the height of one front above another, and the range of leakages that both reach."""
+    """Measure the height of one front above another, and the range of leakages that both reach.
+
+    Each side is an array of replicas x recipes x (leakage, utility), NaN where a network diverged.
+    """
     from leakbound.claims.hulls import beyond_front
 
     parts = [side[[*choosers, judge]] for side in sides]
