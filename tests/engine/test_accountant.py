@@ -88,10 +88,10 @@ def test_looks_through_one_channel_add_up_in_any_portions():
     assert parts.account().printed is None
 
 
-def test_labels_are_told_once_and_by_records_that_were_used():
+def test_nats_of_labels_add_up_for_records_that_were_used():
     accountant = LeakageAccountant(MOMENTS, 2).add(NATURAL, np.array([0, 3]))
-    accountant.add_labels(nats=0.5).add_labels(nats=0.5)
-    np.testing.assert_allclose(accountant.per_record(), [0.0, dense([3, 0, 0, 0]) + 0.5], rtol=1e-9)
+    accountant.add_labels(nats=0.5).add_labels(nats=0.25)  # two responses of which neither covers the other
+    np.testing.assert_allclose(accountant.per_record(), [0.0, dense([3, 0, 0, 0]) + 0.75], rtol=1e-9)
 
 
 def test_a_direction_without_noise_tells_everything():

@@ -182,9 +182,13 @@ def test_copies_of_an_engine_that_has_released_are_refused(copied):
         copied(engine)
     with pytest.raises(GuaranteeError, match="would count apart"):
         copied(data)
-    _ = fresh.protect(private())[0]
+    copied_data = fresh.protect(private())
+    with pytest.raises(GuaranteeError, match="another copy of this engine releases records"):
+        _ = copied_data[0]
+    other = engine_of()
+    _ = other.protect(private())[0]
     with pytest.raises(GuaranteeError, match="of another run"):
-        engine.load_state_dict(fresh.state_dict())
+        engine.load_state_dict(other.state_dict())
     shared = copy.copy(engine)  # a shallow copy has the same count
     _ = shared.protect(private(seed=4), name="more")[0]
     assert engine.uses["more"][0] == 1

@@ -133,12 +133,13 @@ def repeated(count: int, nats: float) -> float:
     return count * nats if count else 0.0
 
 
-def joint_information(ratios: Float[np.ndarray, " d"], looks: int) -> float:
+def joint_information(ratios: Float[np.ndarray, " d"], looks: float | int) -> float:
     """Compute the nats that k uses of one channel with independent noise reveal together, ½ Σ ln(1 + k μ/σ).
 
     Args:
         ratios: (d,) variance ratios of one use, in [0, ∞].
-        looks: k >= 0, number of uses.
+        looks: k >= 0, number of uses. Uses of a stronger or weaker channel along the same axes count by their
+            share of its precision.
 
     Returns:
         Nats. They are 0 without uses, and otherwise ∞ if a ratio is ∞.

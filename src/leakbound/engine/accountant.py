@@ -65,7 +65,7 @@ class Account:
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",
             "labels": "not counted, give classes" if self.labels is None else f"{self.labels:.6g} nats",
-            "smallest valid bound": f"{self.record:.6g} nats of this record",
+            "smallest valid bound": f"{self.record:.6g} nats of this record, on average over its distribution",
             "average record": f"{self.average:.6g} nats",
             "all records together": f"{self.dataset:.6g} nats",
         }
@@ -121,7 +121,7 @@ class LeakageAccountant:
         self.moments, self.records = moments, records
         self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
-        self._labels: float | None = None
+        self._labels: Float[np.ndarray, " records"] | None = None
         self._added = np.zeros(records)
 
     def add(
@@ -185,14 +185,14 @@ class LeakageAccountant:
         self._parts.append(_Part(channel, ratios, counts, looks, steps))
         return self
 
-    def add_labels(self, classes: int | None = None, *, nats: float | int | None = None) -> LeakageAccountant:
-        """Count labels once: ln(classes) of each record if they are released as they are, or other nats.
+    def add_labels(self, classes: int | None = None, *, nats: Any = None) -> LeakageAccountant:
+        """Count labels: ln(classes) of each record if they are released as they are, or other nats. Calls add up.
 
         Args:
             classes: Number of labels.
             nats: Their entropy, or what randomized responses to a label reveal together, e.g.
                 ``response.capacity`` if it is drawn once and ``response.information(epochs)`` if in each
-                epoch.
+                epoch. A number for each record that was used, or array (records,).
 
         Raises:
             GuaranteeError: Unless one of the two is given, in range.
@@ -201,10 +201,12 @@ class LeakageAccountant:
             raise GuaranteeError("labels: give the number of classes, or nats, their entropy")
         if classes is not None and classes < 1:
             raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1")
-        label_nats = math.log(classes) if classes is not None else nats
-        if label_nats is None or not 0 <= label_nats < math.inf:
+        label_nats = np.asarray(math.log(classes) if classes is not None else nats, np.float64)
+        if label_nats.shape not in ((), (self.records,)) or not np.all(
+            (label_nats >= 0) & np.isfinite(label_nats)
+        ):
             raise GuaranteeError(f"nats = {nats}: give the entropy of a label, finite and at least 0")
-        self._labels = max(self._labels or 0.0, label_nats)
+        self._labels = label_nats + (np.zeros(self.records) if self._labels is None else self._labels)
         return self
 
     def add_nats(self, nats: Float[np.ndarray, " records"]) -> LeakageAccountant:
@@ -214,9 +216,13 @@ class LeakageAccountant:
 
     def per_record(self) -> Float[np.ndarray, " records"]:
         """Return the smallest valid bound for each record, in nats, with labels for those that were used."""
-        joint = self._joint()
+        return self._joint() + self._label_nats()
+
+    def _label_nats(self) -> Float[np.ndarray, " records"]:
+        """Return the nats of labels of each record, 0 for those that were not used."""
         used = sum((part.uses for part in self._parts), np.zeros(self.records, np.int64)) > 0
-        return joint + np.where(used, self._labels or 0.0, 0.0)
+        used |= self._added > 0
+        return np.where(used, 0.0 if self._labels is None else self._labels, 0.0)
 
     def account(self) -> Account:
         """Return all numbers, for the record that leaks most and for all together."""
@@ -234,7 +240,7 @@ class LeakageAccountant:
                 float(self._added[worst]),
             ),
             joint=float(joint[worst]),
-            labels=self._labels if uses or self._labels is None else 0.0,
+            labels=None if self._labels is None else float(self._label_nats()[worst]),
             record=float(bounds[worst]),
             average=float(bounds[self._distinct].mean()),
             dataset=float(bounds[self._distinct].sum()),

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from leakbound.engine.uses import Held, Label
+
 
 class Book:
     """Counts by record. A row is a record, whatever collections it is in and however often.
@@ -15,14 +17,19 @@ class Book:
         digests: Of each row.
         uses: (rows,) releases.
         looks: (rows,) uses with independent noise through the engine's channel.
-        others: (rows,) nats that other channels have revealed, as far as a ledger on disk knows of them.
+        beside: (rows,) uses of this channel that those of other channels along its axes are worth, as far as
+            a ledger on disk knows of them.
+        others: (rows,) nats that channels along other axes have revealed, as far as it knows of them.
+        labels: (rows,) nats that labels have revealed.
     """
 
     def __init__(self) -> None:
         self.digests: list[bytes] = []
         self._rows: dict[bytes, int] = {}
-        self.uses, self.looks, self.others = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        self.uses, self.looks = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.beside, self.others, self.labels = np.zeros(0), np.zeros(0), np.zeros(0)
         self._copies: dict[int, Tensor] = {}
+        self._told: dict[int, dict[bytes, float]] = {}
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
         """Return the row of each digest. New ones get a row without uses."""
@@ -30,11 +37,28 @@ class Book:
             if digest not in self._rows:
                 self._rows[digest] = len(self.digests)
                 self.digests.append(digest)
-        new = np.zeros(len(self.digests) - len(self.uses), np.int64)
-        if len(new):
-            self.uses, self.looks = np.append(self.uses, new), np.append(self.looks, new)
-            self.others = np.append(self.others, new.astype(np.float64))
+        if new := len(self.digests) - len(self.uses):
+            for name in ("uses", "looks", "beside", "others", "labels"):
+                setattr(self, name, np.pad(getattr(self, name), (0, new)))
         return np.array([self._rows[digest] for digest in digests], dtype=np.int64)
+
+    def held(self, rows: Int[np.ndarray, " records"]) -> Held:
+        """Return what is known of some rows."""
+        return Held(self.looks[rows], self.beside[rows], self.others[rows], self.labels[rows])
+
+    def untold(self, labels: Iterable[Label]) -> list[Label]:
+        """Select the labels that :meth:`tell` has not counted."""
+        return [label for label in labels if label[1] not in self._told.get(self._rows[label[0]], {})]
+
+    def tell(self, row: int, label: bytes, nats: float) -> None:
+        """Count the nats of a label that a row released, unless it is counted already."""
+        told = self._told.setdefault(row, {})
+        self.labels[row] += nats * (label not in told)
+        told[label] = nats
+
+    def told(self, row: int) -> dict[bytes, float]:
+        """Return the labels that a row released, with their nats."""
+        return self._told.get(row, {})
 
     def uncopied(
         self, rows: Int[np.ndarray, " batch"], looks: Int[np.ndarray, " rows"] | None = None

@@ -4,27 +4,63 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from leakbound.engine.book import Book, order_of_use
 from leakbound.engine.identity import Identity
+from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger import Kept, Ledger, alike
-from leakbound.engine.ledger_file import LedgerFile, Looks
 from leakbound.engine.ranks import together
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.use_plan import Plan
+from leakbound.engine.uses import Held, Label, Law, Uses, process
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
     "all ranks"
 )
 _APART = "where ranks hold different records, name them apart, protect(..., name=f'train{rank}')"
+_ROUNDING = 1e-9  # relative, of nats that are compared
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Limit on the nats of a record, which all ranks share.
+
+    Attributes:
+        most: Planned uses with independent noise, None for no limit.
+        law: Channel of the engine.
+        adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
+        frozen: Whether noise is frozen.
+        seeded: Whether a seed repeats it.
+        facts: Facts about the channel and the plan, which all ranks must share.
+    """
+
+    most: int | None
+    law: Law
+    adds: bool
+    frozen: bool
+    seeded: bool
+    facts: Mapping[str, Any]
+
+    @property
+    def once(self) -> bool:
+        """True if every draw for a record gives the same copy, in whatever run."""
+        return self.frozen and self.seeded
+
+    def exceeded(self, held: Held) -> Int[np.ndarray, " over"]:
+        """Find the records about which more nats are revealed than by the planned uses."""
+        if self.most is None:
+            return np.zeros(0, np.int64)
+        nats = self.law.all_nats(held.looks + held.beside) + held.others
+        over = (nats > self.law.nats(self.most) * (1.0 + _ROUNDING)) | (held.looks > self.most)
+        apart = (held.others > 0) & (not self.adds)
+        return np.flatnonzero((over | apart) & (held.looks > 0))
 
 
 @dataclass(frozen=True)
@@ -32,8 +68,8 @@ class Offer:
     """Records that one rank is about to release.
 
     ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
-    ledger on disk, ``sizes`` are the numbers of records of its collections, and ``done`` says that it has no
-    more batches.
+    ledger on disk, ``sizes`` are the numbers of records of its collections, ``labels`` those of each record,
+    and ``done`` says that it has no more batches.
     """
 
     facts: Mapping[str, Any]
@@ -45,6 +81,7 @@ class Offer:
     names: list[str]
     records: Int[np.ndarray, " batch"]
     contents: list[bytes]
+    labels: list[list[int]]
     done: bool
 
 
@@ -71,21 +108,28 @@ class Counter:
     """Count the uses of an engine's records.
 
     Args:
-        plan: Limit on uses.
+        plan: Limit on nats.
         identity: Key of digests, if there is no file.
-        file: Ledger on disk.
+        file: Record of uses on disk.
+        labels: Labels, as they are counted.
 
     Attributes:
         ledgers: Collections by name.
         book: Counts by record.
     """
 
-    def __init__(self, plan: Plan, identity: Identity, file: LedgerFile | None) -> None:
+    # Which of the copies of an engine in this process releases records.
+    _releasing: ClassVar[dict[bytes, bytes]] = {}
+
+    def __init__(self, plan: Plan, identity: Identity, file: Uses | None, labels: LabelCount) -> None:
         self.plan, self.file, self.identity = plan, file, identity
         self.ledgers: dict[str, Ledger] = {}
         self.book = Book()
         self._books = {identity: self.book}
-        self._lock, self._process = RLock(), os.getpid()
+        self._labels = labels
+        self._number = 0 if file is None else file.number_of(plan.law)
+        self._original = self._copy = os.urandom(16)
+        self._lock, self._process = RLock(), process()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the lock, which a copy makes for itself.
@@ -105,24 +149,38 @@ class Counter:
         if self.file is None and not self.plan.seeded:  # so that a copy's state is no state of this run
             self.identity = Identity.made(self.identity.double)
             self._books = {self.identity: self.book}
-        self._lock, self._process = RLock(), os.getpid()
+        self._copy, self._lock = os.urandom(16), RLock()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Let one thread at a time count, in the process that counts.
 
         Raises:
-            GuaranteeError: In a forked process, whose uses this one would know nothing of.
+            GuaranteeError: In another process than that of the original, which would know nothing of these
+                uses.
         """
-        if os.getpid() != self._process:
+        if process() != self._process:
             if self.file is None:
                 raise GuaranteeError(
-                    f"process {os.getpid()} was forked from {self._process}, which counts the uses of this engine and "
-                    "would not know of these: make the engine in the process that trains, or give for_data a ledger"
+                    f"process {os.getpid()} was forked from the one that counts the uses of this engine, or was given "
+                    "a copy of it, and that one would not know of these: make the engine in the process that trains, "
+                    "or give for_data a ledger"
                 )
-            self._lock, self._process = RLock(), os.getpid()
+            self._lock, self._process = RLock(), process()
         with self._lock:
             yield
+
+    def _claim(self) -> None:
+        """Refuse to release where another copy of the engine does, and no ledger counts for both.
+
+        Raises:
+            GuaranteeError: If one does.
+        """
+        if self.file is None and self._releasing.setdefault(self._original, self._copy) != self._copy:
+            raise GuaranteeError(
+                "another copy of this engine releases records, and the two would count apart: protect all records by "
+                "that one, or give for_data a ledger, in which all copies count"
+            )
 
     @property
     def pristine(self) -> bool:
@@ -134,7 +192,7 @@ class Counter:
         ledgers: Sequence[Ledger],
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
-        contents: Callable[[], list[bytes]],
+        contents: Callable[[], tuple[list[bytes], list[list[int]]]],
         done: bool = False,
     ) -> Counted:
         """Count one use of each record of all ranks' batches, or refuse them on all ranks.
@@ -143,11 +201,15 @@ class Counter:
             ledgers: Collections of this rank's records.
             which: Number of the collection, for each record.
             records: Index inside it.
-            contents: Returns the records' digests without key, or refuses them.
+            contents: Returns the records' digests without key and their labels, or refuses them.
             done: Whether this rank has no more batches.
         """
-        offers, rank = together(
-            lambda: Offer(
+
+        def offer() -> Offer:
+            held, labels = contents()
+            if held:
+                self._claim()
+            return Offer(
                 facts=self.plan.facts,
                 identity=self.identity,
                 pristine=self.pristine,
@@ -156,18 +218,26 @@ class Counter:
                 sizes={ledger.name: len(ledger.rows) for ledger in ledgers},
                 names=[ledgers[number].name for number in which],
                 records=records,
-                contents=contents(),
+                contents=held,
+                labels=labels,
                 done=done,
             )
-        )
+
+        offers, rank = together(offer)
         verdicts, _ = together(lambda: self._verdict(offers, rank))
         rows, charged, kinds, kind_of, counts = self._charged(offers)
-        before = np.max([looks for looks, _ in verdicts], axis=0)
+        before = np.max([held.looks for held in verdicts], axis=0)
         numbers = np.zeros(len(rows), np.int64)
         if not self.plan.frozen:
             numbers = before[kind_of] + order_of_use(kind_of, counts)
         self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
-        self.book.others[kinds] = np.max([others for _, others in verdicts], axis=0)
+        self.book.beside[kinds] = np.max([held.beside for held in verdicts], axis=0)
+        self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
+        self.book.labels[kinds] = np.max(
+            [self.book.labels[kinds], *(held.labels for held in verdicts)], axis=0
+        )
+        for digest, label, nats in self._told(offers, rows):
+            self.book.tell(int(self.book.rows([digest])[0]), label, nats)
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
@@ -185,9 +255,7 @@ class Counter:
         return bisect_left(
             range(self.plan.most),
             True,
-            key=lambda more: bool(
-                len(self.plan.exceeded(self.book.looks[rows] + 1 + more, self.book.others[rows]))
-            ),
+            key=lambda more: bool(len(self.plan.exceeded(_after(self.book.held(rows), 1 + more)))),
         )
 
     def refresh(self) -> None:
@@ -195,8 +263,9 @@ class Counter:
         if self.file is None or not self.book.digests:
             return
         with self._lock:
-            looks, self.book.others = self.file.looks(self.book.digests)
-            self.book.looks = np.maximum(self.book.looks, looks)
+            held = self.file.held(self._number, self.book.digests)
+            self.book.beside, self.book.others, self.book.labels = held.beside, held.others, held.labels
+            self.book.looks = np.maximum(self.book.looks, held.looks)
             if not self.plan.frozen:
                 self.book.uses = self.book.looks.copy()
 
@@ -266,6 +335,8 @@ class Counter:
         looks = np.minimum(collection.uses, 1) if self.plan.frozen else collection.uses
         book.uses[rows] = np.maximum(book.uses[rows], collection.uses)
         book.looks[rows] = np.maximum(book.looks[rows], looks)
+        for place, label, nats in collection.told:
+            book.tell(int(rows[place]), label, nats)
         copied = rows[list(collection.copied)].tolist()
         held = book.copied(copied)
         fresh = [place for place, row in enumerate(copied) if row not in held]
@@ -295,7 +366,7 @@ class Counter:
         return ledger
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Return uses, those with independent noise, nats of other channels, and where records are counted.
+        """Return uses, those with independent noise, all other nats, those of labels, and where records are counted.
 
         A record that stands at several indices is counted at the first. One that no loader shows is counted
         once it was used.
@@ -303,9 +374,12 @@ class Counter:
         self.refresh()
         ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
         rows = np.concatenate([ledger.rows for ledger in ledgers])
-        uses, looks, others = (
+        law, book = self.plan.law, self.book
+        own = replace(law, accepted=None).all_nats(book.looks)
+        more = law.all_nats(book.looks + book.beside) + book.others - np.where(np.isfinite(own), own, 0.0)
+        uses, looks, others, labels = (
             np.concatenate([ledger.counts(column) for ledger in ledgers])
-            for column in (self.book.uses, self.book.looks, self.book.others)
+            for column in (book.uses, book.looks, more, book.labels)
         )
         shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (
             uses > 0
@@ -313,7 +387,7 @@ class Counter:
         counted = np.flatnonzero(shown & (rows >= 0))
         shown[counted] = False
         shown[counted[np.unique(rows[counted], return_index=True)[1]]] = True
-        return uses, looks, others, shown
+        return uses, looks, others, labels, shown
 
     def _identity_of(self, key: Mapping[str, Any]) -> Identity:
         """Return the identity under which a state counts."""
@@ -357,8 +431,14 @@ class Counter:
         kinds = np.array(list(places), dtype=np.int64)
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 
-    def _verdict(self, offers: list[Offer], rank: int) -> Looks:
-        """Return the uses before these, and nats of other channels, of each record that is charged.
+    def _told(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
+        """List the labels of a joint batch that were not released before."""
+        listed = [labels for offer in offers for labels in offer.labels]
+        digests = [self.book.digests[row] for row in rows]
+        return self.book.untold(self._labels.told(digests, listed, self.identity))
+
+    def _verdict(self, offers: list[Offer], rank: int) -> Held:
+        """Return what was held before of each record that is charged.
 
         Raises:
             GuaranteeError: If an index holds another record than before, or ranks have different channels,
@@ -377,21 +457,23 @@ class Counter:
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
             self.ledgers[name].check_same(records[names == name], rows[names == name], apart)
-        looks_before, others = self.book.looks[kinds], self.book.others[kinds]
+        known = self.book.held(kinds)
 
-        def check(looks: Int[np.ndarray, " records"], others: Float[np.ndarray, " records"]) -> None:
-            over = self.plan.exceeded(np.maximum(looks, looks_before + counts), others)
+        def check(held: Held) -> None:
+            looks = np.maximum(held.looks, known.looks + counts)
+            over = self.plan.exceeded(replace(held, looks=looks))
             if len(over):
                 place = int(np.flatnonzero(rows == kinds[over[0]])[0])
                 raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
 
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
-            before, others = self.file.charge(digests, counts, check, once=self.plan.once)
-            return np.maximum(before, looks_before), others
+            labels = self._told(offers, rows)
+            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, labels=labels)
+            return replace(held, looks=np.maximum(held.looks, known.looks))
         if not offers[0].filed:
-            check(looks_before + counts, others)
-        return looks_before, others
+            check(_after(known, counts))
+        return known
 
     def _check_alike(self, offers: list[Offer]) -> None:
         """Refuse ranks that do not share channel, plan and ledger, and register each other's collections.
@@ -433,3 +515,8 @@ class Counter:
             f"record {record} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
             "or calibrate for more uses before the first"
         )
+
+
+def _after(held: Held, counts: Int[np.ndarray, " records"] | int) -> Held:
+    """Add uses to those of records."""
+    return replace(held, looks=held.looks + counts)

@@ -1,7 +1,7 @@
 """The guarantee of an engine in words, and the assumptions that it rests on."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,14 @@ from leakbound.accounting.naming import naming_bound
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.label_count import LabelCount
+from leakbound.engine.noise import name_of
 from leakbound.engine.records import Layout
 from leakbound.engine.targets import Calibration, Target
 
+AVERAGE = "on average over records like the calibration's"
+_ROUNDING = 1e-9  # relative, of nats that are compared
 _CANDIDATES = 1000
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Guarantee:
         calibrated_to_own: Whether the channel may be a statistic of the records that it protects.
         ledger: File that counts for all runs. None without one.
         uncounted: Places of a record that are released without noise and not counted.
+        nats: Bounds the nats of a number of uses, as they are counted.
     """
 
     calibration: Calibration
@@ -46,6 +50,7 @@ class Guarantee:
     calibrated_to_own: bool
     ledger: Path | None
     uncounted: Sequence[str | int]
+    nats: Callable[[float], float]
 
     def __str__(self) -> str:
         assumed = [f"  - {assumption}" for assumption in _assumptions(self)]
@@ -69,6 +74,8 @@ def law(
         "seed": seed,
         "inputs": list(layout.shape),
     }
+    if seed is not None:
+        facts["draws"] = name_of(seed, calibration.channel)
     return facts if response is None else facts | {"labels": asdict(response)}
 
 
@@ -78,25 +85,29 @@ def _guaranteed(facts: Guarantee) -> Iterator[str]:
     frozen = facts.noise == "frozen"
     looks = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
-    one_use, together = calibration.information(1), calibration.information(looks)
+    one_use, together = facts.nats(1), facts.nats(looks)
     yield f"{target} by {calibration.channel.shape} noise, {facts.noise}, {'secure' if facts.secure else 'seeded'}"
     yield f"inputs of shape {facts.layout.shape}, values from {facts.layout.low:g} to {facts.layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
-    yield f"one use reveals at most {one_use:.6g} nats of a record"
+    yield f"one use reveals at most {one_use:.6g} nats of a record, {AVERAGE}"
     if frozen:
         planned = "all uses of the one noisy copy"
     elif target.uses is None:
         planned = "one use (their number is not limited: see engine.leakage())"
     else:
         planned = f"{looks} uses"
-        yield f"{looks} uses reveal at most {together:.6g} nats together ({looks * one_use:.6g} if added up)"
+        yield (
+            f"{looks} uses reveal at most {together:.6g} nats together ({looks * one_use:.6g} if added up), {AVERAGE}"
+        )
+    if together > calibration.information(looks) * (1.0 + _ROUNDING):
+        yield f"these are the nats that accept_capacity accepts; calibrated were {calibration.information(looks):.6g}"
     if (private := facts.own_capacity) is not None and private.records > 1:
         yield (
             f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "
             "compared): a statistic of these, so keep it to yourself"
         )
     error, blind = calibration.linear_error(looks), calibration.linear_error(0)
-    yield f"after {planned}:"
+    yield f"after {planned}, {AVERAGE}:"
     yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
     success = naming_bound(together, _CANDIDATES) if math.isfinite(together) else 1.0
     yield f"  one of {_CANDIDATES} equally likely records is identified with a probability of at most {success:.4g}"
@@ -109,6 +120,10 @@ def _assumptions(facts: Guarantee) -> Iterator[str]:
     yield (
         f"private records have the covariance of the {moments.count} calibration records{shrunk}; compared are some "
         "of them, on average; whatever their distribution, nats and identification then hold for every attacker"
+    )
+    yield (
+        "no bound is about one unusual record: an input far from the calibration's, such as the negative of a picture, "
+        "reveals more than the average"
     )
     yield (
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "

@@ -19,12 +19,11 @@ from leakbound.channels.shapes import shape_named
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
 from leakbound.engine.augmentation import refuse_random
 from leakbound.engine.calibration_cache import cache_folder, calibrated
-from leakbound.engine.counting import Counter
+from leakbound.engine.counting import Counter, Plan
 from leakbound.engine.description import Guarantee, law
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger import Ledger, checked_state
-from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader
 from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
@@ -35,7 +34,7 @@ from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathere
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
-from leakbound.engine.use_plan import Plan
+from leakbound.engine.uses import Law, Uses
 
 
 class ChannelEngine(Saved):
@@ -72,7 +71,7 @@ class ChannelEngine(Saved):
         key: Key = None,
         accept_capacity: float | int | None = None,
         identity: Identity,
-        ledger: LedgerFile | None = None,
+        ledger: Uses | None = None,
         public: Collection[bytes] | None = None,
     ) -> None:
         self.calibration = calibration
@@ -85,17 +84,17 @@ class ChannelEngine(Saved):
         self._labels = labels
         frozen = noise == "frozen"
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
-        self._own = OwnMoments(calibration, target.looks(frozen), accept_capacity)
+        looks = target.looks(frozen)
+        self._own = OwnMoments(calibration, looks, accept_capacity)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         # Nats of several channels have a sum, their errors have none.
         adds = not isinstance(target, Reconstruction)
-        facts = {**self._law(), "planned uses": most}
-        self._counter = Counter(
-            Plan(most, calibration.information, adds, frozen, seed is not None, facts), identity, ledger
-        )
-        if ledger is not None:
-            frozen_by = f", frozen, seed {seed}" if frozen and seed is not None else ""
-            ledger.use(calibration.channel.shape + frozen_by, calibration.ratios)
+        accepted = None if accept_capacity is None else float(accept_capacity)
+        copies = f", frozen, {self._batch_noise.name}" if frozen and seed is not None else ""
+        self._channel_law = Law(calibration.channel.shape + copies, calibration.ratios, looks, accepted)
+        facts = {**self._law(), "planned uses": most, "classes": labels.classes}
+        plan = Plan(most, self._channel_law, adds, frozen, seed is not None, facts)
+        self._counter = Counter(plan, identity, ledger, labels)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
 
     @classmethod
@@ -157,7 +156,7 @@ class ChannelEngine(Saved):
                 "one record has no covariance: give at least two, better ten for each of their values"
             )
         identity = Identity.new(inputs, seed)
-        file = None if ledger is None else LedgerFile(ledger, identity)
+        file = None if ledger is None else Uses(identity, ledger)
         identity = identity if file is None else file.identity
         bar = Progress(len(inputs), inputs[0].numel(), progress)
         calibration = calibrated(
@@ -210,7 +209,8 @@ class ChannelEngine(Saved):
             raise GuaranteeError("the loader has no records: give it some")
         places, first = Places.of(dataset), dataset[0]
         self._checked(as_tensor(taken(first, place))[None])
-        self._labels.check([replaced(first, place, None)], uncounted)
+        records = sum(map(len, places.bases))
+        self._labels.check([replaced(first, place, None)], uncounted, records)
         refuse_random(dataset, place)
         self._own.read(dataset, place, self.layout)
         release = partial(self.release, self._registered(places, name, place), tuple(uncounted))
@@ -255,10 +255,10 @@ class ChannelEngine(Saved):
                 inputs so far give over 25 % more than promised, or in a process forked from the engine's.
         """
 
-        def contents() -> list[bytes]:
+        def contents() -> tuple[list[bytes], list[list[int]]]:
             if not len(records):
-                return []
-            self._labels.check(rests, uncounted)
+                return [], []
+            listed = self._labels.check(rests, uncounted)
             if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
@@ -266,7 +266,7 @@ class ChannelEngine(Saved):
             digests = self._checked(inputs)
             self._labels.check_same(digests, rests, uncounted)
             self._own.show(inputs.reshape(len(inputs), -1).numpy(), digests)
-            return digests
+            return digests, listed
 
         with self._counter.turn():
             counted = self._counter.count(ledgers, which, records, contents)
@@ -288,7 +288,7 @@ class ChannelEngine(Saved):
         clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
         while not done:
             with self._counter.turn():
-                counted = self._counter.count((), none, none, lambda: [], done=True)
+                counted = self._counter.count((), none, none, lambda: ([], []), done=True)
                 self._batch_noise.apply(clean, counted, self._counter.book)
                 done = counted.done
                 self.steps += not done
@@ -301,11 +301,11 @@ class ChannelEngine(Saved):
 
     def accountant(self) -> LeakageAccountant:
         """Make an accountant of all uses so far, to which uses of other channels can be added."""
-        uses, looks, others, distinct = self._counter.columns()
+        uses, looks, others, labels, distinct = self._counter.columns()
         calibration = self.calibration
         accountant = LeakageAccountant(calibration.moments, len(uses), distinct=distinct)
-        if self._labels.nats is not None:
-            accountant.add_labels(nats=self._labels.nats)
+        if self._labels.nats is not None or labels.any():
+            accountant.add_labels(nats=labels)
         accountant.add(calibration.channel, uses, looks=looks, steps=self.steps, ratios=calibration.ratios)
         return accountant.add_nats(others)
 
@@ -405,6 +405,7 @@ class ChannelEngine(Saved):
                 calibrated_to_own=self.calibrate_to_own,
                 ledger=self.ledger,
                 uncounted=self.uncounted,
+                nats=self._channel_law.nats,
             )
         )
 

@@ -12,6 +12,7 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.identity import Identity
 from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.uses import Label
 
 
 class LabelCount:
@@ -43,21 +44,35 @@ class LabelCount:
         self.classes = response.classes if response else classes
         self.uncounted: set[str | int] = set()
         self.response = response
-        self._most = 1
+        self._records = 0
         self._labels: dict[bytes, list[int]] = {}
 
-    def check(self, rests: Sequence[Any], uncounted: Collection[str | int]) -> None:
-        """Refuse records that hold more than input and labels.
+    def check(
+        self, rests: Sequence[Any], uncounted: Collection[str | int], records: int = 0
+    ) -> list[list[int]]:
+        """List the labels of records, and refuse records that hold more than input and labels.
 
         Args:
             rests: Records without their inputs.
             uncounted: Places that are allowed.
+            records: Number of records of the collections that they come from. Without ``classes`` a record has
+                one label below it: a larger number may say who somebody is.
 
         Raises:
             GuaranteeError: If there is something else, or a label that ``classes`` does not count.
         """
-        self._most = max([self._most, *(len(labels_of(rest, self.classes, uncounted)) for rest in rests)])
+        self._records = max(self._records, records)
+        listed = [labels_of(rest, self.classes, uncounted) for rest in rests]
+        for labels in listed if self.classes is None else ():
+            if len(labels) > 1 or any(abs(label) >= self._records for label in labels):
+                raise GuaranteeError(
+                    f"a record holds the whole numbers {labels}, which would be released without noise: give "
+                    f"classes=K if each is a label from 0 to K - 1, which also counts them (without it a record has "
+                    f"one label, below the {self._records} records), leave them out, or allow them by "
+                    "protect(..., uncounted=[place]), which does not count them"
+                )
         self.uncounted.update(uncounted)
+        return listed
 
     def check_same(
         self, contents: Sequence[bytes], rests: Sequence[Any], uncounted: Collection[str | int]
@@ -101,21 +116,43 @@ class LabelCount:
         if self.response is None:
             return list(rests)
         labels = [labels_of(rest, None, uncounted) for rest in rests]
-        name = f"{self.response.classes} {self.response.keep:.17g}"
-        texts = [
-            digest + f"{name} {number} {label}".encode()
-            for digest, held in zip(digests, labels, strict=True)
-            for number, label in enumerate(held)
-        ]
+        texts = self._texts(digests, labels)
         clean = np.array([label for held in labels for label in held], dtype=np.int64)
         drawn = iter(self.response.randomize(clean, identity.uniforms(texts)).tolist())
         return [_relabelled(rest, uncounted, lambda _: next(drawn)) for rest in rests]
 
     @property
     def nats(self) -> float | None:
-        """Most nats that all labels of a record reveal, None if they are not counted."""
-        each = math.log(self.classes or 1) if self.response is None else self.response.capacity
-        return None if self.classes is None else self._most * each
+        """Nats that one label reveals, None if labels are not counted."""
+        if self.response is not None:
+            return self.response.capacity
+        return None if self.classes is None else math.log(self.classes)
+
+    def told(
+        self, digests: Sequence[bytes], listed: Sequence[Sequence[int]], identity: Identity
+    ) -> list[Label]:
+        """List the labels of records as the record of uses counts them: each label once for each response.
+
+        Args:
+            digests: Keyed digests of the records.
+            listed: Labels of each.
+            identity: Key.
+        """
+        if (nats := self.nats) is None:
+            return []
+        held = [digest for digest, labels in zip(digests, listed, strict=True) for _ in labels]
+        keys = identity.of(self._texts(digests, listed))
+        return [(digest, key, nats) for digest, key in zip(held, keys, strict=True)]
+
+    def _texts(self, digests: Sequence[bytes], listed: Sequence[Sequence[int]]) -> list[bytes]:
+        """Name each label by its record, its number in it, its value and its response."""
+        clear = f"{self.classes}"
+        name = clear if self.response is None else f"{clear} {self.response.keep:.17g}"
+        return [
+            digest + f"{name} {number} {label}".encode()
+            for digest, labels in zip(digests, listed, strict=True)
+            for number, label in enumerate(labels)
+        ]
 
 
 def labels_of(rest: Any, classes: int | None, uncounted: Collection[str | int] = ()) -> list[int]:

@@ -117,7 +117,7 @@ class Ledger:
         return rows[book.uses[rows] > 0]
 
     def state(self, book: Book) -> dict[str, Tensor]:
-        """Return digests and counts of records that were used, and their frozen copies, if any."""
+        """Return digests and counts of records that were used, their labels, and their frozen copies, if any."""
         rows = self.used(book).tolist()
         kept = {
             "size": torch.tensor([len(self.rows)]),
@@ -126,8 +126,14 @@ class Ledger:
             ),
             "uses": torch.from_numpy(book.uses[rows].copy()),
         }
+        places = {row: place for place, row in enumerate(rows)}
+        if told := [(places[row], *label) for row in rows for label in book.told(row).items()]:
+            kept |= {
+                "labelled": torch.tensor([place for place, _, _ in told]),
+                "labels": torch.tensor([list(label) for _, label, _ in told], dtype=torch.uint8),
+                "nats": torch.tensor([nats for _, _, nats in told], dtype=torch.float64),
+            }
         if copied := book.copied(rows):
-            places = {row: place for place, row in enumerate(rows)}
             kept |= {"copied": torch.tensor([places[row] for row in copied]), "copies": book.frozen(copied)}
         return kept
 
@@ -140,6 +146,7 @@ class Kept:
         size: Records of the collection.
         digests: Digests of those that were used.
         uses: Uses of each of them.
+        told: Labels that they released: place, keyed digest and nats of each.
         copied: Places of those that have a frozen copy.
         copies: Their frozen copies.
     """
@@ -147,6 +154,7 @@ class Kept:
     size: int
     digests: tuple[bytes, ...]
     uses: Int[np.ndarray, " used"]
+    told: tuple[tuple[int, bytes, float], ...]
     copied: tuple[int, ...]
     copies: Float[Tensor, "copied 1 1 d"]
 
@@ -166,9 +174,13 @@ class Kept:
         size, digests, uses = held["size"], held["digests"], held["uses"]
         copied = held.get("copied", torch.zeros(0, dtype=torch.int64))
         copies = held.get("copies", torch.zeros(0, 1, 1, width))
+        labelled = held.get("labelled", torch.zeros(0, dtype=torch.int64))
+        labels = held.get("labels", torch.zeros(0, WORD, dtype=torch.uint8))
+        nats = held.get("nats", torch.zeros(0, dtype=torch.float64))
         if (
-            any(counts.dtype != torch.int64 for counts in (size, uses, copied))
+            any(counts.dtype != torch.int64 for counts in (size, uses, copied, labelled))
             or digests.dtype != torch.uint8
+            or labels.dtype != torch.uint8
         ):
             raise ValueError("counts must be int64, digests uint8")
         count = len(uses)
@@ -182,6 +194,11 @@ class Kept:
             raise ValueError("give one count for each record")
         if not count <= int(size) or (count and int(uses.min()) < 1):
             raise ValueError("a record was used once or more")
+        if labels.shape != (len(labelled), WORD) or nats.shape != labelled.shape or not (nats >= 0).all():
+            raise ValueError("each label belongs to a record and has nats")
+        if not set(labelled.tolist()) <= {*range(count)}:
+            raise ValueError("labels are of records that were used")
+        told = zip(labelled.tolist(), (row.tobytes() for row in labels.numpy()), nats.tolist(), strict=True)
         places = tuple(copied.tolist())
         if (
             copies.shape != (len(places), 1, 1, width)
@@ -191,7 +208,7 @@ class Kept:
             raise ValueError("copies must be finite float32, one for each record that has one")
         if not len(places) == len(set(places) & {*range(count)}) or (needs_copies and len(places) != count):
             raise ValueError("frozen noise needs the copy of each record that was used")
-        return cls(int(size), used, uses.numpy().copy(), places, copies)
+        return cls(int(size), used, uses.numpy().copy(), tuple(told), places, copies)
 
 
 def alike(facts: Any, others: Mapping[str, Any]) -> bool:
@@ -223,8 +240,11 @@ def checked_state(
             noise.
     """
     if not alike(stated := state.get("law"), law):
+        known = stated if isinstance(stated, Mapping) else {}
+        apart = [name for name in law if not alike({name: known.get(name)}, {name: law[name]})]
+        told = ", ".join(f"{name} = {known.get(name)}, not {law[name]}" for name in apart)
         raise GuaranteeError(
-            f"the state is of an engine with {stated}, this one has {law}: calibrate as that one was, on the same data"
+            f"the state is of another engine ({told or 'with more facts'}): calibrate as that one was, on the same data"
         )
     try:
         kept = {name: Kept.of(held, width, needs_copies) for name, held in state["ledgers"].items()}

@@ -7,6 +7,7 @@ uses share a stream.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 
 from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.directions import Directions
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.engine.book import Book
 from leakbound.engine.counting import Counted
@@ -63,6 +65,9 @@ class BatchNoise:
         mean: (d,) mean of the records that it was calibrated to.
         noise: ``fresh`` or ``frozen``.
         seed: Seed of noise that can be repeated, None for secure noise.
+
+    Attributes:
+        name: Name of the seed and the channel.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class BatchNoise:
     ) -> None:
         self._sampler = CentredSampler(channel, mean, on_grid=seed is None)
         self._noise, self._seed = noise, seed
+        self.name = "secure" if seed is None else name_of(seed, channel)
 
     def apply(
         self, clean: Float[Tensor, "rows 1 1 d"], counted: Counted, book: Book
@@ -85,7 +91,7 @@ class BatchNoise:
             digests = [book.digests[row][:8] for row in counted.rows[counted.own]]
             words = np.frombuffer(b"".join(digests), np.uint64)
             return self._sampler.apply(
-                clean, RecordNoise(self._seed, "release", words, counted.numbers)
+                clean, RecordNoise(self._seed, self.name, words, counted.numbers)
             ).float()
         source: NoiseSource = SecureNoise()
         if self._noise == "fresh":
@@ -155,3 +161,13 @@ class RecordNoise:
 
     def restore(self, state: Tensor | None) -> None:
         """Do nothing, as there is no state."""
+
+
+def name_of(seed: int, channel: GaussianChannel) -> str:
+    """Name a seed and a channel, as the same draw on two scales would reveal the record."""
+    axes = channel.basis.weights if isinstance(channel.basis, Directions) else channel.basis
+    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, axes)
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()

@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Num
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from leakbound.channels.covariance import DENSE, FEW, LARGEST
+from leakbound.engine.identity import Identity
 from leakbound.engine.refusals import GuaranteeError
 
 Key = str | int | None
 _EXACT = {torch.bool: torch.uint8, torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_MOST_SHARED = 0.1  # of the public records, that may be private ones too
+_DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
 _SLACK = 0.5  # of the calibrated width, that values may lie outside of it where no range was given
 
 
@@ -245,3 +249,21 @@ def is_numbers(record: Sequence[Any]) -> bool:
     return all(isinstance(part, int | float) for part in record) or all(
         isinstance(part, Sequence) and not isinstance(part, str) and is_numbers(part) for part in record
     )
+
+
+def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"]) -> None:
+    """Refuse public records of which many are private ones, in any order.
+
+    Where most records are different ones, more than a tenth that coincide are no coincidence.
+
+    Raises:
+        GuaranteeError: If they are.
+    """
+    identity = Identity.new(torch.from_numpy(public))
+    public_records = set(identity.contents(torch.from_numpy(public)))
+    shared = len(public_records & set(identity.contents(torch.from_numpy(private))))
+    if len(public_records) >= _DISTINCT * len(public) and shared > _MOST_SHARED * len(public_records):
+        raise GuaranteeError(
+            f"{shared} of {len(public)} public records are among those to protect, and the channel reveals "
+            "their mean and covariance: calibrate to others"
+        )

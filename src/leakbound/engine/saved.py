@@ -24,7 +24,6 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
-from leakbound.engine.ledger_file import LedgerFile
 from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import (
@@ -36,6 +35,7 @@ from leakbound.engine.targets import (
     Reconstruction,
     Target,
 )
+from leakbound.engine.uses import Uses
 from leakbound.storage.provenance import commit, settings_hash, versions
 
 _KIND, FORMAT = "leakbound engine", 1
@@ -326,7 +326,7 @@ def target_facts(target: Target) -> dict[str, Any]:
 
 def _ledger_of(
     path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity
-) -> LedgerFile | None:
+) -> Uses | None:
     """Open the ledger on disk of an engine that is loaded.
 
     Args:
@@ -339,7 +339,7 @@ def _ledger_of(
         GuaranteeError: If it is not the one that the engine counted in.
     """
     if counted_in is None:
-        return None if ledger is None else LedgerFile(ledger, identity)
+        return None if ledger is None else Uses(identity, ledger)
     if ledger is None:
         raise GuaranteeError(
             f"{path}: the engine counts in a ledger on disk: give load the same one, ledger=PATH"
@@ -350,7 +350,7 @@ def _ledger_of(
             f"ledger = {place}: it is not there, and a new one would forget the uses that {path} was saved with: give "
             "the one that the engine counted in"
         )
-    file = LedgerFile(place, identity)
+    file = Uses(identity, place)
     if file.identity.name != counted_in:
         raise GuaranteeError(f"ledger = {place}: it is not the one that {path} was saved with: give that one")
     return file

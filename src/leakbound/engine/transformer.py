@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,17 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, _clone_parametrized
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
-from leakbound.channels.directions import Directions
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.noise import CentredSampler, RecordNoise
+from leakbound.engine.counting import Plan
+from leakbound.engine.identity import Identity
+from leakbound.engine.noise import CentredSampler, RecordNoise, name_of
 from leakbound.engine.own_moments import OwnMoments
-from leakbound.engine.record_uses import RecordUses, refuse_shared
-from leakbound.engine.records import Layout
-from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.targets import as_target
+from leakbound.engine.records import Layout, refuse_shared
+from leakbound.engine.refusals import BudgetError, GuaranteeError
+from leakbound.engine.targets import Reconstruction, Target, as_target
+from leakbound.engine.uses import Held, Law, Uses
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
@@ -76,6 +78,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         random_state: Any = None,
         value_range: Any = None,
         accept_capacity: Any = None,
+        ledger: Any = None,
     ) -> None:
         self.target = target
         self.shape = shape
@@ -84,6 +87,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.random_state = random_state
         self.value_range = value_range
         self.accept_capacity = accept_capacity
+        self.ledger = ledger
 
     def __sklearn_clone__(self) -> Channel:
         """Clone the channel. The clone's uses are counted with those of this channel."""
@@ -103,7 +107,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 X, or no channel meets the target.
         """
         target, shape = as_target(self.target), shape_named(self.shape)
-        if target.uses is not None:
+        if target.uses is not None and self.ledger is None:
             self._counted().check_process()
         least = 2 if self.auxiliary is None else 1
         private = np.array(validate_data(self, X, dtype=np.float64, ensure_min_samples=least), order="C")
@@ -122,11 +126,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
         self.calibration_ = target.calibrate(records, shape, weights, target.uses or 1)
-        self._plan = target.uses
         self._own = OwnMoments(self.calibration_, target.uses or 1, self.accept_capacity)
         self._seed = None
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._count(target, torch.from_numpy(records))
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
@@ -149,21 +153,21 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
         self._own.show(records, [row.tobytes() for row in records])
-        copy = None if self._seed is None else _name_of(self._seed, self.calibration_.channel)
-        self._counted().take(records, self._plan, copy)
+        contents = self._charge(torch.from_numpy(records))
         source: NoiseSource = SecureNoise()
-        if self._seed is not None and copy is not None:
-            names = [blake2b(row.tobytes(), digest_size=16).digest() for row in records]
-            words = np.frombuffer(b"".join(names), np.uint64).reshape(-1, 2)
-            source = RecordNoise(self._seed, copy.hex(), words[:, 0], words[:, 1])
+        if self._seed is not None:
+            words = np.frombuffer(b"".join(content[:16] for content in contents), np.uint64).reshape(-1, 2)
+            copy = name_of(self._seed, self.calibration_.channel)
+            source = RecordNoise(self._seed, copy, words[:, 0], words[:, 1])
         moments = self.calibration_.moments
         sampler = CentredSampler(self.calibration_.channel, moments.mean, on_grid=self._seed is None)
         return sampler.apply(torch.from_numpy(records), source).numpy()
 
     def leakage(self, uses: int | None = None) -> float:
-        """Bound the nats that all uses of a record reveal, by default the uses so far of the most used one.
+        """Bound the nats that all uses of a record reveal, by default those so far of the record that leaks most.
 
-        Uses of other fits and clones count as uses of this channel. Equal copies, with a seed, are one use.
+        The bound is an average over records of the calibration's distribution. All fits and clones count, each
+        use by the nats of the channel that it went through. Equal copies, with a seed, are one use.
 
         Raises:
             GuaranteeError: If ``uses`` is negative.
@@ -173,7 +177,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError(
                 f"uses = {uses}: give the calls of transform that a record takes part in, at least 0"
             )
-        return self.calibration_.information(max(1, self._counted().most) if uses is None else uses)
+        law = self._plan.law
+        if uses is not None:
+            return law.nats(uses)
+        held = self._counted().held(self._number)
+        return float(max([law.nats(1), *(law.all_nats(held.looks + held.beside) + held.others)]))
 
     @property
     def own_capacity_(self) -> float | None:
@@ -182,18 +190,51 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         capacity = self._own.capacity
         return None if capacity is None else capacity.nats
 
-    def _counted(self) -> RecordUses:
-        """Return the uses of all channels that this one was cloned from or to."""
+    def _counted(self) -> Uses:
+        """Return the uses of all channels that this one was cloned from or to, or those of the ledger."""
         if not hasattr(self, "_uses"):
-            self._uses = RecordUses()
+            self._uses = Uses(Identity.made(double=False))
         return self._uses
 
+    def _count(self, target: Target, records: Tensor) -> None:
+        """Count by nats of this channel from now on."""
+        identity = Identity.new(records)
+        if self.ledger is not None:
+            self._uses = Uses(identity, self.ledger)
+        else:
+            self._counted().refine(identity)
+        made, seeded = self.calibration_, self._seed is not None
+        copies = f", frozen, {name_of(self._seed, made.channel)}" if self._seed is not None else ""
+        accepted = None if self.accept_capacity is None else float(self.accept_capacity)
+        law = Law(made.channel.shape + copies, made.ratios, target.uses or 1, accepted)
+        adds = not isinstance(target, Reconstruction)
+        self._plan = Plan(target.uses, law, adds, frozen=seeded, seeded=seeded, facts={})
+        self._number = self._uses.number_of(law)
 
-def _name_of(seed: int, channel: Any) -> bytes:
-    """Name a seed and a channel, as the same draw on two scales would reveal the record."""
-    axes = channel.basis.weights if isinstance(channel.basis, Directions) else channel.basis
-    parts = (np.array([seed]), channel.variances, channel.gain, channel.mean, axes)
-    digest = blake2b(digest_size=16)
-    for part in parts:
-        digest.update(b"-" if part is None else np.ascontiguousarray(part).tobytes())
-    return digest.digest()
+    def _charge(self, records: Tensor) -> list[bytes]:
+        """Count one use of each row, or refuse all of them, and return digests without a key.
+
+        Raises:
+            BudgetError: If a row has no nats left.
+            GuaranteeError: If this is a copy in another process, and no ledger counts for both.
+        """
+        uses, plan = self._counted(), self._plan
+        contents = uses.identity.contents(records)
+        rows = uses.identity.of(contents)
+        counts = Counter(rows)
+        digests = list(counts)
+
+        def check(held: Held) -> None:
+            if len(over := plan.exceeded(held)):
+                place = over[0]
+                looks, limit = held.looks[place] + held.beside[place], plan.law.nats(plan.most or 1)
+                nats = plan.law.nats(float(looks)) + held.others[place]
+                raise BudgetError(
+                    f"row {rows.index(digests[place])} would be used {looks:g} times, over all fits and clones of this "
+                    f"channel, and reveal {nats:.4g} nats, where {plan.most} are planned, for {limit:.4g} nats (a use "
+                    "under a smaller plan or through another channel counts for more): plan for more (uses=), or "
+                    "transform the records once and go on with the noisy ones"
+                )
+
+        uses.charge(self._number, digests, np.array(list(counts.values())), check, once=plan.once)
+        return contents

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people.bars import counted
-from leakbound.engine.record_uses import refuse_shared
+from leakbound.engine.records import refuse_shared
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.storage.replaced_folders import check_new
 
