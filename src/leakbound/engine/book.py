@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound.engine.uses import Held, Label
+from leakbound.engine.uses import Held
 
 
 class Book:
@@ -30,6 +30,7 @@ class Book:
         self.beside, self.others, self.labels = np.zeros(0), np.zeros(0), np.zeros(0)
         self._copies: dict[int, Tensor] = {}
         self._told: dict[int, dict[bytes, float]] = {}
+        self._listed: dict[int, Sequence[int]] = {}
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
         """Return the row of each digest. New ones get a row without uses."""
@@ -46,9 +47,14 @@ class Book:
         """Return what is known of some rows."""
         return Held(self.looks[rows], self.beside[rows], self.others[rows], self.labels[rows])
 
-    def untold(self, labels: Iterable[Label]) -> list[Label]:
-        """Select the labels that :meth:`tell` has not counted."""
-        return [label for label in labels if label[1] not in self._told.get(self._rows[label[0]], {})]
+    def unlisted(self, rows: Int[np.ndarray, " batch"], listed: Sequence[Sequence[int]]) -> list[int]:
+        """Find where a batch holds other labels of a record than were last listed of it."""
+        pairs = enumerate(zip(rows.tolist(), listed, strict=True))
+        return [place for place, (row, labels) in pairs if self._listed.get(row) != labels]
+
+    def remember(self, rows: Int[np.ndarray, " batch"], listed: Sequence[Sequence[int]]) -> None:
+        """Remember the labels of a batch, which are told."""
+        self._listed.update(zip(rows.tolist(), listed, strict=True))
 
     def tell(self, row: int, label: bytes, nats: float) -> None:
         """Count the nats of a label that a row released, unless it is counted already."""

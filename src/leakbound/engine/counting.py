@@ -434,8 +434,9 @@ class Counter:
     def _told(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
         """List the labels of a joint batch that were not released before."""
         listed = [labels for offer in offers for labels in offer.labels]
-        digests = [self.book.digests[row] for row in rows]
-        return self.book.untold(self._labels.told(digests, listed, self.identity))
+        new = self.book.unlisted(rows, listed)
+        digests = [self.book.digests[rows[place]] for place in new]
+        return self._labels.told(digests, [listed[place] for place in new], self.identity)
 
     def _verdict(self, offers: list[Offer], rank: int) -> Held:
         """Return what was held before of each record that is charged.
@@ -468,8 +469,8 @@ class Counter:
 
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
-            labels = self._told(offers, rows)
-            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, labels=labels)
+            told: Any = {"labels": self._told(offers, rows), "labelled": len(offers) > 1}
+            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **told)
             return replace(held, looks=np.maximum(held.looks, known.looks))
         if not offers[0].filed:
             check(_after(known, counts))

@@ -210,7 +210,7 @@ class Uses:
             if digests is None:
                 query = "SELECT digest FROM looks UNION SELECT digest FROM labels"
                 digests = [digest for (digest,) in connection.execute(query)]
-            return self._held(connection, number, digests)
+            return self._held(connection, number, digests, labelled=True)
 
     def charge(
         self,
@@ -221,6 +221,7 @@ class Uses:
         *,
         once: bool = False,
         labels: Sequence[Label] = (),
+        labelled: bool = False,
     ) -> Held:
         """Count uses of records with independent noise, all of them or none.
 
@@ -231,6 +232,7 @@ class Uses:
             check: Called with what is held after this charge. Raises where that is too much.
             once: Whether all runs show the same noisy copy of a record, so that they use it once together.
             labels: Labels that are released with them. One that was released before is not counted again.
+            labelled: Whether the nats of labels are asked for.
 
         Returns:
             What was held before.
@@ -239,7 +241,7 @@ class Uses:
             GuaranteeError: If the file was taken away or cannot be written.
         """
         with self._opened() as connection:
-            before = self._held(connection, number, digests)
+            before = self._held(connection, number, digests, labelled=labelled)
             counts = np.where(before.looks > 0, 0, np.minimum(counts, 1)) if once else counts
             check(Held(before.looks + counts, before.beside, before.others, before.labels))
             added = zip(digests, counts.tolist(), strict=True)
@@ -247,11 +249,13 @@ class Uses:
                 "INSERT INTO looks VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET looks = looks + excluded.looks",
                 [(digest, number, count) for digest, count in added if count],
             )
-            new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", labels)
-            connection.execute(
-                "UPDATE total SET looks = looks + ?, labels = labels + ?",
-                (int(counts.sum()), max(0, new.rowcount)),
-            )
+            told = 0
+            if labels:
+                told = connection.executemany(
+                    "INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", labels
+                ).rowcount
+            total = "UPDATE total SET looks = looks + ?, labels = labels + ?"
+            connection.execute(total, (int(counts.sum()), told))
         return before
 
     def refine(self, identity: Identity) -> None:
@@ -272,8 +276,10 @@ class Uses:
                 "(n_jobs=1), give it a ledger=PATH, or transform the records once and give the noisy ones to the search"
             )
 
-    def _held(self, connection: sqlite3.Connection, number: int, digests: Sequence[bytes]) -> Held:
-        """Read what is held about some records."""
+    def _held(
+        self, connection: sqlite3.Connection, number: int, digests: Sequence[bytes], *, labelled: bool = False
+    ) -> Held:
+        """Read what is held about some records, with labels if they are asked for."""
         held = Held.nothing(len(digests))
         places = {digest: place for place, digest in enumerate(digests)}
         for begin in range(0, len(digests), _AT_ONCE):
@@ -288,7 +294,7 @@ class Uses:
                 else:
                     held.others[place] += self._laws[channel].nats(looks)
             told = f"SELECT digest, sum(nats) FROM labels {of_chunk} GROUP BY digest"
-            for digest, nats in connection.execute(told, chunk):
+            for digest, nats in connection.execute(told, chunk) if labelled else ():
                 held.labels[places[digest]] = nats
         return held
 
