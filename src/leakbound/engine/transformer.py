@@ -219,6 +219,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             GuaranteeError: If this is a copy in another process, and no ledger counts for both.
         """
         uses, plan = self._counted(), self._plan
+        uses.check_process()
         contents = uses.identity.contents(records)
         rows = uses.identity.of(contents)
         counts = Counter(rows)

@@ -1,0 +1,348 @@
+"""What is told is at least what was released, whatever people do: each front end with each everyday situation.
+
+The truth is ½ ln det(I + Σ_D Σ_j Σ_ξj⁻¹) over all releases j of a record, with the covariance that the data were
+drawn from, plus the entropy of labels. A front end tells at least that, or warns, or refuses.
+"""
+
+import copy
+import math
+import pickle
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+import torch
+from gaussians import MIXING, RANGE, gaussian, private
+from sklearn.base import clone
+
+from leakbound import BudgetError, Capacity, Channel, ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
+from leakbound.channels import Natural
+from leakbound.channels.composition import composed_capacity
+from leakbound.channels.covariance import Moments
+
+COVARIANCE = MIXING.T @ MIXING
+LAW = Moments(np.ones(4), COVARIANCE, 10**6)  # of the records, known here alone
+PUBLIC = gaussian(4000)
+ROWS = gaussian(20, 1)
+CLASSES, RESPONSE = 10, RandomizedResponse.calibrate(10, nats=0.1)
+
+
+class Engine:
+    """Records in a loader of an engine, with or without a ledger."""
+
+    def __init__(self, ledger=None):
+        self.ledger, self.released = ledger, []
+
+    def make(self, target, public=PUBLIC, **options):
+        options = {"value_range": RANGE, "ledger": self.ledger, **options}
+        return ChannelEngine.for_data(public, target, **options)
+
+    def release(self, made, rows=ROWS, labels=None):
+        data = [(torch.from_numpy(row), 0 if labels is None else int(labels[place])) for place, row in enumerate(rows)]
+        made.protect(data, name=str(len(self.released))).__getitems__(list(range(len(rows))))
+        self.released.append((made.calibration.channel, 1))
+
+    def told(self, made):
+        return made.leakage().record
+
+
+class Transformer(Engine):
+    """Rows through a transformer, whose clones count together."""
+
+    def make(self, target, public=PUBLIC, **options):
+        options = {"value_range": RANGE, **options}
+        first = Channel(target, auxiliary=public, ledger=self.ledger, **options)
+        if not self.released and not hasattr(self, "family"):
+            self.family = first
+        else:
+            first = clone(self.family).set_params(target=target, auxiliary=public, **options)
+        return first.fit(ROWS)
+
+    def release(self, made, rows=ROWS, labels=None):
+        made.transform(rows)
+        self.released.append((made.calibration_.channel, 1))
+
+    def told(self, made):
+        return made.leakage()
+
+
+FRONT_ENDS = {
+    "ChannelEngine with a ledger": (Engine, True),
+    "Channel": (Transformer, False),
+    "Channel with a ledger": (Transformer, True),
+}
+
+
+@pytest.fixture(params=FRONT_ENDS)
+def front(request, tmp_path):
+    kind, ledger = FRONT_ENDS[request.param]
+    return kind(tmp_path / "uses.db" if ledger else None)
+
+
+def truth(front) -> float:
+    """Nats about a record that went through all that was released."""
+    return composed_capacity(front.released, LAW)
+
+
+def test_the_truth_of_these_tests_is_that_of_a_dense_determinant():
+    channel = Natural.calibrate(Natural.decompose(LAW), 2.0)
+    noise = np.eye(4) * channel.variances
+    dense = 0.5 * np.linalg.slogdet(np.eye(4) + 3 * COVARIANCE @ np.linalg.inv(noise))[1]
+    assert composed_capacity([(channel, 3)], LAW) == pytest.approx(dense)
+
+
+SHAPES = [("natural", "natural"), ("natural", "white"), ("white", "least_power")]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids="-".join)
+def test_another_strength_or_shape_adds_its_own_nats(front, shapes):
+    for nats, shape in zip((2.0, 12.0), shapes, strict=True):
+        made = front.make(Capacity(nats), shape=shape)
+        front.release(made)
+    assert front.told(made) >= truth(front) * 0.97  # public moments of 4,000 records
+    assert front.told(made) <= truth(front) * 1.25
+
+
+def test_a_plan_is_one_of_nats_over_all_strengths(front):
+    weak, strong = front.make(Leakage(2.0, uses=1)), front.make(Leakage(12.0, uses=1))
+    front.release(strong)
+    with pytest.raises(BudgetError):
+        front.release(weak)
+    fits = front.make(Leakage(16.0, uses=1))
+    with pytest.raises(BudgetError):  # 12 and 16 are more than 16
+        front.release(fits)
+
+
+def test_equal_values_are_one_record_in_whatever_type(front):
+    made = front.make(Leakage(3.0, uses=2))
+    front.release(made, ROWS)
+    front.release(made, ROWS.astype(np.float64))
+    with pytest.raises(BudgetError):
+        front.release(made, np.asfortranarray(ROWS))
+
+
+def test_a_search_over_strengths_is_told_or_stopped():
+    """Candidates of 2 and 22 nats were once told as 24 where 266 had been released."""
+    channel = Channel(Capacity(2.0), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)
+    channel.transform(ROWS)
+    for nats in (22.0, 22.0):
+        made = clone(channel).set_params(target=Capacity(nats)).fit(ROWS)
+        made.transform(ROWS)
+    assert (
+        channel.leakage()
+        == made.leakage()
+        >= composed_capacity([(channel.calibration_.channel, 1), (made.calibration_.channel, 2)], LAW) * 0.97
+    )
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+def test_labels_that_were_released_as_they_are_stay_released_behind_a_response(tmp_path):
+    front, labels = Engine(tmp_path / "uses.db"), np.arange(20) % CLASSES
+    clear = front.make(Capacity(1.0), classes=CLASSES)
+    front.release(clear, labels=labels)
+    answered = front.make(Capacity(1.0), labels=RESPONSE)
+    before = answered.protect(private())  # reads nothing yet
+    assert before is not None
+    front.release(answered, labels=labels)
+    account = answered.leakage()
+    assert account.labels == pytest.approx(math.log(CLASSES) + RESPONSE.capacity)
+    again = front.make(Capacity(1.0), labels=RESPONSE)  # the same draw
+    front.release(again, labels=labels)
+    assert again.leakage().labels == account.labels
+    assert clear.leakage().labels == account.labels
+
+
+def test_two_labels_of_one_record_are_two(tmp_path):
+    for ledger in (None, tmp_path / "uses.db"):
+        engine = Engine(ledger).make(Leakage(3.0, uses=4), classes=CLASSES)
+        row = torch.from_numpy(ROWS[0])
+        engine.protect([(row, 3), (row, 3), (row, 4)]).__getitems__([0, 1, 2])
+        assert engine.leakage().labels == pytest.approx(2 * math.log(CLASSES))
+        state, other = engine.state_dict(), Engine(ledger).make(Leakage(3.0, uses=4), classes=CLASSES)
+        other.load_state_dict(state)
+        assert other.leakage().labels == pytest.approx(2 * math.log(CLASSES))
+        other.protect([(row, 3)], name="again").__getitems__([0])
+        assert other.leakage().labels == pytest.approx(2 * math.log(CLASSES))
+
+
+@pytest.mark.parametrize("number", [21, 4_000_000_000, -500])
+def test_whole_numbers_that_name_somebody_are_no_labels(number):
+    """A patient's number beside the input was once released as a label."""
+    data = [(torch.from_numpy(row), number) for row in ROWS]
+    with pytest.raises(GuaranteeError, match="give classes=K"):
+        Engine().make(Capacity(1.0)).protect(data)
+    with pytest.raises(GuaranteeError, match="give classes=K"):
+        Engine().make(Capacity(1.0)).protect([(row, 1, place) for place, (row, _) in enumerate(data)])
+    engine = Engine().make(Capacity(1.0))
+    mixed = engine.protect([(row, 0 if place < 9 else number) for place, (row, _) in enumerate(data)])
+    mixed.__getitems__([0, 8])
+    with pytest.raises(GuaranteeError, match="give classes=K"):
+        mixed.__getitems__([3, 9])
+
+
+# -- copies and processes ----------------------------------------------------------------------------------------------
+def copies_of(made):
+    return [copy.deepcopy(made), pickle.loads(pickle.dumps(made)), pickle.loads(pickle.dumps(copy.copy(made)))]
+
+
+def test_one_of_many_copies_releases_and_with_a_ledger_all_do(tmp_path):
+    """Four workers with a copy of their own were once told 20 nats where 30.5 had been released."""
+    engine = Engine().make(Leakage(3.0, uses=1))
+    copies = copies_of(engine)
+    data = [one.protect(private()) for one in copies]
+    _ = data[1][0]
+    for other in (engine.protect(private()), data[0], data[2]):
+        with pytest.raises(GuaranteeError, match="another copy of this engine releases records"):
+            _ = other[0]
+    counted = Engine(tmp_path / "uses.db").make(Leakage(3.0, uses=3))
+    for one in copies_of(counted):
+        _ = one.protect(private())[0]
+    with pytest.raises(BudgetError):
+        _ = counted.protect(private())[0]
+
+
+def released_elsewhere(made) -> str:
+    """What a process that gets a copy says when it releases a record."""
+    try:
+        if isinstance(made, Channel):
+            made.transform(ROWS)
+        else:
+            _ = made.protect(private())[0]
+    except GuaranteeError as error:
+        return str(error)
+    return "released"
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_copy_in_another_process_releases_with_a_ledger_alone(context, tmp_path):
+    alone = [Engine().make(Capacity(1.0)), Channel(5.0, auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)]
+    ledger = tmp_path / "uses.db"
+    shared = [
+        Engine(ledger).make(Leakage(3.0, uses=2)),
+        Channel(Leakage(3.0, uses=2), auxiliary=PUBLIC, value_range=RANGE, ledger=ledger).fit(ROWS),
+    ]
+    with get_context(context).Pool(1) as pool:
+        said = pool.map(released_elsewhere, alone + shared)
+    assert "give for_data a ledger" in said[0]
+    assert "give it a ledger=PATH" in said[1]
+    assert said[2:] == ["released"] * 2
+    with pytest.raises(BudgetError):  # the first row went through both
+        _ = shared[0].protect(private())[0]
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from gaussians import gaussian, private
+from leakbound import ChannelEngine, Leakage
+options = dict(value_range=(-50, 50), ledger={path!r}, classes=20)
+engine = ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=99), **options)
+data = engine.protect(private())
+for _ in range(7):
+    data.__getitems__(list(range(20)))
+os.kill(os.getpid(), signal.{signal})
+"""
+
+
+@pytest.mark.parametrize("kill", ["SIGKILL", "SIGTERM"])
+def test_the_file_alone_has_all_counts_of_a_killed_process(kill, tmp_path):
+    """A copy of the main file once began from zero, as the counts lay in a second one."""
+    path, alone = tmp_path / "uses.db", tmp_path / "alone" / "uses.db"
+    code = KILLED.format(tests=str(__import__("pathlib").Path(__file__).parent), path=str(path), signal=kill)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -getattr(signal, kill)
+    alone.parent.mkdir()
+    shutil.copy2(path, alone)
+    for file in (path, alone):
+        with sqlite3.connect(file) as connection:
+            assert connection.execute("SELECT min(looks), count(*) FROM looks").fetchone() == (7, 20)
+            assert connection.execute("SELECT count(*) FROM labels").fetchone() == (20,)
+        connection.close()
+    engine = ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=99), value_range=RANGE, ledger=alone)
+    engine.protect(private()).__getitems__([0])
+    assert engine.leakage().uses == 8
+
+
+def test_a_file_whose_counts_do_not_add_up_is_refused(tmp_path):
+    path = tmp_path / "uses.db"
+    Engine(path).make(Capacity(1.0)).protect(private()).__getitems__([0, 1, 2])
+    with sqlite3.connect(path) as connection:  # as if a page had not been written
+        connection.execute("DELETE FROM looks WHERE digest = (SELECT min(digest) FROM looks)")
+    connection.close()
+    with pytest.raises(GuaranteeError, match="its counts do not add up"):
+        Engine(path).make(Capacity(1.0))
+
+
+def test_a_file_of_two_names_is_refused(tmp_path):
+    path = tmp_path / "uses.db"
+    Engine(path).make(Capacity(1.0))
+    (tmp_path / "other.db").hardlink_to(path)
+    with pytest.raises(GuaranteeError, match="the file has 2 names"):
+        Engine(path).make(Capacity(1.0))
+
+
+def test_a_ledger_without_tables_of_labels_is_read_and_gets_them(tmp_path):
+    path = tmp_path / "uses.db"
+    engine = Engine(path).make(Capacity(1.0), classes=CLASSES)
+    engine.protect(private()).__getitems__([0, 1, 2])
+    with sqlite3.connect(path) as connection:
+        for statement in ("DROP TABLE labels", "DROP TABLE total", "PRAGMA user_version = 0"):
+            connection.execute(statement)
+        for column in ("planned", "accepted"):
+            connection.execute(f"ALTER TABLE channels DROP COLUMN {column}")
+    connection.close()
+    again = Engine(path).make(Capacity(1.0), classes=CLASSES)
+    again.protect(private()).__getitems__([0])
+    assert again.leakage().uses == 2
+    assert again.leakage().labels == pytest.approx(math.log(CLASSES))
+
+
+# -- what was accepted, and who draws ----------------------------------------------------------------------------------
+def wide(factor=3.0):
+    return (factor * (gaussian(300, 5) - 1.0) + 1.0).astype(np.float32)
+
+
+def test_an_accepted_capacity_is_the_bound_in_every_line(tmp_path):
+    """20 nats were once told beside accept_capacity=60 where the records' own moments gave 32.8."""
+    rows, loose = wide(), {"accept_capacity": 9.0, "value_range": (-500, 500)}
+    for front in (Engine(tmp_path / "uses.db"), Transformer()):
+        made = front.make(Leakage(3.0, uses=2), **loose)
+        front.release(made, rows)
+        scaled = Moments(np.ones(4), 9.0 * COVARIANCE, 10**6)
+        assert front.told(made) == 9.0 >= composed_capacity(front.released, scaled)
+        front.release(made, rows)
+        assert front.told(made) == 9.0 >= composed_capacity(front.released, scaled)
+        with pytest.raises(BudgetError):
+            front.release(made, rows)
+    engine = Engine(tmp_path / "uses.db").make(Capacity(1.0), **loose)
+    engine.protect([torch.from_numpy(row) for row in rows], name="more").__getitems__([0])
+    assert engine.leakage().record == pytest.approx(18.0)  # also to those that read the ledger
+    text = str(Engine().make(Leakage(3.0, uses=2), **loose))
+    assert "2 uses reveal at most 9 nats together" in text
+    assert "calibrated were 3" in text
+
+
+def test_one_seed_draws_other_noise_for_another_strength():
+    """x = (b·y − a·z)/(b − a) once gave the record away."""
+    draws = []
+    for nats in (2.0, 12.0):
+        engine = Engine().make(Capacity(nats), seed=5)
+        noisy = torch.stack(list(engine.protect([torch.from_numpy(row) for row in ROWS])))
+        draws.append(((noisy.numpy() - ROWS) / engine.calibration.channel.variances**0.5).ravel())
+    # 80 pairs of independent normal numbers: a false alarm in one of a million.
+    assert abs(np.corrcoef(draws)[0, 1]) < 0.52
+
+
+# -- averages ----------------------------------------------------------------------------------------------------------
+def test_every_line_with_nats_of_a_record_says_that_they_are_an_average():
+    engine = Engine().make(Leakage(3.0, uses=2), classes=CLASSES)
+    engine.protect(private()).__getitems__([0])
+    lines = [*str(engine).splitlines(), *str(engine.leakage()).splitlines()]
+    told = [line for line in lines if ("at most" in line and "nats" in line) or "smallest valid bound" in line]
+    assert len(told) >= 3
+    assert all("on average over" in line for line in told)
