@@ -19,11 +19,13 @@ import pytest
 import torch
 from gaussians import MIXING, RANGE, gaussian, private
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 
 from leakbound import BudgetError, Capacity, Channel, ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
 from leakbound.channels import Natural
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
+from leakbound.engine.refusals import CapacityWarning
 
 COVARIANCE = MIXING.T @ MIXING
 LAW = Moments(np.ones(4), COVARIANCE, 10**6)  # of the records, known here alone
@@ -336,6 +338,39 @@ def test_one_seed_draws_other_noise_for_another_strength():
         draws.append(((noisy.numpy() - ROWS) / engine.calibration.channel.variances**0.5).ravel())
     # 80 pairs of independent normal numbers: a false alarm in one of a million.
     assert abs(np.corrcoef(draws)[0, 1]) < 0.52
+
+
+# -- nearly the same record --------------------------------------------------------------------------------------------
+DIGITS = load_digits().data.astype(np.float32)
+NEAR = {
+    "half precision": lambda rows: (rows + 0.1).astype(np.float16).astype(np.float32) - np.float32(0.1),
+    "a millionth more": lambda rows: rows * np.float32(1 + 1e-6),
+    "another unit and back": lambda rows: (rows / 255.0 * 12.5).astype(np.float32) / np.float32(12.5) * np.float32(255),
+}
+
+
+@pytest.mark.parametrize("change", NEAR.values(), ids=NEAR)
+def test_a_near_copy_of_a_record_is_told_whether_the_other_is_private_or_public(change):
+    public, rows = DIGITS[:897] + np.float32(0.1), DIGITS[900:920] + np.float32(0.1)
+    near = change(rows)
+    assert not np.array_equal(near, rows)
+    for again in (rows, public[:20]):
+        engine = ChannelEngine.for_data(public, Leakage(20, uses=2))
+        data = [torch.from_numpy(row) for row in (again if again is rows else rows)]
+        engine.protect(data).__getitems__(list(range(20)))
+        copies = [torch.from_numpy(row) for row in change(again)]
+        with pytest.warns(CapacityWarning, match="a private record is nearly (another private|a public) one"):
+            engine.protect(copies, name="near").__getitems__(list(range(20)))
+    channel = Channel(Leakage(20, uses=2), auxiliary=public).fit(rows)
+    channel.transform(rows)
+    with pytest.warns(CapacityWarning, match="nearly another private one"):
+        channel.transform(near)
+
+
+def test_different_records_are_not_near_copies():
+    engine = ChannelEngine.for_data(DIGITS[:897], Leakage(20, uses=2))
+    data = [torch.from_numpy(row) for row in DIGITS[897:]]
+    engine.protect(data).__getitems__(list(range(900)))  # a warning would be an error
 
 
 # -- averages ----------------------------------------------------------------------------------------------------------

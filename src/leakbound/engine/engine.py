@@ -25,6 +25,7 @@ from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
 from leakbound.engine.ledger import Ledger, checked_state
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader
+from leakbound.engine.near_copies import NearCopies
 from leakbound.engine.noise import BatchNoise
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.places import Places
@@ -86,6 +87,7 @@ class ChannelEngine(Saved):
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         looks = target.looks(frozen)
         self._own = OwnMoments(calibration, looks, accept_capacity)
+        self._near = NearCopies(calibration.moments)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         # Nats of several channels have a sum, their errors have none.
         adds = not isinstance(target, Reconstruction)
@@ -169,7 +171,12 @@ class ChannelEngine(Saved):
             "ledger": file,
             "public": public,
         }
-        return cls(calibration, layout, limit, noise=noise, seed=seed, key=key, identity=identity, **counting)
+        engine = cls(
+            calibration, layout, limit, noise=noise, seed=seed, key=key, identity=identity, **counting
+        )
+        if public is not None:
+            engine._near.know(inputs.reshape(len(inputs), -1).numpy(), public)
+        return engine
 
     def protect(
         self,
@@ -265,7 +272,9 @@ class ChannelEngine(Saved):
                 )
             digests = self._checked(inputs)
             self._labels.check_same(digests, rests, uncounted)
-            self._own.show(inputs.reshape(len(inputs), -1).numpy(), digests)
+            rows = inputs.reshape(len(inputs), -1).numpy()
+            self._own.show(rows, digests)
+            self._near.show(rows, digests)
             return digests, listed
 
         with self._counter.turn():

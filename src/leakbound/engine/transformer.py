@@ -16,6 +16,7 @@ from torch import Tensor
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.counting import Plan
 from leakbound.engine.identity import Identity
+from leakbound.engine.near_copies import NearCopies
 from leakbound.engine.noise import CentredSampler, RecordNoise, name_of
 from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.records import Layout, refuse_shared
@@ -131,6 +132,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._count(target, torch.from_numpy(records))
+        self._near = NearCopies(self.calibration_.moments)
+        if self.auxiliary is not None:
+            self._near.know(records, self._uses.identity.contents(torch.from_numpy(records)))
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
@@ -154,6 +158,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.calibration_.check_directions(records)
         self._own.show(records, [row.tobytes() for row in records])
         contents = self._charge(torch.from_numpy(records))
+        self._near.show(records, contents)
         source: NoiseSource = SecureNoise()
         if self._seed is not None:
             words = np.frombuffer(b"".join(content[:16] for content in contents), np.uint64).reshape(-1, 2)
