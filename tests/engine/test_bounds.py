@@ -272,7 +272,7 @@ def test_the_file_alone_has_all_counts_of_a_killed_process(kill, tmp_path):
     shutil.copy2(path, alone)
     for file in (path, alone):
         with sqlite3.connect(file) as connection:
-            assert connection.execute("SELECT min(looks), count(*) FROM looks").fetchone() == (7, 20)
+            assert connection.execute("SELECT min(count), count(*) FROM uses").fetchone() == (7, 20)
             assert connection.execute("SELECT count(*) FROM labels").fetchone() == (20,)
         connection.close()
     engine = ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=99), value_range=RANGE, ledger=alone)
@@ -284,7 +284,7 @@ def test_a_file_whose_counts_do_not_add_up_is_refused(tmp_path):
     path = tmp_path / "uses.db"
     Engine(path).make(Capacity(1.0)).protect(private()).__getitems__([0, 1, 2])
     with sqlite3.connect(path) as connection:  # as if a page had not been written
-        connection.execute("DELETE FROM looks WHERE digest = (SELECT min(digest) FROM looks)")
+        connection.execute("DELETE FROM uses WHERE digest = (SELECT min(digest) FROM uses)")
     connection.close()
     with pytest.raises(GuaranteeError, match="its counts do not add up"):
         Engine(path).make(Capacity(1.0))
@@ -305,6 +305,8 @@ def test_a_ledger_without_tables_of_labels_is_read_and_gets_them(tmp_path):
     with sqlite3.connect(path) as connection:
         for statement in ("DROP TABLE labels", "DROP TABLE total", "PRAGMA user_version = 0"):
             connection.execute(statement)
+        connection.execute("ALTER TABLE uses RENAME COLUMN count TO looks")
+        connection.execute("ALTER TABLE uses RENAME TO looks")
         for column in ("planned", "accepted"):
             connection.execute(f"ALTER TABLE channels DROP COLUMN {column}")
     connection.close()
@@ -496,4 +498,4 @@ def test_no_front_end_is_silent_where_its_bound_is_false(name, case, tmp_path):
         told_elsewhere = SAYS in str(made) or (kind is Transformer and "in this process" in Channel.__doc__)
         assert any(issubclass(one.category, CapacityWarning) for one in caught) or (told_elsewhere and not ledger)
         said += ", warned" if caught else ", and says that other engines add up"
-    print(f"| {name} | {case.__name__.replace('_', ' ')} | {said} |")  # the rows of the product: pytest -rP
+    sys.stdout.write(f"| {name} | {case.__name__.replace('_', ' ')} | {said} |\n")  # the product's rows: pytest -rP

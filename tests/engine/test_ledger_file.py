@@ -30,7 +30,7 @@ def path(tmp_path) -> Path:
 
 def looks(path) -> list[int]:
     with sqlite3.connect(path) as connection:
-        found = [count for (count,) in connection.execute("SELECT looks FROM looks")]
+        found = [count for (count,) in connection.execute("SELECT count FROM uses")]
     connection.close()
     return found
 
@@ -164,7 +164,7 @@ def test_a_ledger_that_cannot_be_written_releases_nothing(path):
     data = engine.protect(DATA)
     _ = data[0]
     with sqlite3.connect(path, isolation_level=None) as other:
-        other.execute("CREATE TRIGGER full BEFORE UPDATE ON looks BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
+        other.execute("CREATE TRIGGER full BEFORE UPDATE ON uses BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
     other.close()
     with pytest.raises(GuaranteeError, match="disk is full, so no use can be counted"):
         data.__getitems__([1, 0])

@@ -17,7 +17,7 @@ class Book:
         digests: Of each row.
         uses: (rows,) releases.
         looks: (rows,) uses with independent noise through the engine's channel.
-        beside: (rows,) uses of this channel that those of other channels along its axes are worth, as far as
+        parallel: (rows,) uses of this channel that those of other channels along its axes are worth, as far as
             a ledger on disk knows of them.
         others: (rows,) nats that channels along other axes have revealed, as far as it knows of them.
         labels: (rows,) nats that labels have revealed.
@@ -27,9 +27,9 @@ class Book:
         self.digests: list[bytes] = []
         self._rows: dict[bytes, int] = {}
         self.uses, self.looks = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.beside, self.others, self.labels = np.zeros(0), np.zeros(0), np.zeros(0)
+        self.parallel, self.others, self.labels = np.zeros(0), np.zeros(0), np.zeros(0)
         self._copies: dict[int, Tensor] = {}
-        self._told: dict[int, dict[bytes, float]] = {}
+        self._released: dict[int, dict[bytes, float]] = {}
         self._listed: dict[int, Sequence[int]] = {}
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
@@ -39,13 +39,13 @@ class Book:
                 self._rows[digest] = len(self.digests)
                 self.digests.append(digest)
         if new := len(self.digests) - len(self.uses):
-            for name in ("uses", "looks", "beside", "others", "labels"):
+            for name in ("uses", "looks", "parallel", "others", "labels"):
                 setattr(self, name, np.pad(getattr(self, name), (0, new)))
         return np.array([self._rows[digest] for digest in digests], dtype=np.int64)
 
     def held(self, rows: Int[np.ndarray, " records"]) -> Held:
         """Return what is known of some rows."""
-        return Held(self.looks[rows], self.beside[rows], self.others[rows], self.labels[rows])
+        return Held(self.looks[rows], self.parallel[rows], self.others[rows], self.labels[rows])
 
     def unlisted(self, rows: Int[np.ndarray, " batch"], listed: Sequence[Sequence[int]]) -> list[int]:
         """Find where a batch holds other labels of a record than were last listed of it."""
@@ -53,18 +53,18 @@ class Book:
         return [place for place, (row, labels) in pairs if self._listed.get(row) != labels]
 
     def remember(self, rows: Int[np.ndarray, " batch"], listed: Sequence[Sequence[int]]) -> None:
-        """Remember the labels of a batch, which are told."""
+        """Remember the labels of a batch, which are counted."""
         self._listed.update(zip(rows.tolist(), listed, strict=True))
 
-    def tell(self, row: int, label: bytes, nats: float) -> None:
+    def count_label(self, row: int, label: bytes, nats: float) -> None:
         """Count the nats of a label that a row released, unless it is counted already."""
-        told = self._told.setdefault(row, {})
-        self.labels[row] += nats * (label not in told)
-        told[label] = nats
+        released = self._released.setdefault(row, {})
+        self.labels[row] += nats * (label not in released)
+        released[label] = nats
 
-    def told(self, row: int) -> dict[bytes, float]:
+    def labels_of(self, row: int) -> dict[bytes, float]:
         """Return the labels that a row released, with their nats."""
-        return self._told.get(row, {})
+        return self._released.get(row, {})
 
     def uncopied(
         self, rows: Int[np.ndarray, " batch"], looks: Int[np.ndarray, " rows"] | None = None

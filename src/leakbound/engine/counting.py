@@ -18,7 +18,7 @@ from leakbound.engine.ledger import Kept, Ledger, alike
 from leakbound.engine.ranks import together
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.uses import Held, Label, Law, Uses, process
+from leakbound.engine.uses import Held, Label, Mechanism, Uses, process
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -34,7 +34,7 @@ class Plan:
 
     Attributes:
         most: Planned uses with independent noise, None for no limit.
-        law: Channel of the engine.
+        mechanism: Channel of the engine.
         adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
         frozen: Whether noise is frozen.
         seeded: Whether a seed repeats it.
@@ -42,7 +42,7 @@ class Plan:
     """
 
     most: int | None
-    law: Law
+    mechanism: Mechanism
     adds: bool
     frozen: bool
     seeded: bool
@@ -57,10 +57,10 @@ class Plan:
         """Find the records about which more nats are revealed than by the planned uses."""
         if self.most is None:
             return np.zeros(0, np.int64)
-        nats = self.law.all_nats(held.looks + held.beside) + held.others
-        over = (nats > self.law.nats(self.most) * (1.0 + _ROUNDING)) | (held.looks > self.most)
+        nats = self.mechanism.all_nats(held.fresh_uses + held.parallel) + held.others
+        over = (nats > self.mechanism.nats(self.most) * (1.0 + _ROUNDING)) | (held.fresh_uses > self.most)
         apart = (held.others > 0) & (not self.adds)
-        return np.flatnonzero((over | apart) & (held.looks > 0))
+        return np.flatnonzero((over | apart) & (held.fresh_uses > 0))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Counter:
         self.book = Book()
         self._books = {identity: self.book}
         self._labels = labels
-        self._number = 0 if file is None else file.number_of(plan.law)
+        self._number = 0 if file is None else file.number_of(plan.mechanism)
         self._original = self._copy = os.urandom(16)
         self._lock, self._process = RLock(), process()
 
@@ -226,18 +226,18 @@ class Counter:
         offers, rank = together(offer)
         verdicts, _ = together(lambda: self._verdict(offers, rank))
         rows, charged, kinds, kind_of, counts = self._charged(offers)
-        before = np.max([held.looks for held in verdicts], axis=0)
+        before = np.max([held.fresh_uses for held in verdicts], axis=0)
         numbers = np.zeros(len(rows), np.int64)
         if not self.plan.frozen:
             numbers = before[kind_of] + order_of_use(kind_of, counts)
         self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
-        self.book.beside[kinds] = np.max([held.beside for held in verdicts], axis=0)
+        self.book.parallel[kinds] = np.max([held.parallel for held in verdicts], axis=0)
         self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
         self.book.labels[kinds] = np.max(
             [self.book.labels[kinds], *(held.labels for held in verdicts)], axis=0
         )
-        for digest, label, nats in self._told(offers, rows):
-            self.book.tell(int(self.book.rows([digest])[0]), label, nats)
+        for digest, label, nats in self._new_labels(offers, rows):
+            self.book.count_label(int(self.book.rows([digest])[0]), label, nats)
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
@@ -264,8 +264,8 @@ class Counter:
             return
         with self._lock:
             held = self.file.held(self._number, self.book.digests)
-            self.book.beside, self.book.others, self.book.labels = held.beside, held.others, held.labels
-            self.book.looks = np.maximum(self.book.looks, held.looks)
+            self.book.parallel, self.book.others, self.book.labels = held.parallel, held.others, held.labels
+            self.book.looks = np.maximum(self.book.looks, held.fresh_uses)
             if not self.plan.frozen:
                 self.book.uses = self.book.looks.copy()
 
@@ -335,8 +335,8 @@ class Counter:
         looks = np.minimum(collection.uses, 1) if self.plan.frozen else collection.uses
         book.uses[rows] = np.maximum(book.uses[rows], collection.uses)
         book.looks[rows] = np.maximum(book.looks[rows], looks)
-        for place, label, nats in collection.told:
-            book.tell(int(rows[place]), label, nats)
+        for place, label, nats in collection.labels:
+            book.count_label(int(rows[place]), label, nats)
         copied = rows[list(collection.copied)].tolist()
         held = book.copied(copied)
         fresh = [place for place, row in enumerate(copied) if row not in held]
@@ -374,9 +374,13 @@ class Counter:
         self.refresh()
         ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
         rows = np.concatenate([ledger.rows for ledger in ledgers])
-        law, book = self.plan.law, self.book
-        own = replace(law, accepted=None).all_nats(book.looks)
-        more = law.all_nats(book.looks + book.beside) + book.others - np.where(np.isfinite(own), own, 0.0)
+        channel, book = self.plan.mechanism, self.book
+        direct = replace(channel, accepted=None).all_nats(book.looks)
+        more = (
+            channel.all_nats(book.looks + book.parallel)
+            + book.others
+            - np.where(np.isfinite(direct), direct, 0.0)
+        )
         uses, looks, others, labels = (
             np.concatenate([ledger.counts(column) for ledger in ledgers])
             for column in (book.uses, book.looks, more, book.labels)
@@ -431,12 +435,12 @@ class Counter:
         kinds = np.array(list(places), dtype=np.int64)
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 
-    def _told(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
+    def _new_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
         """List the labels of a joint batch that were not released before."""
         listed = [labels for offer in offers for labels in offer.labels]
         new = self.book.unlisted(rows, listed)
         digests = [self.book.digests[rows[place]] for place in new]
-        return self._labels.told(digests, [listed[place] for place in new], self.identity)
+        return self._labels.keyed(digests, [listed[place] for place in new], self.identity)
 
     def _verdict(self, offers: list[Offer], rank: int) -> Held:
         """Return what was held before of each record that is charged.
@@ -458,23 +462,23 @@ class Counter:
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
             self.ledgers[name].check_same(records[names == name], rows[names == name], apart)
-        known = self.book.held(kinds)
+        before = self.book.held(kinds)
 
         def check(held: Held) -> None:
-            looks = np.maximum(held.looks, known.looks + counts)
-            over = self.plan.exceeded(replace(held, looks=looks))
+            looks = np.maximum(held.fresh_uses, before.fresh_uses + counts)
+            over = self.plan.exceeded(replace(held, fresh_uses=looks))
             if len(over):
                 place = int(np.flatnonzero(rows == kinds[over[0]])[0])
                 raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
 
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
-            told: Any = {"labels": self._told(offers, rows), "labelled": len(offers) > 1}
-            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **told)
-            return replace(held, looks=np.maximum(held.looks, known.looks))
+            labels: Any = {"labels": self._new_labels(offers, rows), "labelled": len(offers) > 1}
+            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
+            return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
         if not offers[0].filed:
-            check(_after(known, counts))
-        return known
+            check(_after(before, counts))
+        return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
         """Refuse ranks that do not share channel, plan and ledger, and register each other's collections.
@@ -520,4 +524,4 @@ class Counter:
 
 def _after(held: Held, counts: Int[np.ndarray, " records"] | int) -> Held:
     """Add uses to those of records."""
-    return replace(held, looks=held.looks + counts)
+    return replace(held, fresh_uses=held.fresh_uses + counts)

@@ -35,7 +35,7 @@ from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathere
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
-from leakbound.engine.uses import Law, Uses
+from leakbound.engine.uses import Mechanism, Uses
 
 
 class ChannelEngine(Saved):
@@ -93,9 +93,9 @@ class ChannelEngine(Saved):
         adds = not isinstance(target, Reconstruction)
         accepted = None if accept_capacity is None else float(accept_capacity)
         copies = f", frozen, {self._batch_noise.name}" if frozen and seed is not None else ""
-        self._channel_law = Law(calibration.channel.shape + copies, calibration.ratios, looks, accepted)
+        self._mechanism = Mechanism(calibration.channel.shape + copies, calibration.ratios, looks, accepted)
         facts = {**self._law(), "planned uses": most, "classes": labels.classes}
-        plan = Plan(most, self._channel_law, adds, frozen, seed is not None, facts)
+        plan = Plan(most, self._mechanism, adds, frozen, seed is not None, facts)
         self._counter = Counter(plan, identity, ledger, labels)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None
 
@@ -175,7 +175,7 @@ class ChannelEngine(Saved):
             calibration, layout, limit, noise=noise, seed=seed, key=key, identity=identity, **counting
         )
         if public is not None:
-            engine._near.know(inputs.reshape(len(inputs), -1).numpy(), public)
+            engine._near.add_public(inputs.reshape(len(inputs), -1).numpy(), public)
         return engine
 
     def protect(
@@ -414,7 +414,7 @@ class ChannelEngine(Saved):
                 calibrated_to_own=self.calibrate_to_own,
                 ledger=self.ledger,
                 uncounted=self.uncounted,
-                nats=self._channel_law.nats,
+                nats=self._mechanism.nats,
             )
         )
 

@@ -128,7 +128,7 @@ class LabelCount:
             return self.response.capacity
         return None if self.classes is None else math.log(self.classes)
 
-    def told(
+    def keyed(
         self, digests: Sequence[bytes], listed: Sequence[Sequence[int]], identity: Identity
     ) -> list[Label]:
         """List the labels of records as the record of uses counts them: each label once for each response.

@@ -127,11 +127,11 @@ class Ledger:
             "uses": torch.from_numpy(book.uses[rows].copy()),
         }
         places = {row: place for place, row in enumerate(rows)}
-        if told := [(places[row], *label) for row in rows for label in book.told(row).items()]:
+        if labels := [(places[row], *label) for row in rows for label in book.labels_of(row).items()]:
             kept |= {
-                "labelled": torch.tensor([place for place, _, _ in told]),
-                "labels": torch.tensor([list(label) for _, label, _ in told], dtype=torch.uint8),
-                "nats": torch.tensor([nats for _, _, nats in told], dtype=torch.float64),
+                "labelled": torch.tensor([place for place, _, _ in labels]),
+                "labels": torch.tensor([list(label) for _, label, _ in labels], dtype=torch.uint8),
+                "nats": torch.tensor([nats for _, _, nats in labels], dtype=torch.float64),
             }
         if copied := book.copied(rows):
             kept |= {"copied": torch.tensor([places[row] for row in copied]), "copies": book.frozen(copied)}
@@ -146,7 +146,7 @@ class Kept:
         size: Records of the collection.
         digests: Digests of those that were used.
         uses: Uses of each of them.
-        told: Labels that they released: place, keyed digest and nats of each.
+        labels: Labels that they released: place, keyed digest and nats of each.
         copied: Places of those that have a frozen copy.
         copies: Their frozen copies.
     """
@@ -154,7 +154,7 @@ class Kept:
     size: int
     digests: tuple[bytes, ...]
     uses: Int[np.ndarray, " used"]
-    told: tuple[tuple[int, bytes, float], ...]
+    labels: tuple[tuple[int, bytes, float], ...]
     copied: tuple[int, ...]
     copies: Float[Tensor, "copied 1 1 d"]
 
@@ -198,7 +198,9 @@ class Kept:
             raise ValueError("each label belongs to a record and has nats")
         if not set(labelled.tolist()) <= {*range(count)}:
             raise ValueError("labels are of records that were used")
-        told = zip(labelled.tolist(), (row.tobytes() for row in labels.numpy()), nats.tolist(), strict=True)
+        held_labels = zip(
+            labelled.tolist(), (row.tobytes() for row in labels.numpy()), nats.tolist(), strict=True
+        )
         places = tuple(copied.tolist())
         if (
             copies.shape != (len(places), 1, 1, width)
@@ -208,7 +210,7 @@ class Kept:
             raise ValueError("copies must be finite float32, one for each record that has one")
         if not len(places) == len(set(places) & {*range(count)}) or (needs_copies and len(places) != count):
             raise ValueError("frozen noise needs the copy of each record that was used")
-        return cls(int(size), used, uses.numpy().copy(), tuple(told), places, copies)
+        return cls(int(size), used, uses.numpy().copy(), tuple(held_labels), places, copies)
 
 
 def alike(facts: Any, others: Mapping[str, Any]) -> bool:
@@ -240,11 +242,12 @@ def checked_state(
             noise.
     """
     if not alike(stated := state.get("law"), law):
-        known = stated if isinstance(stated, Mapping) else {}
-        apart = [name for name in law if not alike({name: known.get(name)}, {name: law[name]})]
-        told = ", ".join(f"{name} = {known.get(name)}, not {law[name]}" for name in apart)
+        loaded = stated if isinstance(stated, Mapping) else {}
+        apart = [name for name in law if not alike({name: loaded.get(name)}, {name: law[name]})]
+        facts = ", ".join(f"{name} = {loaded.get(name)}, not {law[name]}" for name in apart)
         raise GuaranteeError(
-            f"the state is of another engine ({told or 'with more facts'}): calibrate as that one was, on the same data"
+            f"the state is of another engine ({facts or 'with more facts'}): calibrate as that one was, on the same "
+            "data"
         )
     try:
         kept = {name: Kept.of(held, width, needs_copies) for name, held in state["ledgers"].items()}

@@ -1,4 +1,4 @@
-"""Records that are nearly others, such as a copy of lower precision: equal to nobody's count, and told.
+"""Records that are nearly others, such as a copy of lower precision: counted apart, and said.
 
 A copy at float16, or after a small change, has another digest, so it counts as a record of its own, and both
 together reveal up to twice the bound about what they share. Coarsened values find most of these. A flipped,
@@ -46,7 +46,7 @@ class NearCopies:
             axes = linalg.solve_triangular(factor, draws, lower=True, trans="T")
             self._axes = axes / np.sqrt((axes * (moments.covariance @ axes)).sum(axis=0)) / _WIDTH
 
-    def know(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> None:
+    def add_public(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> None:
         """Add public records, whose digests are ``names``."""
         for key, name in self._cells(rows, names):
             self._seen.setdefault(key, (name, "a public"))
@@ -64,7 +64,7 @@ class NearCopies:
                 self._axes = None
                 warnings.warn(
                     f"a private record is nearly {of} one, but not equal to it: if one is a copy of the other, at "
-                    "another precision say, the two reveal up to twice what is told; keep one of them",
+                    "another precision say, the two reveal up to twice what is stated; keep one of them",
                     CapacityWarning,
                     stacklevel=4,
                 )

@@ -22,7 +22,7 @@ from leakbound.engine.own_moments import OwnMoments
 from leakbound.engine.records import Layout, refuse_shared
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.targets import Reconstruction, Target, as_target
-from leakbound.engine.uses import Held, Law, Uses
+from leakbound.engine.uses import Held, Mechanism, Uses
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
@@ -134,7 +134,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._count(target, torch.from_numpy(records))
         self._near = NearCopies(self.calibration_.moments)
         if self.auxiliary is not None:
-            self._near.know(records, self._uses.identity.contents(torch.from_numpy(records)))
+            self._near.add_public(records, self._uses.identity.contents(torch.from_numpy(records)))
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
@@ -182,11 +182,13 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError(
                 f"uses = {uses}: give the calls of transform that a record takes part in, at least 0"
             )
-        law = self._plan.law
+        mechanism = self._plan.mechanism
         if uses is not None:
-            return law.nats(uses)
+            return mechanism.nats(uses)
         held = self._counted().held(self._number)
-        return float(max([law.nats(1), *(law.all_nats(held.looks + held.beside) + held.others)]))
+        return float(
+            max([mechanism.nats(1), *(mechanism.all_nats(held.fresh_uses + held.parallel) + held.others)])
+        )
 
     @property
     def own_capacity_(self) -> float | None:
@@ -211,10 +213,10 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         made, seeded = self.calibration_, self._seed is not None
         copies = f", frozen, {name_of(self._seed, made.channel)}" if self._seed is not None else ""
         accepted = None if self.accept_capacity is None else float(self.accept_capacity)
-        law = Law(made.channel.shape + copies, made.ratios, target.uses or 1, accepted)
+        mechanism = Mechanism(made.channel.shape + copies, made.ratios, target.uses or 1, accepted)
         adds = not isinstance(target, Reconstruction)
-        self._plan = Plan(target.uses, law, adds, frozen=seeded, seeded=seeded, facts={})
-        self._number = self._uses.number_of(law)
+        self._plan = Plan(target.uses, mechanism, adds, frozen=seeded, seeded=seeded, facts={})
+        self._number = self._uses.number_of(mechanism)
 
     def _charge(self, records: Tensor) -> list[bytes]:
         """Count one use of each row, or refuse all of them, and return digests without a key.
@@ -233,8 +235,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         def check(held: Held) -> None:
             if len(over := plan.exceeded(held)):
                 place = over[0]
-                looks, limit = held.looks[place] + held.beside[place], plan.law.nats(plan.most or 1)
-                nats = plan.law.nats(float(looks)) + held.others[place]
+                looks, limit = (
+                    held.fresh_uses[place] + held.parallel[place],
+                    plan.mechanism.nats(plan.most or 1),
+                )
+                nats = plan.mechanism.nats(float(looks)) + held.others[place]
                 raise BudgetError(
                     f"row {rows.index(digests[place])} would be used {looks:g} times, over all fits and clones of this "
                     f"channel, and reveal {nats:.4g} nats, where {plan.most} are planned, for {limit:.4g} nats (a use "

@@ -38,16 +38,18 @@ _TABLES = (
     f"PRAGMA application_id = {_APPLICATION}",
 )
 _SINCE_1 = (
+    "ALTER TABLE looks RENAME TO uses",
+    "ALTER TABLE uses RENAME COLUMN looks TO count",
     "ALTER TABLE channels ADD COLUMN planned INTEGER NOT NULL DEFAULT 1",
     "ALTER TABLE channels ADD COLUMN accepted REAL",
     "CREATE TABLE labels (digest BLOB NOT NULL, label BLOB NOT NULL, nats REAL NOT NULL, "
     "PRIMARY KEY (digest, label)) STRICT, WITHOUT ROWID",
-    "CREATE TABLE total (looks INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
-    "INSERT INTO total SELECT ifnull(sum(looks), 0), 0 FROM looks",
+    "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
+    "INSERT INTO total SELECT ifnull(sum(count), 0), 0 FROM uses",
     f"PRAGMA user_version = {_FORMAT}",
 )
 _WHOLE = (
-    "SELECT (SELECT ifnull(sum(looks), 0) FROM looks) = looks "
+    "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
     "AND (SELECT count(*) FROM labels) = labels FROM total"
 )
 Label = tuple[bytes, bytes, float]
@@ -62,7 +64,7 @@ def process() -> bytes:
 
 
 @dataclass(frozen=True)
-class Law:
+class Mechanism:
     """One way in which records are released.
 
     Attributes:
@@ -77,8 +79,8 @@ class Law:
     planned: int = 1
     accepted: float | None = None
 
-    def same(self, other: Law) -> bool:
-        """Return whether another law is this one, up to the rounding of calibrations."""
+    def same(self, other: Mechanism) -> bool:
+        """Return whether another mechanism is this one, up to the rounding of calibrations."""
         planned = self.accepted is None or self.planned == other.planned
         return (
             (self.name, self.accepted) == (other.name, other.accepted)
@@ -103,8 +105,8 @@ class Law:
         kinds, kind_of = np.unique(looks, return_inverse=True)
         return np.array([self.nats(float(kind)) for kind in kinds])[kind_of.ravel()]
 
-    def worth(self, other: Law) -> float | None:
-        """Return how many uses of this law one use of another is, None if their axes may differ.
+    def worth(self, other: Mechanism) -> float | None:
+        """Return how many uses of this mechanism one use of another is, None if their axes may differ.
 
         Precisions of noise add along common axes, which channels of one shape with proportional ratios have.
         """
@@ -126,14 +128,14 @@ class Held:
     """What the record of uses holds about some records, as one channel sees it.
 
     Attributes:
-        looks: (records,) uses through this channel with independent noise.
-        beside: (records,) uses of this channel that those of others along the same axes are worth.
+        fresh_uses: (records,) uses through this channel with independent noise.
+        parallel: (records,) uses of this channel that those of others along the same axes are worth.
         others: (records,) nats that uses along other axes have revealed.
         labels: (records,) nats that labels have revealed.
     """
 
-    looks: Int[np.ndarray, " records"]
-    beside: Float[np.ndarray, " records"]
+    fresh_uses: Int[np.ndarray, " records"]
+    parallel: Float[np.ndarray, " records"]
     others: Float[np.ndarray, " records"]
     labels: Float[np.ndarray, " records"]
 
@@ -163,7 +165,7 @@ class Uses:
 
     # Connections of the process that this one was forked from, to be neither used nor closed.
     _left: ClassVar[list[sqlite3.Connection]] = []
-    _known: ClassVar[weakref.WeakValueDictionary[bytes, Uses]] = weakref.WeakValueDictionary()
+    _alive: ClassVar[weakref.WeakValueDictionary[bytes, Uses]] = weakref.WeakValueDictionary()
 
     def __init__(self, identity: Identity, path: str | os.PathLike[str] | None = None) -> None:
         self.identity = identity
@@ -171,10 +173,10 @@ class Uses:
         self._connection: sqlite3.Connection | None = None
         self._process, self._place = b"", 0
         self._lock = RLock()
-        self._laws: dict[int, Law] = {}
+        self._mechanisms: dict[int, Mechanism] = {}
         self._worths: dict[tuple[int, int], float | None] = {}
         self.name = os.urandom(16)
-        self._known[self.name] = self
+        self._alive[self.name] = self
         if self.path is not None:
             self._make_file(self.path)
         with self._opened(fresh=True) as connection:
@@ -184,31 +186,36 @@ class Uses:
         if self.path is None:
             return _of_name, (self.name, process())
         kept = {name: getattr(self, name) for name in ("identity", "path", "name", "_place")}
-        return _of_file, (kept | {"_connection": None, "_process": b"", "_laws": {}, "_worths": {}},)
+        return _of_file, (kept | {"_connection": None, "_process": b"", "_mechanisms": {}, "_worths": {}},)
 
     def __deepcopy__(self, memo: Any) -> Uses:
         return self
 
-    def number_of(self, law: Law) -> int:
-        """Return the number of a law, under which uses are counted."""
+    def number_of(self, mechanism: Mechanism) -> int:
+        """Return the number of a mechanism, under which uses are counted."""
         with self._opened() as connection:
-            self._read_laws(connection)
-            for number, known in self._laws.items():
-                if known.same(law):
+            self._read_mechanisms(connection)
+            for number, counted in self._mechanisms.items():
+                if counted.same(mechanism):
                     return number
             added = connection.execute(
                 "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)",
-                (law.name, np.asarray(law.ratios, "<f8").tobytes(), law.planned, law.accepted),
+                (
+                    mechanism.name,
+                    np.asarray(mechanism.ratios, "<f8").tobytes(),
+                    mechanism.planned,
+                    mechanism.accepted,
+                ),
             )
             number = int(added.lastrowid or 0)
-            self._laws[number] = law
+            self._mechanisms[number] = mechanism
             return number
 
     def held(self, number: int, digests: Sequence[bytes] | None = None) -> Held:
         """Return what the channel of a number sees of some records, by default of all."""
         with self._opened() as connection:
             if digests is None:
-                query = "SELECT digest FROM looks UNION SELECT digest FROM labels"
+                query = "SELECT digest FROM uses UNION SELECT digest FROM labels"
                 digests = [digest for (digest,) in connection.execute(query)]
             return self._held(connection, number, digests, labelled=True)
 
@@ -242,26 +249,24 @@ class Uses:
         """
         with self._opened() as connection:
             before = self._held(connection, number, digests, labelled=labelled)
-            counts = np.where(before.looks > 0, 0, np.minimum(counts, 1)) if once else counts
-            check(Held(before.looks + counts, before.beside, before.others, before.labels))
+            counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
+            check(Held(before.fresh_uses + counts, before.parallel, before.others, before.labels))
             added = zip(digests, counts.tolist(), strict=True)
             connection.executemany(
-                "INSERT INTO looks VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET looks = looks + excluded.looks",
+                "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
                 [(digest, number, count) for digest, count in added if count],
             )
-            told = 0
+            new = 0
             if labels:
-                told = connection.executemany(
-                    "INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", labels
-                ).rowcount
-            total = "UPDATE total SET looks = looks + ?, labels = labels + ?"
-            connection.execute(total, (int(counts.sum()), told))
+                new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", labels).rowcount
+            total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
+            connection.execute(total, (int(counts.sum()), new))
         return before
 
     def refine(self, identity: Identity) -> None:
-        """Tell records apart in float64 if an identity does and nothing is counted yet."""
+        """Distinguish records in float64 if an identity does and nothing is counted yet."""
         with self._opened() as connection:
-            if identity.double and not connection.execute("SELECT looks FROM total").fetchone()[0]:
+            if identity.double and not connection.execute("SELECT uses FROM total").fetchone()[0]:
                 self.identity = Identity(self.identity.key, True)
 
     def check_process(self) -> None:
@@ -285,31 +290,31 @@ class Uses:
         for begin in range(0, len(digests), _AT_ONCE):
             chunk = digests[begin : begin + _AT_ONCE]
             of_chunk = f"WHERE digest IN ({','.join('?' * len(chunk))})"
-            for digest, channel, looks in connection.execute(f"SELECT * FROM looks {of_chunk}", chunk):
+            for digest, channel, looks in connection.execute(f"SELECT * FROM uses {of_chunk}", chunk):
                 place = places[digest]
                 if channel == number:
-                    held.looks[place] = looks
+                    held.fresh_uses[place] = looks
                 elif (worth := self._worth(connection, number, channel)) is not None:
-                    held.beside[place] += worth * looks
+                    held.parallel[place] += worth * looks
                 else:
-                    held.others[place] += self._laws[channel].nats(looks)
-            told = f"SELECT digest, sum(nats) FROM labels {of_chunk} GROUP BY digest"
-            for digest, nats in connection.execute(told, chunk) if labelled else ():
+                    held.others[place] += self._mechanisms[channel].nats(looks)
+            released = f"SELECT digest, sum(nats) FROM labels {of_chunk} GROUP BY digest"
+            for digest, nats in connection.execute(released, chunk) if labelled else ():
                 held.labels[places[digest]] = nats
         return held
 
     def _worth(self, connection: sqlite3.Connection, number: int, other: int) -> float | None:
         """Return how many uses of one channel a use of another is, if they have common axes."""
-        if other not in self._laws:
-            self._read_laws(connection)
+        if other not in self._mechanisms:
+            self._read_mechanisms(connection)
         if (number, other) not in self._worths:
-            self._worths[number, other] = self._laws[number].worth(self._laws[other])
+            self._worths[number, other] = self._mechanisms[number].worth(self._mechanisms[other])
         return self._worths[number, other]
 
-    def _read_laws(self, connection: sqlite3.Connection) -> None:
+    def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
         """Read the channels that are counted."""
         for number, name, ratios, *accepted in connection.execute("SELECT * FROM channels"):
-            self._laws[number] = Law(name, np.frombuffer(ratios, "<f8"), *accepted)
+            self._mechanisms[number] = Mechanism(name, np.frombuffer(ratios, "<f8"), *accepted)
 
     def _make_file(self, path: Path) -> None:
         """Make the file if it is not there, and refuse what is no ledger of the owner's."""
@@ -330,7 +335,7 @@ class Uses:
             )
         if status.st_nlink > 1:
             raise GuaranteeError(
-                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies beside one of them: "
+                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies parallel one of them: "
                 "remove the other hard links"
             )
 
@@ -410,8 +415,8 @@ class Uses:
 
 def _of_name(name: bytes, made_in: bytes) -> Uses:
     """Return the uses of this process under a name, or, in another process, ones that refuse to count."""
-    if made_in == process() and name in Uses._known:
-        return Uses._known[name]
+    if made_in == process() and name in Uses._alive:
+        return Uses._alive[name]
     foreign = object.__new__(Uses)
     foreign.path, foreign._process, foreign.name = None, made_in, name
     return foreign
