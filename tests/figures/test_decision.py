@@ -11,6 +11,7 @@ import torch
 from scipy import optimize, special, stats
 
 from leakbound.accounting.event import PrivacyEvent
+from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
 from leakbound.config.reading import check
 from leakbound.figures.report.decision import Decision, decision_page
@@ -70,7 +71,7 @@ def decision() -> Decision:
     claims = pd.concat([claims, claims.assign(dataset="all", effect=9.0)])
     drawings = {"tan2024/fig15_recipes": b"<svg xmlns='http://www.w3.org/2000/svg'/>"}
     tables = {"comparison": pd.concat([table, half])}
-    return Decision(config, claims, tables, drawings, 600.0, TRAININGS, np.ones(2), 10)
+    return Decision(config, claims, tables, drawings, 600.0, TRAININGS, _recoverable(np.ones(2)), 10)
 
 
 def said(decision: Decision, start: str) -> str:

@@ -94,16 +94,15 @@ def membership_information(advantage: float) -> float:
     return max(2.0 * advantage**2, -math.log1p(-(advantage**2)))
 
 
-def rounded_up(value: float, rounding: str = ROUND_CEILING) -> str:
-    """Write a risk or a bound with three digits, rounded away from the unsafe side except for errors of float64.
+def bound_text(value: float, rounding: str = ROUND_CEILING) -> str:
+    """Write a bound with three digits, rounded away from the unsafe side except for errors of float64.
 
     Args:
         value: Finite number.
-        rounding: Of :mod:`decimal`: ``ROUND_CEILING`` for what is at most so large, ``ROUND_FLOOR`` for what is at
-            least so large.
+        rounding: ``ROUND_CEILING`` of :mod:`decimal` for upper bounds, ``ROUND_FLOOR`` for lower ones.
 
     Example:
-        >>> rounded_up(3.0119), rounded_up(3.0119, ROUND_FLOOR)
+        >>> bound_text(3.0119), bound_text(3.0119, ROUND_FLOOR)
         ('3.02', '3.01')
     """
     safe = value * (1 + (1e-11 if rounding == ROUND_FLOOR else -1e-11))

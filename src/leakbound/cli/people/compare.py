@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +127,7 @@ def compare(
         if resize not in (None, *SIDES):
             raise typer.BadParameter(
                 f"--resize {resize}: a comparison computes covariances of all values, so give one of "
-                f"{', '.join(map(str, SIDES))}; without the option images of any size are brought to one of these"
+                f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
             )
         form = PictureForm(resize, color)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
@@ -284,6 +284,13 @@ def _eigenvalues(dataset: ImageDataset) -> Float[np.ndarray, " d"]:
     return Natural.decompose(population_moments(aux.reshape(len(aux), -1))).eigenvalues
 
 
+def _recoverable(eigenvalues: Float[np.ndarray, " d"]) -> Callable[[float], float]:
+    """Rate-distortion function of Gaussian records: nats to the share of their variance that these can tell."""
+    from leakbound.channels.calibration import water_filling
+
+    return lambda nats: 1.0 - water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())
+
+
 def _pace() -> float:
     """Time training steps for about a second. Return their time over that in the packaged table of costs."""
     import numpy as np
@@ -367,7 +374,7 @@ def _write_page(target: Path, home: Path) -> None:
             run: storage.read_json(output(home, "train", run, "provenance"))
             for run in tables["comparison"]["run"].unique()
         },
-        eigenvalues=_eigenvalues(dataset),
+        recoverable=_recoverable(_eigenvalues(dataset)),
         classes=len(dataset.classes),
         columns=_columns(config, home / "records"),
     )

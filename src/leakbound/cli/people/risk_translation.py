@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.accounting import risk as accounting
-from leakbound.accounting.risk import rounded_up as _up
+from leakbound.accounting.risk import bound_text as _up
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.text_table import text_table

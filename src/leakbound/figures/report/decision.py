@@ -1,19 +1,16 @@
 """One offline page for a decision: which protection is worth its cost on the user's records."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.naming import dp_naming_bound, naming_bound
-from leakbound.accounting.risk import rounded_up
-from leakbound.channels.calibration import water_filling
+from leakbound.accounting.risk import bound_text
 from leakbound.claims.estimates import Estimate, mean_interval
 from leakbound.config.whole import Config
 from leakbound.figures import style
@@ -25,8 +22,8 @@ _FRONT = "tan2024/fig15_recipes"
 _RECORDS = "beyond/limit_pictures"
 _MOST_COLUMNS = 40  # that a caption lists
 _PICTURES = {
-    _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping time "
-    "of every protection, and the front of plain SGD",
+    _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
+    "time of every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
     _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
     "from one gradient of it",
@@ -44,7 +41,7 @@ _GUESSING = 0.5  # AUC
 _RELEASES = ("images_nats", "gradients_nats")
 _APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
 _CERTAIN = 0.99  # probability from which a bound on identification limits nothing
-_BOUNDS = {"rounded_up": rounded_up, "infinity": math.inf, "certain": _CERTAIN}
+_BOUNDS = {"bound_text": bound_text, "infinity": math.inf, "certain": _CERTAIN}
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Decision:
         drawings: Figure ``paper/id`` to its drawing, SVG.
         seconds: CPU seconds of all jobs.
         trainings: Run to the provenance of its training.
-        eigenvalues: (d,), λ of the attacker's records, as networks receive them.
+        recoverable: Nats about a record to the share of the variance that they can tell, of Gaussian records.
         classes: Number of labels.
         columns: Names of the values of a record of a table, in their order.
     """
@@ -69,7 +66,7 @@ class Decision:
     drawings: Mapping[str, bytes]
     seconds: float
     trainings: Mapping[str, Mapping[str, Any]]
-    eigenvalues: Float[np.ndarray, " d"]
+    recoverable: Callable[[float], float]
     classes: int
     columns: Sequence[str] = ()
 
@@ -81,7 +78,7 @@ class Decision:
 
     @cached_property
     def ranked(self) -> bool:
-        """Whether the attack tells members of undefended networks apart, without which equal AUC decides nothing."""
+        """Whether the attack finds members without protection. If not, accuracy at equal AUC decides nothing."""
         plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["auc"])
         return not len(plain) or bool(plain["auc_low"].iloc[0] > _GUESSING)
 
@@ -134,12 +131,32 @@ class Decision:
                     "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
                     **_mean("accuracy", accuracy["value"]),
                     **_mean("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
-                    **_bounds(self.trainings[of_arm["run"].iloc[0]], self.eigenvalues),
+                    **self._bounds(self.trainings[of_arm["run"].iloc[0]]),
                 }
+
+    def _bounds(self, training: Mapping[str, Any]) -> dict[str, object]:
+        """Bound what one network of a run reveals about a record: nats with its label, and what these allow.
+
+        For DP the smaller bound of Hayes et al. 2023 on identification takes the place of Fano's.
+        """
+        event = max((PrivacyEvent(**event) for event in training["events"]), key=lambda event: event.uses)
+        stated = training["leakage"]
+        nats = math.inf if stated is None else stated["replica"]["record"] + stated["labels"]
+        identified = naming_bound(nats, event.population)
+        if event.bound == "epsilon" and event.noise_multiplier:
+            steps = event.noise_multiplier, event.sample_rate, event.steps
+            identified = min(identified, dp_naming_bound(*steps, event.population))
+        return {
+            "event": event,
+            "uses": event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate),
+            "nats": nats,
+            "identified": identified,
+            "recovered": self.recoverable(nats),
+        }
 
     @cached_property
     def gradients(self) -> dict[float, float]:
-        """Capacity, ∞ without protection, to the error of records from one gradient, over that of the mean record."""
+        """Capacity, ∞ without protection, to the error of records from a gradient, over that of the mean one."""
         rows = self.tables.get("gradient_inversion")
         if rows is None:
             return {}
@@ -149,7 +166,7 @@ class Decision:
 
     @cached_property
     def proven(self) -> tuple[Any, pd.Series] | None:
-        """The release (level, metric, uses) of whose nats attacks prove the largest part, and these nats, or None."""
+        """The release (level, metric, uses) whose nats attacks prove best, and these nats, or None."""
         rows = self.tables.get("naming")
         if rows is None:
             return None
@@ -206,25 +223,6 @@ def decision_page(decision: Decision) -> str:
     ]
     page = templates().get_template("decision.html")
     return page.render(decision=decision, pictures=pictures, next_step=decision.next_step, **_BOUNDS)
-
-
-def _bounds(training: Mapping[str, Any], eigenvalues: Float[np.ndarray, " d"]) -> dict[str, object]:
-    """Bound what one network of a run reveals about a record: nats with its label, and what these allow.
-
-    For DP the bound of Hayes et al. 2023 on identification is the smaller one and takes its place.
-    ``recovered`` is the rate-distortion function of Gaussian records: the share of their variance that so
-    many nats can tell.
-    """
-    event = max((PrivacyEvent(**event) for event in training["events"]), key=lambda event: event.uses)
-    stated = training["leakage"]
-    nats = math.inf if stated is None else stated["replica"]["record"] + stated["labels"]
-    identified = naming_bound(nats, event.population)
-    if event.bound == "epsilon" and event.noise_multiplier:
-        steps = event.noise_multiplier, event.sample_rate, event.steps
-        identified = min(identified, dp_naming_bound(*steps, event.population))
-    left = water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())
-    used = event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate)
-    return {"event": event, "uses": used, "nats": nats, "identified": identified, "recovered": 1.0 - left}
 
 
 def _mean(name: str, values: pd.Series) -> dict[str, float]:

@@ -79,8 +79,8 @@ def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     prior = _of_one_network(tables, "mse", "prior")
     if len(errors) and len(prior):
         yield (
-            f"Error of the record recovered from one gradient{_place(errors)}, over that of the mean record, which is "
-            f"{_number(prior['value'].mean())}: {_arms(errors)}."
+            f"Error of the record recovered from one gradient{_place(errors)}, over that of the mean record, which "
+            f"is {_number(prior['value'].mean())}: {_arms(errors)}."
         )
 
 
