@@ -104,9 +104,7 @@ def compare(
     levels. The strongest attacks are run on each. The same command resumes an interrupted comparison. You can
     change the configuration that it writes and run it by snakemake.
     """
-    from leakbound.config.comparing import SIDES
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.datasets.tabular import is_table
 
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
@@ -121,22 +119,9 @@ def compare(
             "leakbound: goes on with the configuration that is there; another --name makes a new one\n"
         )
     else:
-        table = is_table(own_records.path_of(records))
-        if table and (resize or color):
-            raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
-        if resize not in (None, *SIDES):
-            raise typer.BadParameter(
-                f"--resize {resize}: a comparison computes covariances of all values, so give one of "
-                f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
-            )
-        form = PictureForm(resize, color)
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
-            images, folder = (
-                _own_table(records, home, label, standardize)
-                if table
-                else _own_images(records, home, label, form, seed)
-            )
+            images, folder = _own(records, home, label, PictureForm(resize, color), standardize, seed)
             dataset = replace(images, label_nats=label_nats), folder
             _store(target, _configured(records, preset, dataset, members, minutes, jobs, seed), folder)
         except BaseException:
@@ -214,6 +199,29 @@ def _configured(
     return values
 
 
+def _own(
+    records: str, home: Path, label: str, form: PictureForm, standardize: bool, seed: int
+) -> tuple[OwnImages, Path | None]:
+    """Facts of the records, and the folder of their copy, None for those that the package carries.
+
+    Raises:
+        BadParameter: If the options do not fit the records.
+    """
+    from leakbound.config.comparing import SIDES
+    from leakbound.datasets.tabular import is_table
+
+    if is_table(own_records.path_of(records)):
+        if form.side or form.color:
+            raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
+        return _own_table(records, home, label, standardize)
+    if form.side not in (None, *SIDES):
+        raise typer.BadParameter(
+            f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
+            f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
+        )
+    return _own_images(records, home, label, form, seed)
+
+
 def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple[OwnImages, Path | None]:
     """Facts of a table or of arrays, of which a copy is a dataset of the workflow, and the folder of the copy."""
     from leakbound.config.comparing import OwnImages
@@ -285,7 +293,7 @@ def _eigenvalues(dataset: ImageDataset) -> Float[np.ndarray, " d"]:
 
 
 def _recoverable(eigenvalues: Float[np.ndarray, " d"]) -> Callable[[float], float]:
-    """Rate-distortion function of Gaussian records: nats to the share of their variance that these can tell."""
+    """Rate-distortion function of Gaussian records: nats to the share of their variance that these can reveal."""
     from leakbound.channels.calibration import water_filling
 
     return lambda nats: 1.0 - water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())

@@ -20,7 +20,6 @@ _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
 _FRONT = "tan2024/fig15_recipes"
 _RECORDS = "beyond/limit_pictures"
-_MOST_COLUMNS = 40  # that a caption lists
 _PICTURES = {
     _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
     "time of every protection, and the front of plain SGD",
@@ -55,7 +54,7 @@ class Decision:
         drawings: Figure ``paper/id`` to its drawing, SVG.
         seconds: CPU seconds of all jobs.
         trainings: Run to the provenance of its training.
-        recoverable: Nats about a record to the share of the variance that they can tell, of Gaussian records.
+        recoverable: Nats about a record to the share of the variance that they can reveal, of Gaussian records.
         classes: Number of labels.
         columns: Names of the values of a record of a table, in their order.
     """
@@ -78,7 +77,7 @@ class Decision:
 
     @cached_property
     def ranked(self) -> bool:
-        """Whether the attack finds members without protection. If not, accuracy at equal AUC decides nothing."""
+        """True if the attack finds members without protection. If not, accuracy at equal AUC decides nothing."""
         plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["auc"])
         return not len(plain) or bool(plain["auc_low"].iloc[0] > _GUESSING)
 
@@ -190,7 +189,7 @@ class Decision:
 
     @property
     def next_step(self) -> list[str]:
-        """What to apply and why, the lines of code that do it, and what their names stand for."""
+        """Reason for the choice of an arm, lines of code that apply it, and the meaning of their names."""
         natural = self.arms[self.arms["defense"] == "natural"]
         if self.winner is None and natural.empty:
             return ["No protection that was tried limits identification."]
@@ -209,16 +208,13 @@ def decision_page(decision: Decision) -> str:
     Args:
         decision: Content of the page.
     """
-    captions = dict(_PICTURES)
-    if decision.columns:
-        listed = ", ".join(decision.columns[:_MOST_COLUMNS])
-        others = len(decision.columns) - _MOST_COLUMNS
-        captions[_RECORDS] += f". Values from left to right: {listed}" + (
-            f" and {others} others" if others > 0 else ""
-        )
     pictures = [
-        (picture_address("svg+xml", decision.drawings[key]), text)
-        for key, text in captions.items()
+        (
+            picture_address("svg+xml", decision.drawings[key]),
+            text,
+            decision.columns if key == _RECORDS else (),
+        )
+        for key, text in _PICTURES.items()
         if key in decision.drawings and (decision.ranked or key != _FRONT)
     ]
     page = templates().get_template("decision.html")
