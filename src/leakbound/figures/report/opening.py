@@ -67,8 +67,8 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         rows = _of_one_network(tables, "auc", variant)
         if len(rows):
             yield (
-                f"Membership inference by the {style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): "
-                f"{_arms(rows)}."
+                f"Membership inference from the last weights by the {style.style_of(variant).label}{_place(rows)}, "
+                f"AUC (chance is .5): {_arms(rows)}."
             )
             return
 
