@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from leakbound.cli.command_line import app
 from leakbound.cli.people import compare
+from leakbound.config.comparing import FEWEST_REPLICAS, MOST_REPLICAS
 from leakbound.config.reading import load
 
 ROOT = Path(__file__).parents[2]
@@ -53,26 +55,17 @@ def test_embedded_digits_get_a_configuration_that_a_user_goes_on_from(clone):
     assert not (clone / "results/compare_digits/records").exists()
 
 
-def test_more_minutes_are_more_replicas_down_to_the_fewest_that_decide(clone):
+def test_more_minutes_are_more_replicas_and_a_slower_machine_has_fewer(clone, monkeypatch):
+    assert 0.05 < compare._pace() < 50  # a step here, over one on the machine of the packaged times
     replicas = []
-    for minutes in ("1", "60"):
-        code, text = called("digits", "--no-run", "--minutes", minutes, "--name", f"for_{minutes}")
+    for minutes, pace in ((1, 1.0), (60, 1.0), (60, 1000.0)):
+        monkeypatch.setattr(compare, "_pace", lambda pace=pace: pace)
+        name = f"for_{minutes}_{pace:g}"
+        code, text = called("digits", "--no-run", "--minutes", str(minutes), "--name", name)
         assert code == 0, text
-        assert ("the fewest that can decide anything" in text) == (minutes == "1")
-        replicas.append(load(clone / f"results/for_{minutes}/compare.yaml").replicas)
-    assert replicas == [compare_fewest(), compare_most()]
-
-
-def compare_fewest() -> int:
-    from leakbound.config.comparing import FEWEST_REPLICAS
-
-    return FEWEST_REPLICAS
-
-
-def compare_most() -> int:
-    from leakbound.config.comparing import MOST_REPLICAS
-
-    return MOST_REPLICAS
+        replicas.append(load(clone / f"results/{name}/compare.yaml").replicas)
+        assert ("the fewest that can decide anything" in text) == (replicas[-1] == FEWEST_REPLICAS)
+    assert replicas == [FEWEST_REPLICAS, MOST_REPLICAS, FEWEST_REPLICAS]
 
 
 def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again(clone, tmp_path):
@@ -82,6 +75,7 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     target = clone / "results/compare_mine/compare.yaml"
     config = load(target)
     assert config.datasets["own"].side == 16
+    assert (clone / "results/compare_mine").stat().st_mode & 0o077 == 0
     assert {path.name for path in (clone / "results/compare_mine/records").iterdir()} == {
         "own_train.parquet",
         "own_test.parquet",
@@ -93,10 +87,10 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     assert os.environ.get("LEAKBOUND_DATA") == before
 
 
-def few_rows(path: Path, count: int, classes: int = 2) -> Path:
+def few_rows(path: Path, count: int, kinds: Sequence[float] = (0, 1)) -> Path:
     generator = np.random.default_rng(0)
     table = pd.DataFrame(generator.normal(size=(count, 5)), columns=list("abcde"))
-    table.assign(smoker=generator.integers(0, 2, count), kind=np.arange(count) % classes).to_csv(path, index=False)
+    table.assign(smoker=generator.integers(0, 2, count), kind=np.resize(kinds, count)).to_csv(path, index=False)
     return path
 
 
@@ -118,8 +112,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
     np.save(tmp_path / "table.npy", np.random.default_rng(0).normal(size=(400, 6)))
     for words, message in (
         ([str(tmp_path / "table.npy")], "arrays with labels, written by numpy.savez"),
-        ([str(few_rows(tmp_path / "few.csv", 100)), "--label", "kind"], "a comparison needs 300"),
-        ([str(few_rows(tmp_path / "one.csv", 400, classes=1)), "--label", "kind"], "holds one class"),
+        ([str(few_rows(tmp_path / "few.csv", 100)), "--label", "kind"], "holds 100 records; a comparison needs 300"),
+        ([str(few_rows(tmp_path / "inf.csv", 400, kinds=[0.0, np.inf])), "--label", "kind"], "inf, which is no class"),
+        (["digits", "--resize", "64"], "--resize 64: a comparison computes covariances"),
+        ([str(few_rows(tmp_path / "one.csv", 400, kinds=[0])), "--label", "kind"], "holds one class"),
         ([str(tmp_path / "none")], "there is no such file or folder"),
         (["digits", "--name", "Two Words"], "give lower-case letters, digits"),
     ):
@@ -128,8 +124,9 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
         assert message in text
     code, text = called(str(photos(tmp_path / "few", 100)), "--no-run")
     assert code != 0
-    assert "a comparison needs 300" in text
+    assert "a comparison needs 300 besides those for tests, 353 in all" in text
     assert not list(clone.glob("results/*/compare.yaml"))
+    assert not list(clone.glob("results/*/records"))
 
 
 def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):

@@ -1,11 +1,17 @@
 """The page for a decision, from small tables whose outcome is known."""
 
 import dataclasses
+import math
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy import optimize, special, stats
 
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
 from leakbound.config.reading import check
 from leakbound.figures.report.decision import Decision, decision_page
@@ -19,48 +25,152 @@ VERDICTS = {
 }
 
 
+USES, STEPS, MEMBERS, LABELS = 40, 4, 100, 0.3
+
+
+def training(name: str, record: float | None, **facts) -> dict:
+    """Provenance of a training: the event of each network, and the nats of one record beside its label."""
+    facts = {"sampling": "shuffled", "population": MEMBERS, "batch_size": 20, "steps": STEPS, **facts}
+    stated = {"replica": {"record": record}, "labels": LABELS if name == "channel" else 0.0}
+    events = [PrivacyEvent(name, uses=uses, **facts).to_dict() for uses in (1, USES)]
+    return {"events": events, "leakage": record and stated}
+
+
+TRAININGS = {
+    "none-nan": training("none", None),
+    "natural-1.0": training("channel", 1.2, shape="natural", capacity=1.0, noise="fresh"),
+    "natural-8.0": training("channel", 9.0, shape="natural", capacity=8.0, noise="fresh"),
+    "dpsgd-4.0": training("dpsgd", 0.5, sampling="poisson", batch_size=100, noise_multiplier=4.0, max_grad_norm=1.5),
+}
+
+
 @pytest.fixture
 def decision() -> Decision:
     values = comparison(
-        OwnImages("digits", "digits", 1438, 359, 8, 8), "mine", (1.0, 8.0), replicas=6, members=100, seed=0
+        OwnImages("digits", "digits", 1438, 359, 8, 8), "mine", (1.0, 8.0), replicas=6, members=MEMBERS, seed=0
     )
     config = check({**values, "catalogue": "config/figures"}, "comparison")
     rows = [
         {"defense": defense, "level": level, "replica": replica, "metric": metric, "variant": variant, "value": value}
-        for defense, level in (("none", np.nan), ("natural", 1.0), ("natural", 8.0), ("dpsgd", 0.5))
+        for defense, level in (("none", np.nan), ("natural", 1.0), ("natural", 8.0), ("dpsgd", 4.0))
         for replica in range(6)
         for metric, variant, value in (
-            ("test_accuracy", "", 0.9 + 0.001 * replica if defense == "none" else 0.8),
+            ("test_accuracy", "", {"none": 0.9 + 0.001 * replica, "natural": 0.8, "dpsgd": 0.7}[defense]),
             ("auc", "strongest", 0.7 if defense == "none" else 0.6),
+            ("auc", "white_box", 0.5),
             *((("epsilon", "", 12.0), ("epsilon", "replicas", 900.0)) if defense == "dpsgd" else ()),
         )
     ]
-    table = pd.DataFrame(rows).assign(
-        chosen=True, length="full", status="", dataset="digits", model="mlp", rounds=400, batch_size=32
-    )
+    table = pd.DataFrame(rows).assign(chosen=True, length="full", status="", learning_rate=0.05)
+    table["run"] = table["defense"] + "-" + table["level"].map(str)
     half = table.assign(length="half", value=0.1)
-    claims = [
-        {
-            "figure": "recipes" if defense == "clipping" else "fig15_recipes",
-            "claim": f"{defense}_against_membership",
-            "dataset": "digits",
-            "verdict": verdict,
-            "effect": effect,
-            "low": effect - 0.01,
-            "high": effect + 0.01,
-            "blocks": 6,
-            "blocks_needed": 18.0,
-        }
-        for defense, (verdict, effect) in VERDICTS.items()
-    ]
-    pooled = [{**claim, "dataset": "all", "effect": 9.0} for claim in claims]
+    rows = [(f"{defense}_against_membership", *outcome) for defense, outcome in VERDICTS.items()]
+    claims = pd.DataFrame(rows, columns=["claim", "verdict", "effect"]).assign(blocks=6, blocks_needed=18.0)
+    claims = claims.assign(low=claims["effect"] - 0.01, high=claims["effect"] + 0.01, dataset="digits")
+    claims["figure"] = np.where(claims["claim"].str.startswith("clipping"), "recipes", "fig15_recipes")
+    claims = pd.concat([claims, claims.assign(dataset="all", effect=9.0)])
     drawings = {"tan2024/fig15_recipes": b"<svg xmlns='http://www.w3.org/2000/svg'/>"}
-    return Decision(config, pd.DataFrame([*claims, *pooled]), {"comparison": pd.concat([table, half])}, drawings, 600.0)
+    tables = {"comparison": pd.concat([table, half])}
+    return Decision(config, claims, tables, drawings, 600.0, TRAININGS, _recoverable(np.ones(2)), 10)
+
+
+def said(decision: Decision, start: str) -> str:
+    """The only sentence that begins so."""
+    (text,) = (text for text in decision.sentences if text.startswith(start))
+    return text
+
+
+def valued(decision: Decision, values: object, defense: str, metric: str) -> Decision:
+    """The decision with other values of a metric of a defense."""
+    table = decision.tables["comparison"]
+    changed = (table["defense"] == defense) & (table["metric"] == metric)
+    return dataclasses.replace(
+        decision, tables={"comparison": table.assign(value=table["value"].mask(changed, values))}
+    )
+
+
+def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_these_allow(decision):
+    arms = decision.arms.set_index(["defense", "level"])
+    assert arms["nats"].tolist() == [math.inf, pytest.approx(1.5), pytest.approx(9.3), 0.5]
+    assert arms["uses"].tolist() == [USES, USES, USES, STEPS]
+    fano = optimize.brentq(lambda p: special.rel_entr([p, 1 - p], [0.01, 0.99]).sum() - 1.5, 0.02, 0.99)
+    private = stats.norm.cdf(stats.norm.ppf(1 / MEMBERS) + math.sqrt(STEPS) / 4.0)  # every record in every step
+    assert arms["identified"].tolist() == pytest.approx([1.0, fano, 1.0, private])
+    left = [0.0, math.exp(-1.5), math.exp(-9.3), math.exp(-0.5)]  # two values of variance 1 share the nats
+    assert (1 - arms["recovered"]).tolist() == pytest.approx(left)
+    told = said(decision, "natural, κ = 1: a whole training reveals at most 1.5 nats about a record with its label")
+    assert "on average over records" in told
+    assert f"among the 100 of its client with a probability of at most {100 * fano + 0.05:.1f} % (guess" in told
+    assert f"at most {100 * private + 0.005:.2f} %" in said(decision, "DP-SGD, noise 4: ")
+    assert said(decision, "Too many nats").endswith("to limit its identification: natural, κ = 8 (9.3).")
+    assert said(decision, "Without any bound: ") == "Without any bound: undefended."
+    page = decision_page(decision)
+    assert page.count('<td class="number">1.5</td>') == page.count("<td>no bound</td>") == 1
+
+
+def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decision):
+    chance = 0.5 + 0.02 * (decision.tables["comparison"]["replica"] % 2)  # mean .51, 95 % from .499
+    blind = valued(decision, chance, "none", "auc")
+    assert decision.ranked
+    assert not blind.ranked
+    assert "look at the bounds and at the gradient" in said(blind, "From the last weights, members are not told apart")
+    assert not any(text.startswith(("Worth", "Not worth", "No protection")) for text in blind.sentences)
+    for shown in ("<figure>", "Protections against plain SGD", "replicas would decide"):
+        assert (shown in decision_page(decision), shown in decision_page(blind)) == (True, False)
+
+
+def test_every_sentence_on_membership_says_that_it_is_from_the_last_weights(decision):
+    texts = [text for text in decision.sentences if "membership" in text or "members" in text]
+    assert len(texts) == 5
+    assert all("from the last weights" in text.lower() for text in texts)
+
+
+@pytest.fixture
+def names() -> dict:
+    """What the lines of the next step take as given."""
+    records = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
+    private = torch.utils.data.TensorDataset(records[:MEMBERS], torch.arange(MEMBERS) % 10)
+    return {"network": torch.nn.Linear(4, 10), "public": records[MEMBERS:], "private": private}
+
+
+def run(decision: Decision, names: dict) -> str:
+    """Execute the five lines of the next step, and return why they are given."""
+    why, code, _ = decision.next_step
+    assert len(code.splitlines()) == 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Opacus
+        exec(code, names)
+    return why
+
+
+@pytest.mark.parametrize("nats", [None, 0.2])
+def test_the_five_lines_apply_the_most_accurate_channel_that_limits_identification(decision, names, nats):
+    digits = decision.config.datasets["digits"].model_copy(update={"label_nats": nats})
+    config = decision.config.model_copy(update={"datasets": {"digits": digits}})
+    assert run(dataclasses.replace(decision, config=config), names).startswith("natural (κ = 1) is the most accurate")
+    assert [len(labels) for _, labels in names["loader"]] == [20] * 5
+    account = names["engine"].leakage()
+    assert (account.joint, account.labels) == pytest.approx((1.0, nats or math.log(10)), rel=1e-6)
+    assert names["target"].uses == USES
+
+
+def test_the_five_lines_apply_dp_sgd_where_it_is_the_most_accurate(decision, names):
+    better = valued(decision, 0.85, "dpsgd", "test_accuracy")
+    assert run(better, names).startswith("DP-SGD (noise multiplier 4) is the most accurate")
+    optimizer = names["optimizer"]
+    assert (optimizer.noise_multiplier, optimizer.max_grad_norm, optimizer.param_groups[0]["lr"]) == (4.0, 1.5, 0.05)
+    assert names["loader"].batch_sampler.sample_rate == 1.0
+
+
+def test_without_a_level_that_limits_identification_the_five_lines_ask_for_one_that_does(decision, names):
+    vague = TRAININGS | {"natural-1.0": TRAININGS["natural-8.0"], "dpsgd-4.0": TRAININGS["none-nan"]}
+    assert run(dataclasses.replace(decision, trainings=vague), names).startswith("No level that was tried limits")
+    assert (names["target"].probability, names["target"].among, names["target"].uses) == (0.5, MEMBERS, USES)
 
 
 def test_sentences_name_each_protection_under_its_verdict(decision):
-    worth, not_worth, small, undecided = decision.sentences[1:5]
-    assert worth.startswith("Worth the cost against membership inference, at the learning rates that were tried")
+    worth, not_worth, small, undecided = decision.sentences[-4:]
+    assert worth.startswith("Worth the cost against membership inference from the last weights, at the learning rates")
     assert "Smaller rates of plain SGD may close such a lead" in worth
     assert "natural (+3.0 points" in worth
     assert not_worth.startswith("Not worth")
@@ -73,7 +183,7 @@ def test_sentences_name_each_protection_under_its_verdict(decision):
 
 def test_nothing_is_called_worth_its_cost_without_a_verdict_that_says_so(decision):
     claims = decision.claims.assign(verdict="undecided")
-    sentences = Decision(decision.config, claims, decision.tables, {}, 600.0).sentences
+    sentences = dataclasses.replace(decision, claims=claims).sentences
     assert not any(text.startswith("Worth") for text in sentences)
     assert any(text.startswith("No protection is shown to leave more accuracy") for text in sentences)
 
@@ -88,16 +198,16 @@ def test_the_price_of_deciding_is_that_of_all_replicas_which_are_trained_again(d
 
 def test_an_effect_that_its_number_of_replicas_should_have_decided_is_near_a_decision(decision):
     claims = decision.claims.assign(blocks_needed=6.0)
-    fronts = Decision(decision.config, claims, decision.tables, {}, 600.0).fronts
+    fronts = dataclasses.replace(decision, claims=claims).fronts
     assert fronts.set_index("label").loc["DP-SGD", "outcome"].startswith("undecided, but near a decision")
 
 
-def test_arms_are_means_over_replicas_of_full_trainings(decision):
+def test_arms_are_means_over_replicas_of_full_trainings_and_the_strongest_attack_alone(decision):
     arms = decision.arms.set_index(["defense", "level"])
     plain = arms.loc[("none", "")]
     assert plain["accuracy"] == pytest.approx(0.9025)
     assert plain["accuracy_low"] < plain["accuracy"] < plain["accuracy_high"]
-    assert plain["auc"] == pytest.approx(0.7)
+    assert arms["auc"].tolist() == pytest.approx([0.7, 0.6, 0.6, 0.6])
     assert arms.xs("dpsgd")["epsilon"].tolist() == ["12"]
 
 
@@ -160,13 +270,27 @@ def test_a_table_has_records_and_no_images(decision):
     ]
     inverted = pd.DataFrame(rows).assign(unit=-1, chosen=True, status="", dataset="own", model="mlp", replica=0)
     tables = decision.tables | {"gradient_inversion": inverted.assign(rounds=0, batch_size=1)}
-    (text,) = (text for text in dataclasses.replace(decision, tables=tables).sentences if "gradient" in text)
-    assert "the image recovered" in text
+    told = said(dataclasses.replace(decision, tables=tables), "From one gradient")
+    assert told.endswith("where guessing the mean image is 1: 0.5 without protection.")
     own = decision.config.datasets["digits"].model_copy(update={"reader": "table", "path": "own.csv"})
     config = decision.config.model_copy(update={"datasets": {"own": own}})
-    (text,) = (t for t in dataclasses.replace(decision, tables=tables, config=config).sentences if "gradient" in t)
-    assert "the record recovered" in text
-    assert "image" not in text
+    page = decision_page(table := dataclasses.replace(decision, tables=tables, config=config))
+    assert "guessing the mean record is 1" in said(table, "From one gradient")
+    assert "image" not in page.replace("data:image", "")
+
+
+def test_the_release_of_whose_nats_most_is_proven_is_named_in_words(decision):
+    attacked = {(4.0, "images_nats", 4): 2.0, (1.0, "gradients_nats", 1): 1.0, (1.0, "gain_1", 2): 9.0}
+    rows = [
+        (*release, variant, nats)
+        for release, shown in attacked.items()
+        for variant, nats in (("demonstrated", shown), ("allowed", 3.0))
+    ]
+    naming = pd.DataFrame(rows, columns=["level", "metric", "unit", "variant", "value"])
+    told = dataclasses.replace(decision, tables=decision.tables | {"naming": naming})
+    assert said(told, "Attacks") == (
+        "Attacks prove 2 of the 3 nats about a record that 4 noisy copies may reveal behind natural noise, κ = 4."
+    )
 
 
 def test_the_columns_of_a_table_are_named_under_its_records(decision):

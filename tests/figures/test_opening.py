@@ -56,11 +56,11 @@ def test_strongest_attack_is_told_where_it_was_made():
     assert "strongest attack (digits, LeNet), AUC (chance is .5): undefended 0.75." in told
 
 
-def test_gradients_are_told_beside_the_mean_image():
+def test_gradients_are_told_beside_the_mean_record():
     found = rows("relative_mse", "attack", {("none", math.nan): [1e-8], ("natural", 50.0): [0.5]})
     known = rows("mse", "prior", {("none", math.nan): [0.04], ("natural", 50.0): [0.06]})
     (told,) = sentences({"x": pd.concat([found, known])}, {})
-    assert told.endswith("over that of the mean image, which is 0.05: undefended 1e-08; natural 0.5 (50).")
+    assert told.endswith("over that of the mean record, which is 0.05: undefended 1e-08; natural 0.5 (50).")
 
 
 def test_demonstrated_leakage_is_that_nearest_to_its_bound():
@@ -71,7 +71,7 @@ def test_demonstrated_leakage_is_that_nearest_to_its_bound():
         for variant, value in zip(("demonstrated", "allowed"), values, strict=True)
     )
     assert sentences({"x": table}, {}) == [
-        "Attacks prove 0.5 of the 1 nats about one record that its images may reveal (one)."
+        "Attacks prove 0.5 of the 1 nats about one record that its noisy copies may reveal (one)."
     ]
 
 

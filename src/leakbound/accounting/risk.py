@@ -8,6 +8,7 @@ distribution.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from leakbound.accounting.naming import check_information, identification_information, naming_bound
 
@@ -91,3 +92,18 @@ def membership_information(advantage: float) -> float:
     if not 0 <= advantage < 1:
         raise ValueError(f"advantage = {advantage}: TPR - FPR is limited to something in [0, 1)")
     return max(2.0 * advantage**2, -math.log1p(-(advantage**2)))
+
+
+def bound_text(value: float, rounding: str = ROUND_CEILING) -> str:
+    """Write a bound with three digits, rounded away from the unsafe side except for errors of float64.
+
+    Args:
+        value: Finite number.
+        rounding: ``ROUND_CEILING`` of :mod:`decimal` for upper bounds, ``ROUND_FLOOR`` for lower ones.
+
+    Example:
+        >>> bound_text(3.0119), bound_text(3.0119, ROUND_FLOOR)
+        ('3.02', '3.01')
+    """
+    safe = value * (1 + (1e-11 if rounding == ROUND_FLOOR else -1e-11))
+    return format(Context(3, rounding).create_decimal_from_float(safe).normalize(), "f")

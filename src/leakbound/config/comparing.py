@@ -15,8 +15,9 @@ FEWEST_REPLICAS = 6
 MOST_REPLICAS = 16
 KEPT = (0.9, 0.5, 0.1)
 """Shares of a record's variance that the best linear estimate from its noisy copy misses, one per target."""
-_STEP = 4  # sides of prepared images are multiples of it
-_SIDES = (8, 32)
+_STEP = 4
+SIDES = range(8, 33, _STEP)
+"""Sides that images are prepared with, in pixels."""
 _BATCH = 32
 _EPOCHS = 60
 _ROUNDS = (400, 1200)
@@ -60,7 +61,7 @@ class OwnImages:
     def side(self) -> int:
         """Side of the prepared images: the mean one, a multiple of 4 from 8 to 32."""
         mean = (self.height + self.width) / 2
-        return int(np.clip(_STEP * round(mean / _STEP), *_SIDES))
+        return int(np.clip(_STEP * round(mean / _STEP), SIDES[0], SIDES[-1]))
 
 
 def targets(eigenvalues: Float[np.ndarray, " d"], kept: Sequence[float] = KEPT) -> tuple[float, ...]:

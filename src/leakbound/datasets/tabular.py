@@ -223,7 +223,7 @@ def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray,
     if labels.isna().any():
         raise DatasetError(f"{path}: row {int(labels.isna().to_numpy().argmax())}: {label!r} is missing")
     if labels.dtype.kind == "f":
-        if (odd := labels != np.rint(labels)).any():
+        if (odd := labels % 1 != 0).any():  # infinite ones too
             raise DatasetError(
                 f"{path}: column {label!r} holds {labels[odd].iloc[0]:g}, which is no class. Name another column "
                 "as the label, or make classes of this one, e.g. by pandas.qcut."

@@ -6,9 +6,10 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import refusing
+from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
+from leakbound.jobs.paths import output
 
 if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
     from leakbound.config.comparing import OwnImages
     from leakbound.config.whole import Config
     from leakbound.datasets import ImageDataset
@@ -100,7 +105,6 @@ def compare(
     change the configuration that it writes and run it by snakemake.
     """
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.datasets.tabular import is_table
 
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
@@ -115,18 +119,14 @@ def compare(
             "leakbound: goes on with the configuration that is there; another --name makes a new one\n"
         )
     else:
-        table = is_table(own_records.path_of(records))
-        if table and (resize or color):
-            raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
-        form = PictureForm(resize, color)
-        images, folder = (
-            _own_table(records, home, label, standardize)
-            if table
-            else _own_images(records, home, label, form, seed)
-        )
-        dataset = replace(images, label_nats=label_nats), folder
-        values = _configured(records, preset, dataset, members, minutes, jobs, seed)
-        _store(target, values, folder)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
+        try:
+            images, folder = _own(records, home, label, PictureForm(resize, color), standardize, seed)
+            dataset = replace(images, label_nats=label_nats), folder
+            _store(target, _configured(records, preset, dataset, members, minutes, jobs, seed), folder)
+        except BaseException:
+            shutil.rmtree(home / "records", ignore_errors=True)
+            raise
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
     if not run:
@@ -168,27 +168,26 @@ def _configured(
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
             anything.
     """
-    from leakbound.channels.covariance import population_moments
     from leakbound.channels.randomized_response import RandomizedResponse
-    from leakbound.channels.shapes import Natural
     from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
 
     images, folder = dataset
     if images.count < LEAST_RECORDS:
+        held = images.count + images.test
         raise typer.BadParameter(
-            f"{records}: holds {images.count} records besides those for tests; a comparison needs {LEAST_RECORDS}"
+            f"{records}: holds {held} records; a comparison needs {LEAST_RECORDS} besides those for tests, "
+            f"{math.ceil(LEAST_RECORDS * held / images.count)} in all"
         )
     prepared = _prepared(images, folder, seed)
     if images.label_nats is not None:
         with refusing("--label-nats"):
             RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
-    aux = prepared.aux.images
-    spectrum = Natural.decompose(population_moments(aux.reshape(len(aux), -1)))
-    capacities = targets(spectrum.eigenvalues)
+    capacities = targets(_eigenvalues(prepared))
+    pace = _pace()
     shortest = 0.0
     for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
         values = comparison(images, preset, capacities, replicas=replicas, members=members, seed=seed)
-        shortest = _planned_minutes(values, jobs)
+        shortest = pace * _planned_minutes(values, jobs)
         if shortest <= 0.85 * minutes or replicas == FEWEST_REPLICAS:  # starts and the page take the rest
             break
     if shortest > minutes:
@@ -198,6 +197,29 @@ def _configured(
             "same command resumes it\n"
         )
     return values
+
+
+def _own(
+    records: str, home: Path, label: str, form: PictureForm, standardize: bool, seed: int
+) -> tuple[OwnImages, Path | None]:
+    """Facts of the records, and the folder of their copy, None for those that the package carries.
+
+    Raises:
+        BadParameter: If the options do not fit the records.
+    """
+    from leakbound.config.comparing import SIDES
+    from leakbound.datasets.tabular import is_table
+
+    if is_table(own_records.path_of(records)):
+        if form.side or form.color:
+            raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
+        return _own_table(records, home, label, standardize)
+    if form.side not in (None, *SIDES):
+        raise typer.BadParameter(
+            f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
+            f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
+        )
+    return _own_images(records, home, label, form, seed)
 
 
 def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple[OwnImages, Path | None]:
@@ -261,8 +283,56 @@ def _data_folder(folder: Path | None) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _eigenvalues(dataset: ImageDataset) -> Float[np.ndarray, " d"]:
+    """Eigenvalues of the covariance of the attacker's records."""
+    from leakbound.channels.covariance import population_moments
+    from leakbound.channels.shapes import Natural
+
+    aux = dataset.aux.images
+    return Natural.decompose(population_moments(aux.reshape(len(aux), -1))).eigenvalues
+
+
+def _recoverable(eigenvalues: Float[np.ndarray, " d"]) -> Callable[[float], float]:
+    """Rate-distortion function of Gaussian records: nats to the share of their variance that these can reveal."""
+    from leakbound.channels.calibration import water_filling
+
+    return lambda nats: 1.0 - water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())
+
+
+def _pace() -> float:
+    """Time training steps for about a second. Return their time over that in the packaged table of costs."""
+    import numpy as np
+
+    from leakbound.config.defenses import NOISE_BATCHES, Undefended
+    from leakbound.config.training import TrainingConfig
+    from leakbound.datasets import Drawing, ImageDataset, Split
+    from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
+    from leakbound.jobs.plan.work import STEP_RECORDS
+    from leakbound.training.efficiency import measure_steps
+    from leakbound.training.request import TrainingRequest
+
+    images = np.random.default_rng(0).uniform(-1, 1, (640, 1, 32, 32)).astype(np.float32)
+    split = Split(images, np.arange(640) % 10)
+    request = TrainingRequest(
+        dataset=ImageDataset("random", tuple("0123456789"), split, split, split, Drawing(280, 80, 0)),
+        model="mlp",
+        defense=Undefended(),
+        level=None,
+        rounds=1,
+        batch_size=STEP_RECORDS,
+        learning_rates=(1e-4,),
+        config=TrainingConfig(),
+        seed=0,
+        slug="pace",
+    )
+    times = measure_steps({"none": request}, steps=64 * NOISE_BATCHES, repeats=2, max_seconds=0.4)
+    return float(times["seconds"].min()) / UnitCosts(read_costs(PACKAGED), "cpu").on_cpu(
+        "step_none", "mlp", 1
+    )
+
+
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
-    """Minutes that a configuration is planned to take."""
+    """Minutes that a configuration is planned to take on the machine of the packaged table of costs."""
     from leakbound.cli.steps.job_list import job_list
     from leakbound.config.reading import check
     from leakbound.jobs.plan.job_costs import Machine, job_cost
@@ -294,6 +364,8 @@ def _write_page(target: Path, home: Path) -> None:
     from leakbound.figures.report.decision import Decision, decision_page
 
     config = load(target)
+    tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}
+    dataset = read_dataset(output(home, "prepare", next(iter(config.datasets)), "out"))
     drawn = {
         path.relative_to(home / "figures").with_suffix("").as_posix(): storage.read_bytes(
             path, most=storage.limits.TEXT
@@ -303,16 +375,21 @@ def _write_page(target: Path, home: Path) -> None:
     decision = Decision(
         config=config,
         claims=storage.read_rows(home / "claims.parquet"),
-        tables={path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))},
+        tables=tables,
         drawings=drawn,
         seconds=sum(_seconds(path) for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+        trainings={
+            run: storage.read_json(output(home, "train", run, "provenance"))
+            for run in tables["comparison"]["run"].unique()
+        },
+        recoverable=_recoverable(_eigenvalues(dataset)),
+        classes=len(dataset.classes),
         columns=_columns(config, home / "records"),
     )
     page = home / "decision.html"
     storage.write_text(page, decision_page(decision), sealed=False)
-    sys.stdout.write(
-        "\n".join([*decision.sentences, f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB", ""])
-    )
+    size = f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB"
+    sys.stdout.write("\n".join([*decision.sentences, *decision.next_step, size, ""]))
 
 
 def _columns(config: Config, folder: Path) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_FLOOR
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.accounting import risk as accounting
+from leakbound.accounting.risk import bound_text as _up
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.text_table import text_table
@@ -150,12 +151,6 @@ def _vacuous(nats: str, row: accounting.IdentificationRisk) -> str:
         f"{nats} say nothing about identification among {row.candidates}, nor do any from "
         f"{_up(math.log(row.candidates))} on{''.join(advice[:1])}"
     )
-
-
-def _up(value: float, rounding: str = ROUND_CEILING) -> str:
-    """Round to three digits, away from the unsafe side, except for errors of float64."""
-    safe = value * (1 + (1e-11 if rounding == ROUND_FLOOR else -1e-11))
-    return format(Context(3, rounding).create_decimal_from_float(safe).normalize(), "f")
 
 
 _down = partial(_up, rounding=ROUND_FLOOR)

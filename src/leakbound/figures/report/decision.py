@@ -1,25 +1,28 @@
 """One offline page for a decision: which protection is worth its cost on the user's records."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
+from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.naming import dp_naming_bound, naming_bound
+from leakbound.accounting.risk import bound_text
 from leakbound.claims.estimates import Estimate, mean_interval
 from leakbound.config.whole import Config
 from leakbound.figures import style
-from leakbound.figures.report import opening
 from leakbound.figures.report.page_templates import picture_address, templates
 
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
+_FRONT = "tan2024/fig15_recipes"
 _RECORDS = "beyond/limit_pictures"
-_MOST_COLUMNS = 40  # that a caption lists
 _PICTURES = {
-    "tan2024/fig15_recipes": "Test accuracy against membership inference: every learning rate and stopping time of "
-    "every protection, and the front of plain SGD",
+    _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
+    "time of every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
     _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
     "from one gradient of it",
@@ -33,6 +36,11 @@ _OUTCOMES = {
     "undecided": "undecided",
 }
 _MEMBERSHIP = ("strongest", "white_box")
+_GUESSING = 0.5  # AUC
+_RELEASES = ("images_nats", "gradients_nats")
+_APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
+_CERTAIN = 0.99  # probability from which a bound on identification limits nothing
+_BOUNDS = {"bound_text": bound_text, "infinity": math.inf, "certain": _CERTAIN}
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,9 @@ class Decision:
         tables: Study to its rows.
         drawings: Figure ``paper/id`` to its drawing, SVG.
         seconds: CPU seconds of all jobs.
+        trainings: Run to the provenance of its training.
+        recoverable: Nats about a record to the share of the variance that they can reveal, of Gaussian records.
+        classes: Number of labels.
         columns: Names of the values of a record of a table, in their order.
     """
 
@@ -53,13 +64,22 @@ class Decision:
     tables: Mapping[str, pd.DataFrame]
     drawings: Mapping[str, bytes]
     seconds: float
+    trainings: Mapping[str, Mapping[str, Any]]
+    recoverable: Callable[[float], float]
+    classes: int
     columns: Sequence[str] = ()
 
     @cached_property
     def arms(self) -> pd.DataFrame:
-        """Table of protections and levels: accuracy and AUC with 95 % intervals, ε, diverged replicas."""
+        """Table of protections and levels: accuracy and AUC with 95 % intervals, bounds, diverged replicas."""
         rows = self.tables["comparison"]
-        return pd.DataFrame(list(_arms(rows[rows["chosen"] & (rows["length"] == "full")])))
+        return pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
+
+    @cached_property
+    def ranked(self) -> bool:
+        """True if the attack finds members without protection. If not, accuracy at equal AUC decides nothing."""
+        plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["auc"])
+        return not len(plain) or bool(plain["auc_low"].iloc[0] > _GUESSING)
 
     @cached_property
     def fronts(self) -> pd.DataFrame:
@@ -89,70 +109,97 @@ class Decision:
             "outcome": outcome,
         }
 
+    def _arms(self, rows: pd.DataFrame) -> Iterator[dict[str, object]]:
+        """Yield the facts of each defense at each level. Means leave out replicas whose network diverged."""
+        sound = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
+        for defense in style.ordered(sound["defense"].unique()):
+            of_defense = sound[sound["defense"] == defense]
+            for level in sorted(of_defense["level"].dropna().unique()) or [None]:
+                of_arm = of_defense if level is None else of_defense[of_defense["level"] == level]
+                accuracy = of_arm[of_arm["metric"] == "test_accuracy"]
+                areas = of_arm[of_arm["metric"] == "auc"]
+                attackers = [name for name in _MEMBERSHIP if name in areas["variant"].array]
+                # Of one network, not of all replicas.
+                epsilon = of_arm[(of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")]["value"]
+                yield {
+                    "defense": defense,
+                    "label": style.style_of(defense).label,
+                    "level": "" if level is None else style.level_label(defense, level),
+                    "rate": accuracy["learning_rate"].mode().min(),
+                    "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
+                    "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
+                    **_mean("accuracy", accuracy["value"]),
+                    **_mean("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
+                    **self._bounds(self.trainings[of_arm["run"].iloc[0]]),
+                }
+
+    def _bounds(self, training: Mapping[str, Any]) -> dict[str, object]:
+        """Bound what one network of a run reveals about a record: nats with its label, and what these allow.
+
+        For DP the smaller bound of Hayes et al. 2023 on identification takes the place of Fano's.
+        """
+        event = max((PrivacyEvent(**event) for event in training["events"]), key=lambda event: event.uses)
+        stated = training["leakage"]
+        nats = math.inf if stated is None else stated["replica"]["record"] + stated["labels"]
+        identified = naming_bound(nats, event.population)
+        if event.bound == "epsilon" and event.noise_multiplier:
+            steps = event.noise_multiplier, event.sample_rate, event.steps
+            identified = min(identified, dp_naming_bound(*steps, event.population))
+        return {
+            "event": event,
+            "uses": event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate),
+            "nats": nats,
+            "identified": identified,
+            "recovered": self.recoverable(nats),
+        }
+
+    @cached_property
+    def gradients(self) -> dict[float, float]:
+        """Capacity, ∞ without protection, to the error of records from a gradient, over that of the mean one."""
+        rows = self.tables.get("gradient_inversion")
+        if rows is None:
+            return {}
+        rows = rows[(rows["metric"] == "relative_mse") & (rows["variant"] == "attack") & rows["chosen"]]
+        rows = rows[rows["status"].astype(str) == ""]
+        return rows.groupby(rows["level"].fillna(math.inf))["value"].mean()[::-1].to_dict()
+
+    @cached_property
+    def proven(self) -> tuple[Any, pd.Series] | None:
+        """The release (level, metric, uses) whose nats attacks prove best, and these nats, or None."""
+        rows = self.tables.get("naming")
+        if rows is None:
+            return None
+        rows = rows[rows["metric"].isin(_RELEASES)]
+        nats = rows.pivot_table(index=["level", "metric", "unit"], columns="variant", values="value").dropna()
+        best = (nats["demonstrated"] / nats["allowed"]).idxmax()
+        return best, nats.loc[best]
+
+    @cached_property
+    def winner(self) -> pd.Series | None:
+        """The most accurate arm that limits identification and that a few lines apply, None without one."""
+        arms = self.arms[(self.arms["identified"] < _CERTAIN) & self.arms["defense"].isin(_APPLIED)].dropna(
+            subset="accuracy"
+        )
+        return None if arms.empty else arms.loc[arms["accuracy"].idxmax()]
+
     @property
     def sentences(self) -> list[str]:
-        """Sentences on leakage without protection, on protections by their verdicts, and on bounds."""
-        said = [*self._undefended(), *self._verdicts(), *self._bounds()]
-        if not self.config.tables:
-            return said
-        return [text.replace("images", "copies").replace("image", "record") for text in said]
+        """Sentences on leakage without protection, on bounds, and on protections by their verdicts."""
+        return self._text("decision.txt").splitlines()
 
-    def _undefended(self) -> Iterator[str]:
-        """Yield sentences on accuracy and leakage without protection."""
-        plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["accuracy", "auc"])
-        if len(plain):
-            yield (
-                f"Without protection the network is right for {_percent(plain['accuracy'].iloc[0])} of new "
-                f"records, and the strongest membership attack reaches an AUC of {plain['auc'].iloc[0]:.2f} "
-                "(.50 is guessing)."
-            )
-        for dataset in self.config.datasets.values():
-            if dataset.label_nats is not None:
-                yield (
-                    f"Labels are randomized responses in all rows, without protection too, and reveal at most "
-                    f"{dataset.label_nats:g} nats each in addition. Accuracy is that on true labels."
-                )
-        yield from (
-            text for text in opening.sentences(self.tables, {}) if text.startswith("Error of the image")
-        )
+    @property
+    def next_step(self) -> list[str]:
+        """Reason for the choice of an arm, lines of code that apply it, and the meaning of their names."""
+        natural = self.arms[self.arms["defense"] == "natural"]
+        if self.winner is None and natural.empty:
+            return ["No protection that was tried limits identification."]
+        arm = natural.iloc[0] if self.winner is None else self.winner
+        return [part.strip() for part in self._text("next_step.txt", arm=arm).split("\n\n")]
 
-    def _verdicts(self) -> Iterator[str]:
-        """Yield sentences on the protections by the verdict on their fronts."""
-        groups = dict(list(self.fronts.groupby("verdict"))) if len(self.fronts) else {}
-        if "reproduced" in groups:
-            yield (
-                "Worth the cost against membership inference, at the learning rates that were tried: "
-                f"{_listed(groups['reproduced'])}. Smaller rates of plain SGD may close such a lead: "
-                "add some to learning_rates in compare.yaml, and all protections get them."
-            )
-        else:
-            yield (
-                "No protection is shown to leave more accuracy than plain SGD that trains less, or at another rate, "
-                "and leaks as much."
-            )
-        for name, text in (
-            ("contradicted", "Not worth the cost"),
-            ("negligible", "Without a difference that matters"),
-        ):
-            if name in groups:
-                yield f"{text}, in accuracy against plain SGD that leaks as much: {_listed(groups[name])}."
-        if "undecided" in groups:
-            yield f"Undecided: {_listed(groups['undecided'])}; the table says what deciding takes."
-
-    def _bounds(self) -> Iterator[str]:
-        """Yield sentences on the smallest capacity, and on the largest share of a bound that attacks prove."""
-        from leakbound.accounting.risk import identification_risk
-
-        members = next(iter(self.config.datasets.values())).members or 2
-        for capacity in sorted(self.config.studies["comparison"].defenses.get("natural", ()))[:1]:
-            most = identification_risk(capacity, members).probability
-            limited = "not at all" if most >= 1 else f"to at most {_percent(most)}"
-            yield (
-                f"A capacity of {capacity:g} nats limits the probability that an attacker who has one noisy copy "
-                f"identifies its record among the {members} of a client {limited} (guessing: {_percent(1 / members)})."
-            )
-        identified = {study: rows for study, rows in self.tables.items() if study == "naming"}
-        yield from (text for text in opening.sentences(identified, {}) if text.startswith("Attacks prove"))
+    def _text(self, name: str, **values: Any) -> str:
+        """Fill in a template of sentences."""
+        template = templates(trim_blocks=True, lstrip_blocks=True).get_template(name)
+        return template.render(decision=self, **_BOUNDS, **values)
 
 
 def decision_page(decision: Decision) -> str:
@@ -161,68 +208,23 @@ def decision_page(decision: Decision) -> str:
     Args:
         decision: Content of the page.
     """
-    captions = dict(_PICTURES)
-    if decision.columns:
-        listed = ", ".join(decision.columns[:_MOST_COLUMNS])
-        others = len(decision.columns) - _MOST_COLUMNS
-        captions[_RECORDS] += f". Values from left to right: {listed}" + (
-            f" and {others} others" if others > 0 else ""
-        )
     pictures = [
-        (picture_address("svg+xml", decision.drawings[key]), text)
-        for key, text in captions.items()
-        if key in decision.drawings
+        (
+            picture_address("svg+xml", decision.drawings[key]),
+            text,
+            decision.columns if key == _RECORDS else (),
+        )
+        for key, text in _PICTURES.items()
+        if key in decision.drawings and (decision.ranked or key != _FRONT)
     ]
-    return (
-        templates()
-        .get_template("decision.html")
-        .render(decision=decision, pictures=pictures, percent=_percent)
-    )
-
-
-def _arms(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
-    """Yield the facts of each defense at each level. Means leave out replicas whose network diverged."""
-    sound = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
-    for defense in style.ordered(sound["defense"].unique()):
-        of_defense = sound[sound["defense"] == defense]
-        for level in sorted(of_defense["level"].dropna().unique()) or [None]:
-            of_arm = of_defense if level is None else of_defense[of_defense["level"] == level]
-            accuracy = of_arm[of_arm["metric"] == "test_accuracy"]["value"]
-            areas = of_arm[of_arm["metric"] == "auc"]
-            attackers = [name for name in _MEMBERSHIP if name in areas["variant"].array]
-            auc = areas[areas["variant"].isin(attackers[:1])]["value"]
-            # Of one network, not of all replicas.
-            epsilon = of_arm[(of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")]["value"]
-            yield {
-                "defense": defense,
-                "label": style.style_of(defense).label,
-                "level": "" if level is None else style.level_label(defense, level),
-                "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
-                "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
-                **_mean("accuracy", accuracy),
-                **_mean("auc", auc),
-            }
+    page = templates().get_template("decision.html")
+    return page.render(decision=decision, pictures=pictures, next_step=decision.next_step, **_BOUNDS)
 
 
 def _mean(name: str, values: pd.Series) -> dict[str, float]:
     """Return the mean over replicas with both ends of its 95 % interval, NaN without replicas."""
     estimate = mean_interval(values.to_numpy()) if len(values) else Estimate(math.nan, math.nan, math.nan)
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-
-
-def _listed(rows: pd.DataFrame) -> str:
-    """List protections with the distance of their fronts above that of plain SGD."""
-    points = 100 * rows[["effect", "low", "high"]]
-    listed = zip(rows["label"], points.itertuples(index=False), strict=True)
-    return "; ".join(
-        f"{label} ({effect:+.1f} points, 95 %: {low:+.1f} to {high:+.1f})"
-        for label, (effect, low, high) in listed
-    )
-
-
-def _percent(share: float) -> str:
-    """Write a share in percent."""
-    return f"{100 * share:.3g} %"
 
 
 def _time(seconds: float) -> str:

@@ -67,20 +67,20 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         rows = _of_one_network(tables, "auc", variant)
         if len(rows):
             yield (
-                f"Membership inference by the {style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): "
-                f"{_arms(rows)}."
+                f"Membership inference from the last weights by the {style.style_of(variant).label}{_place(rows)}, "
+                f"AUC (chance is .5): {_arms(rows)}."
             )
             return
 
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield a sentence on the error of images recovered from a gradient, relative to the mean image."""
+    """Yield a sentence on the error of records recovered from a gradient, relative to the mean record."""
     errors = _of_one_network(tables, "relative_mse", "attack")
     prior = _of_one_network(tables, "mse", "prior")
     if len(errors) and len(prior):
         yield (
-            f"Error of the image recovered from one gradient{_place(errors)}, over that of the mean image, which is "
-            f"{_number(prior['value'].mean())}: {_arms(errors)}."
+            f"Error of the record recovered from one gradient{_place(errors)}, over that of the mean record, which "
+            f"is {_number(prior['value'].mean())}: {_arms(errors)}."
         )
 
 
@@ -98,7 +98,9 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             continue
         run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
         shown, allowed = (_number(shares.loc[best, name]) for name in ("demonstrated", "allowed"))
-        release = metric.removesuffix("_nats").replace("_", " ")
+        release = (
+            "noisy copies" if metric == "images_nats" else metric.removesuffix("_nats").replace("_", " ")
+        )
         yield f"Attacks prove {shown} of the {allowed} nats about one record that its {release} may reveal ({run})."
         return
 

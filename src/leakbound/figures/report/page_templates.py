@@ -1,4 +1,4 @@
-"""Templates of all pages, in the folder ``templates``. Values are inserted as text, never as markup."""
+"""Templates of all pages and texts, in the folder ``templates``. Pages show values as text, never as markup."""
 
 import base64
 from pathlib import Path
@@ -15,7 +15,7 @@ def templates(**settings: Any) -> Environment:
     """
     return Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
-        autoescape=True,
+        autoescape=lambda name: not str(name).endswith(".txt"),
         undefined=StrictUndefined,
         **settings,
     )
