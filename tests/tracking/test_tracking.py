@@ -5,19 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import multiprocessing
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow_server import free_port, own_words, running
 
 from leakbound.claims.tabulation import accounting_rows
 from leakbound.storage import write_arrays
@@ -40,9 +35,6 @@ from leakbound.tracking.measurements import metric_name
 from leakbound.tracking.run_records import DataInput
 from leakbound.tracking.sending import experiment_id
 from leakbound.tracking.store import connect
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from team_server import free_port
 
 FACTS = RunFacts(
     preset="quick",
@@ -151,31 +143,11 @@ def uri(template: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def server(template: Path, tmp_path: Path) -> Iterator[str]:
+def server(tmp_path: Path) -> Iterator[str]:
     """A real tracking server on a free port of this machine."""
-    (tmp_path / "server.db").write_bytes(template.read_bytes())
     port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
-    command += ["--artifacts-destination", str(tmp_path / "served")]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (tmp_path / "server.log").open("wb") as output:
-        process = subprocess.Popen(
-            command, env={**os.environ, **quiet}, stdout=output, stderr=output, start_new_session=True
-        )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{address}/health", timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, (tmp_path / "server.log").read_text()
-                time.sleep(0.1)
-        yield address
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(20)
+    with running(own_words(tmp_path, port), tmp_path, port) as server:
+        yield server.uri
 
 
 # -- records -------------------------------------------------------------------------------------------------------
