@@ -137,14 +137,6 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
     assert SECRET not in workflow.stdout + workflow.stderr
 
 
-def test_live_view_refuses_it(monkeypatch):
-    from leakbound.cli.steps.watching import watching
-
-    with pytest.raises(ConfigError, match="holds a password") as caught, watching(REFUSED[16]):
-        pass
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
-
-
 REACHED = "import sys; from leakbound.tracking.store import unreachable; print(unreachable(sys.argv[1]))"
 
 

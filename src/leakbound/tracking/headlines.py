@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from leakbound.tracking.run_facts import RunFacts
-from leakbound.tracking.run_records import Point
+from leakbound.tracking.run_records import Point, RunFacts
 
 BRIEF = "brief"
 """Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""

@@ -27,16 +27,15 @@ def sync(
     everything: Annotated[bool, typer.Option(help="Send all runs again, e.g. to a new store.")] = False,
 ) -> None:
     """Send to MLflow the runs that it has not accepted yet."""
-    from leakbound import tracking
+    from leakbound.tracking.markers import send_pending
 
     config = reading.load(configfile)
-    outcomes = tracking.send_pending(
-        Path(config.root) / "tracking", config.tracking.uri, everything=everything
-    )
-    for outcome in outcomes:
-        sys.stdout.write(f"{outcome.marker}: {outcome.status} {outcome.reason or ''}\n")
-    sys.stdout.write(f"{sum(outcome.status == 'stored' for outcome in outcomes)} of {len(outcomes)} stored\n")
-    if any(outcome.status != "stored" for outcome in outcomes):
+    outcomes = send_pending(Path(config.root) / "tracking", config.tracking.uri, everything=everything)
+    for marker, outcome in outcomes.items():
+        sys.stdout.write(f"{marker}: {outcome.status} {outcome.reason}\n")
+    stored = sum(outcome.status == "stored" for outcome in outcomes.values())
+    sys.stdout.write(f"{stored} of {len(outcomes)} stored\n")
+    if stored < len(outcomes):
         raise typer.Exit(1)
 
 
@@ -45,8 +44,8 @@ def ui(
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
 ) -> None:
     """Open MLflow's pages for the runs of a configuration, on this machine only."""
-    from leakbound import tracking
-    from leakbound.tracking.store import is_server, sqlite_file
+    from leakbound.tracking.sending import pages
+    from leakbound.tracking.store import is_server, sqlite_file, upgrade_store
 
     config = reading.load(configfile)
     uri = config.tracking.uri
@@ -61,10 +60,10 @@ def ui(
     file = sqlite_file(uri)
     store = uri if file is None else f"sqlite:///{file}"
     artifacts = Path("mlruns").absolute() if file is None else file.parent / "mlartifacts"
-    tracking.upgrade_store(store)
+    upgrade_store(store)
     address = f"http://127.0.0.1:{port}"
     sys.stdout.write(f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n")
-    for name, page in tracking.pages(store, config.preset).items():
+    for name, page in pages(store, config.preset).items():
         sys.stdout.write(f"{printable(name)}: {address}{page}\n")
     sys.stdout.flush()
     hosts = {"MLFLOW_SERVER_ALLOWED_HOSTS": f"127.0.0.1:{port},localhost:{port}"}

@@ -103,7 +103,9 @@ def log(
     channel: Path | None = None,
 ) -> None:
     """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later."""
-    from leakbound import tracking
+    from leakbound.tracking.markers import log_run
+    from leakbound.tracking.run_description import channel_facts, describe_run
+    from leakbound.tracking.run_records import RunFacts
 
     facts = read_record(provenance, "train")
     tried = read_table(rates, RATES, "train") if rates else None
@@ -124,17 +126,17 @@ def log(
         from leakbound.claims.tabulation import accounting_rows
 
         scores["leakage"] = accounting_rows(facts["leakage"])
-    record = tracking.describe_run(
-        tracking.RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
+    record = describe_run(
+        RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
         scores,
         facts,
-        channel=tracking.channel_facts(channel) if channel else None,
+        channel=channel_facts(channel) if channel else None,
         files=[provenance, *([channel] if channel else [])],
         over_units=settings.over_units,
     )
-    outcome = tracking.log_run(record, settings.uri, marker)
-    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason or ''}\n")
+    outcome = log_run(record, settings.uri, marker)
+    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason}\n")
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
