@@ -35,8 +35,7 @@ fuzz: .venv/ready
 	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) $(PYTEST) -m "slow or not slow" tests/fuzz
 
 # Flower asks for older versions of some of what the rest uses: they lie in a folder that comes before .venv.
-FLOWER ?= tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py \
-  tests/engine/test_flower_example.py
+FLOWER ?= tests/engine/test_flower_mod.py tests/engine/test_flower_example.py
 test-flower: .venv/ready .venv-flower/ready
 	PYTHONPATH=.venv-flower python -m pytest -q $(FLOWER)
 
