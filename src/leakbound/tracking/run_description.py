@@ -211,7 +211,7 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
         {
             **{
                 name: getattr(facts, name)
-                for name in ("slug", "preset", "dataset", "model", "defense", "level")
+                for name in ("slug", "preset", "dataset", "model", "defense", "level", "order")
             },
             "paper": ",".join(facts.papers),
             "figures": ",".join(facts.figures),

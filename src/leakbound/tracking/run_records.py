@@ -90,6 +90,7 @@ class RunFacts:
         dataset: Name of the dataset.
         model: Name of the network.
         defense: Name of the defense, ``none`` without one.
+        defense_label: Its name in figures and in the report.
         level: Level in the unit of the defense, e.g. capacity κ in nats. None without a level.
         rounds: Training steps, or communication rounds of a federated run.
         batch_size: Records of a training step.
@@ -99,7 +100,7 @@ class RunFacts:
         figures: Keys ``paper/id`` of these figures.
 
     Example:
-        >>> facts = RunFacts("quick", "digits/lenet/natural-4/n600-b64", "digits", "lenet", "natural", 4.0, 600, 64, 3)
+        >>> facts = RunFacts("quick", "digits/mlp/natural-4/n9-b8", "digits", "mlp", "natural", 4.0, 9, 8, 3, "natural")
         >>> facts.experiment
         'quick/digits'
     """
@@ -113,6 +114,7 @@ class RunFacts:
     rounds: int
     batch_size: int
     replicas: int
+    defense_label: str
     level_label: str = ""
     papers: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
@@ -129,6 +131,11 @@ class RunFacts:
 
     @property
     def name(self) -> str:
-        """Name in lists, which begins with the defense, so that its levels are sorted together."""
-        arm = f"{self.defense} {self.level_label}".strip()
+        """Name in lists, as the report has it."""
+        arm = f"{self.defense_label} {self.level_label}".strip()
         return f"{arm}, {self.model}, n{self.rounds} b{self.batch_size}"
+
+    @property
+    def order(self) -> str:
+        """Text by which MLflow, which compares texts, sorts defenses, and their levels as numbers."""
+        return self.defense if self.level is None else f"{self.defense} {self.level:018.6f}"

@@ -20,7 +20,7 @@ _COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [
     f"metrics.`{BRIEF}/{name}`" for name in HEADLINES
 ]
 _VIEW = {
-    "orderByKey": "tags.`mlflow.runName`",
+    "orderByKey": "tags.`order`",
     "orderByAsc": True,
     "searchFilter": "tags.replica IS NULL",
     "selectedColumns": _COLUMNS,

@@ -12,6 +12,7 @@ from pydantic import Field, Strict
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
+from leakbound.figures.style import style_of
 from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
@@ -36,6 +37,7 @@ class LogSettings(JobSettings):
     rounds: Annotated[int, Field(ge=0)]
     batch_size: Records
     replicas: Replicas
+    defense_label: Line
     level_label: str = ""
     papers: Lines
     figures: Lines
@@ -88,7 +90,12 @@ def _job(
     """Return the job that logs one run."""
     papers = sorted({key.partition("/")[0] for key in shown})
     place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}
-    settings = {"preset": table.config.preset, **facts, **place}
+    settings = {
+        "preset": table.config.preset,
+        "defense_label": style_of(facts["defense"]).label,
+        **facts,
+        **place,
+    }
     return new_job(table.config, "log", facts["slug"], settings, inputs=files, purpose=purpose)
 
 
