@@ -4,8 +4,6 @@ import base64
 import http.server
 import json
 import os
-import pwd
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +11,6 @@ import traceback
 from pathlib import Path
 
 import pytest
-import sqlalchemy
 import yaml
 from typer.testing import CliRunner
 
@@ -182,48 +179,3 @@ def test_server_gets_the_password_of_the_environment():
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def unprivileged() -> list[str]:
-    """Words before a command that must not be root, which PostgreSQL may not be: root becomes the user `nobody`."""
-    if os.geteuid() != 0:
-        return []
-    user = pwd.getpwnam("nobody")
-    powers = ["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override", "--bounding-set=-all,+dac_override"]
-    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *powers, "--"]
-
-
-@pytest.fixture
-def database(tmp_path_factory):
-    """Folder of the socket of a PostgreSQL that asks for a password, and knows alice's."""
-    found = shutil.which("initdb") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), None)
-    if found is None:
-        pytest.skip("needs PostgreSQL's initdb and pg_ctl (Debian and Ubuntu: apt install postgresql)")
-    programs = Path(found).resolve().parent
-    folder = tmp_path_factory.mktemp("pg")
-    user = unprivileged()  # PostgreSQL refuses to be root
-    (folder / "password").write_text(SECRET)
-    if user:
-        shutil.chown(folder, "nobody")
-    made = [programs / "initdb", "-D", folder / "data", "-U", "alice", f"--pwfile={folder / 'password'}", "-A"]
-    control = [*user, programs / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w"]
-    subprocess.run([*user, *made, "scram-sha-256"], check=True, capture_output=True, cwd=folder)
-    options = f"-k {folder} -c listen_addresses= -c fsync=off"
-    subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    yield folder
-    subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, cwd=folder)
-
-
-@pytest.mark.slow
-def test_database_gets_the_password_of_the_environment_or_of_a_file(database, tmp_path):
-    uri = f"postgresql://alice@/postgres?host={database}"
-    with pytest.raises(sqlalchemy.exc.OperationalError, match="no password supplied"):  # MLflow would ask for minutes
-        sqlalchemy.create_engine(uri).connect()
-    passfile = tmp_path / ".pgpass"
-    passfile.write_text(f"*:*:*:alice:{SECRET}\n")
-    passfile.chmod(0o600)
-    assert reached(uri, PGPASSWORD=SECRET, HOME=str(tmp_path / "none")) == "None"
-    assert reached(uri, HOME=str(tmp_path)) == "None"
-    assert reached(f"{uri}&passfile={passfile}", HOME=str(tmp_path / "none")) == "None"
-    for address in (uri, f"{uri}&passfile={passfile}"):
-        assert TrackingConfig(uri=address).uri == address

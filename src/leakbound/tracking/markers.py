@@ -10,7 +10,7 @@ from leakbound.storage import DamagedFileError, limits, read_bytes, write_text
 from leakbound.storage.locks import exclusive
 from leakbound.tracking.run_records import RunRecord
 from leakbound.tracking.sending import RunPlace, push
-from leakbound.tracking.store import check_uri, failures, reason, unreachable
+from leakbound.tracking.store import failures, reason, unreachable
 
 _LOCK = ".lock"
 """Lock of the markers of a folder, so that send_pending never replaces a newer record by an older one."""
@@ -44,11 +44,7 @@ def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
         record: The run.
         uri: Database or server.
         marker: File that keeps the record.
-
-    Raises:
-        ValueError: If ``uri`` can never keep runs.
     """
-    check_uri(uri)
     with exclusive(marker.parent / _LOCK):
         return _send(record, uri, marker)
 
@@ -64,11 +60,7 @@ def send_pending(folder: Path, uri: str, *, everything: bool = False) -> dict[Pa
     Returns:
         Outcome by marker, for each record to send and each file that cannot be read. Once the store stops
         answering, the remaining records are not tried and stay pending.
-
-    Raises:
-        ValueError: If ``uri`` can never keep runs.
     """
-    check_uri(uri)
     outcomes = {}
     away: str | None = None
     for marker in sorted(path for path in folder.rglob("*.json") if not path.name.startswith(".")):

@@ -57,7 +57,6 @@ def push(record: RunRecord, uri: str) -> RunPlace:
 
     Raises:
         OSError: If an artifact is missing.
-        ValueError: If ``uri`` cannot keep runs safely.
         mlflow.exceptions.MlflowException: If the store does not answer or refuses.
     """
     with writing(uri):

@@ -9,7 +9,6 @@ from typing import Any
 from leakbound.storage import atomic
 from leakbound.storage.locks import exclusive
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _ENVIRONMENT = {
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",  # runs, and the password of the server, go nowhere else
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -18,27 +17,6 @@ _ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
-
-
-def check_uri(uri: str) -> None:
-    """Refuse an address that cannot keep runs safely.
-
-    Raises:
-        ValueError: If ``uri`` is neither a database nor a server, or a database in memory.
-    """
-    if not (is_database(uri) or is_server(uri)):
-        raise ValueError(
-            f"tracking.uri = {uri!r}: MLflow no longer keeps runs in plain folders; give a database "
-            "(sqlite:///results/mlflow.db, postgresql://...) or a server (http://127.0.0.1:5000)"
-        )
-    if uri.startswith("sqlite") and uri.partition("://")[2].lstrip("/") in ("", ":memory:"):
-        raise ValueError(f"tracking.uri = {uri!r}: names no file; give one, e.g. sqlite:///results/mlflow.db")
-
-
-def is_database(uri: str) -> bool:
-    """Return True for the address of a database with any driver."""
-    scheme, separator, _ = uri.partition("://")
-    return bool(separator) and scheme.partition("+")[0] in _DATABASES
 
 
 def is_server(uri: str) -> bool:
@@ -63,11 +41,7 @@ def connect(uri: str) -> Any:
 
     A missing SQLite file is made, with all its tables or not at all. This needs the lock of :func:`writing`.
     Values that the environment already has for MLflow's own variables are kept.
-
-    Raises:
-        ValueError: If ``uri`` cannot keep runs safely.
     """
-    check_uri(uri)
     _quieten()
     from mlflow import MlflowClient
 
@@ -88,11 +62,7 @@ def upgrade_store(uri: str) -> None:
 
     Call this once before jobs write in parallel, because processes that open a new file together break its
     schema.
-
-    Raises:
-        ValueError: If ``uri`` cannot keep runs safely.
     """
-    check_uri(uri)
     if is_server(uri):
         return
     _quieten()

@@ -19,7 +19,7 @@ _SERVER = {
     "PYTHONWARNINGS": "ignore",
 }
 # With its default server MLflow mounts an assistant that executes commands.
-_GUNICORN = "--worker-class gthread --threads 8"
+_GUNICORN = "--worker-class gthread --threads 8 --no-control-socket"
 
 
 def sync(
