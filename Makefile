@@ -6,8 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run open bench gpu gpu-wheels test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
-  chaos plan report ui sync verify check lock site reference tracking-server tracking-database tracking-database-stop \
-  tracking-load tracking-faults audit sbom
+  chaos plan report ui sync verify check lock site reference audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -36,8 +35,7 @@ fuzz: .venv/ready
 	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) $(PYTEST) -m "slow or not slow" tests/fuzz
 
 # Flower asks for older versions of some of what the rest uses: they lie in a folder that comes before .venv.
-FLOWER ?= tests/federated/test_flower.py tests/security/test_flower_server.py tests/engine/test_flower_mod.py \
-  tests/engine/test_flower_example.py
+FLOWER ?= tests/engine/test_flower_mod.py tests/engine/test_flower_example.py
 test-flower: .venv/ready .venv-flower/ready
 	PYTHONPATH=.venv-flower python -m pytest -q $(FLOWER)
 
@@ -87,43 +85,6 @@ ui: .venv/ready
 
 sync: .venv/ready
 	leakbound sync --configfile $(CONFIG)
-
-# An MLflow server for this machine, unless TRACKING_HOST says otherwise, until Ctrl-C. Below it is a PostgreSQL of its
-# own, in the background, or the database that LEAKBOUND_TRACKING_DATABASE names.
-TRACKING_FOLDER ?= results/tracking-server
-TRACKING_HOST ?= 127.0.0.1
-TRACKING_PORT ?= 5000
-tracking-server: .venv/ready $(if $(LEAKBOUND_TRACKING_DATABASE),,tracking-database)
-	export LEAKBOUND_TRACKING_DATABASE="$${LEAKBOUND_TRACKING_DATABASE:-postgresql:///postgres?host=$(POSTGRES_FOLDER)}"; \
-	leakbound tracking-server --folder $(TRACKING_FOLDER) --host $(TRACKING_HOST) --port $(TRACKING_PORT) $(TRACKING_OPTIONS)
-
-# It listens on no network, only on a socket in a folder that nobody else can enter, and knows its user from the system.
-# Like the server above it, it refuses to be root. Debian keeps its programs off the PATH.
-POSTGRES_FOLDER = $(abspath $(TRACKING_FOLDER))/postgres
-POSTGRES = env PATH="$$PATH:$(shell ls -d /usr/lib/postgresql/*/bin 2> /dev/null | sort -V | tail -n 1)"
-tracking-database: $(TRACKING_FOLDER)/postgres
-	@if ! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null; then \
-	  $(POSTGRES) pg_ctl start -w -t 120 -D $(POSTGRES_FOLDER) -l $(POSTGRES_FOLDER)/server.log \
-	    -o "-k $(POSTGRES_FOLDER) -c listen_addresses= -c max_connections=200"; fi
-
-tracking-database-stop:
-	@! $(POSTGRES) pg_ctl status -D $(POSTGRES_FOLDER) > /dev/null || \
-	  $(POSTGRES) pg_ctl stop -w -t 120 -m fast -D $(POSTGRES_FOLDER)
-
-$(TRACKING_FOLDER)/postgres: # whole or not at all
-	@install -d -m 700 $(TRACKING_FOLDER)
-	@rm -rf $@.new && install -d -m 700 $@.new
-	@$(POSTGRES) initdb -D $(POSTGRES_FOLDER).new --username="$$(id -un)" --encoding=UTF8 --no-locale \
-	  --auth-local=peer --auth-host=reject --data-checksums > /dev/null
-	@mv $@.new $@
-
-# 16 jobs write at once to such a server, then to SQLite; every row is counted.
-tracking-load: .venv/ready
-	python tests/benchmarks/tracking_load.py --out results/tracking-load.json
-
-# Such a server is killed, stopped and filled while training goes on; times are compared, and every row is counted.
-tracking-faults: .venv/ready
-	python tests/benchmarks/tracking_faults.py --out results/tracking-faults.json
 
 # The documentation as a site, site/index.html; its notebooks are run in .venv. A link that leads nowhere is an error.
 site: .venv-site/ready .venv/ready

@@ -25,8 +25,8 @@ FIRST = (
     *("test_kept_results.py", "cli", "theory", "jobs", "models"),
 )
 """Folders and files that take longest, in the order in which they begin, so that none of them is left for last."""
-SLOW = {"whole", "team"}
-"""Fixtures that take long: the finished chain of all defenses, and a server on PostgreSQL."""
+SLOW = {"whole"}
+"""Fixtures that take long: the finished chain of all defenses."""
 LONG = {
     *("test_kept_results.py", "test_pooled_results.py", "test_stacked_inversion.py", "test_arguments_fuzz.py"),
     *("test_serving.py", "test_people.py", "test_photos.py", "test_compare_command.py", "test_damage.py"),

@@ -24,7 +24,6 @@ AT_MOST = {
     "rooms": 20,
     "floors": 6,
     "arrows": 75,
-    "share of the biggest room, %": 14,
     "circles of rooms": 0,
     "circles of files": 0,
     "arrows inside attacks": 17,
@@ -203,7 +202,6 @@ def asked_defenses() -> list[str]:
 def measure() -> dict[str, float]:
     """Each number of the yardstick."""
     graph, inside = arrows(), arrows_inside("attacks")
-    size = Counter({name: code_lines(files) for name, files in rooms().items()})
     files = sorted(HOUSE.rglob("*.py"))
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     total = code_lines(files)
@@ -211,7 +209,6 @@ def measure() -> dict[str, float]:
         "rooms": len(graph),
         "floors": floors_of(graph),
         "arrows": graph.number_of_edges(),
-        "share of the biggest room, %": round(100 * size.most_common(1)[0][1] / total, 1),
         "circles of rooms": len(circles(graph)),
         "circles of files": len(circles(file_arrows())),
         "arrows inside attacks": inside.number_of_edges(),

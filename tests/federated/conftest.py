@@ -33,14 +33,7 @@ def dataset() -> ImageDataset:
 @pytest.fixture(scope="session")
 def make_request(dataset: ImageDataset) -> Callable[..., FederatedRequest]:
     def make(
-        scheme: str = "client",
-        *,
-        seed: int = 0,
-        replicas: int = 1,
-        checkpoint=None,
-        records: int = 20,
-        on_rows=None,
-        **changes,
+        scheme: str = "client", *, seed: int = 0, replicas: int = 1, checkpoint=None, records: int = 20, **changes
     ):
         noisy = scheme != "none"
         run = {
@@ -60,7 +53,6 @@ def make_request(dataset: ImageDataset) -> Callable[..., FederatedRequest]:
             seed=seed,
             replicas=replicas,
             checkpoint=checkpoint,
-            on_rows=on_rows,
         )
 
     return make

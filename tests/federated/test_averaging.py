@@ -256,19 +256,6 @@ def test_curves_have_the_first_and_the_last_round(make_request):
     assert value_of(train_federation(make_request("client", communication_rounds=1, evaluations=3)), "final_loss") > 0
 
 
-def test_whoever_watches_sees_the_curves_of_all_replicas_grow_to_the_result(make_request):
-    seen = []
-    watched = train_federation(
-        make_request("client", communication_rounds=3, evaluations=2, replicas=2, on_rows=seen.append)
-    )
-    points = [sorted({*zip(rows["replica"], rows["communication_round"], strict=True)}) for rows in seen]
-    assert points == [[(0, 1)], [(0, 1), (0, 3)], [(0, 1), (0, 3), (1, 1)], [(0, 1), (0, 3), (1, 1), (1, 3)]]
-    assert seen[-1].equals(watched.rows)
-    assert watched.rows.equals(
-        train_federation(make_request("client", communication_rounds=3, evaluations=2, replicas=2)).rows
-    )
-
-
 def test_more_clients_than_records_are_refused(make_request):
     with pytest.raises(ValueError, match="6 clients with 100 records each need 600 members"):
         train_federation(make_request(records=100))

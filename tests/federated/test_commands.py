@@ -80,14 +80,6 @@ def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(jobs):
     ]
 
 
-def test_a_run_whose_curves_no_server_takes_leaves_the_same_rows(jobs, tmp_path):
-    job = jobs.of("federate")[0]
-    nobody = "http://127.0.0.1:9"  # the port of a service that throws everything away, and runs nowhere
-    outputs = [word for role in job.outputs for word in (f"--{role}", tmp_path / role)]
-    do(job, *outputs, "--live", nobody)
-    assert (tmp_path / "rows").read_bytes() == Path(job.outputs["rows"]).read_bytes()
-
-
 def test_a_table_gathers_all_its_runs(jobs):
     job = jobs.job("federated", "means")
     do(job)

@@ -150,7 +150,7 @@ def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, 
     slug = run_job(prepared, tmp_path, "dpsgd", "secure")
     run, folder = Run.from_slug(slug, 2), tmp_path / "runs" / slug
     settings = {
-        **run.facts(), "preset": "secure",
+        **run.facts(), "preset": "secure", "defense_label": "DP-SGD",
         "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
     }  # fmt: skip
     files = {"provenance": folder / "provenance.json", "curves": folder / "training.parquet"}

@@ -299,9 +299,10 @@ def test_page_table_and_mlflow_state_both_figures(results):
     ],
 )
 def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, bounds):
-    from leakbound.tracking import RunFacts, describe_run
+    from leakbound.tracking.run_description import describe_run
+    from leakbound.tracking.run_records import RunFacts
 
-    facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "5 nats")
+    facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "client", "5 nats")
     record = {"started": 0.0, "seconds": 1.0, "diverged": [False, False], "released": [], "leakage": leakage}
     tags = describe_run(facts, None, {}, record).tags
     assert (tags["bound_replica"], tags["bound_replicas"]) == bounds

@@ -4,7 +4,6 @@ import base64
 import http.server
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,12 +11,9 @@ import traceback
 from pathlib import Path
 
 import pytest
-import sqlalchemy
 import yaml
-from team_server import owned, unprivileged
 from typer.testing import CliRunner
 
-from calling import called
 from leakbound.cli.command_line import app
 from leakbound.config import reading
 from leakbound.config.execution import TrackingConfig
@@ -138,29 +134,6 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
     assert SECRET not in workflow.stdout + workflow.stderr
 
 
-def test_live_view_refuses_it(monkeypatch):
-    from leakbound.cli.steps.watching import watching
-
-    with pytest.raises(ConfigError, match="holds a password") as caught, watching(REFUSED[16]):
-        pass
-    assert SECRET not in "".join(traceback.format_exception(caught.value))
-
-
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.parametrize("address", [one for one in REFUSED if not one.startswith(("http", "HTTP"))])
-def test_server_takes_from_its_command_line_what_the_configuration_takes(tmp_path, monkeypatch, address, same):
-    """A process that is not root would go on to the database; that the variable holds the same changes nothing."""
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    monkeypatch.delenv("LEAKBOUND_TRACKING_DATABASE", raising=False)
-    if same:
-        monkeypatch.setenv("LEAKBOUND_TRACKING_DATABASE", address)
-    ended = called("tracking-server", "--database", address, "--folder", tmp_path / "kept")
-    assert ended.code == 2
-    assert "holds a password" in ended.message
-    assert SECRET not in ended.out + ended.err
-    assert not (tmp_path / "kept").exists()
-
-
 REACHED = "import sys; from leakbound.tracking.store import unreachable; print(unreachable(sys.argv[1]))"
 
 
@@ -206,38 +179,3 @@ def test_server_gets_the_password_of_the_environment():
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-@pytest.fixture
-def database(tmp_path_factory):
-    """Folder of the socket of a PostgreSQL that asks for a password, and knows alice's."""
-    found = shutil.which("initdb") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), None)
-    if found is None:
-        pytest.skip("needs PostgreSQL's initdb and pg_ctl (Debian and Ubuntu: apt install postgresql)")
-    programs = Path(found).resolve().parent
-    folder = tmp_path_factory.mktemp("pg")
-    user = unprivileged()  # PostgreSQL refuses to be root
-    (folder / "password").write_text(SECRET)
-    owned(folder)
-    made = [programs / "initdb", "-D", folder / "data", "-U", "alice", f"--pwfile={folder / 'password'}", "-A"]
-    control = [*user, programs / "pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w"]
-    subprocess.run([*user, *made, "scram-sha-256"], check=True, capture_output=True, cwd=folder)
-    options = f"-k {folder} -c listen_addresses= -c fsync=off"
-    subprocess.run([*control, "-o", options, "start"], check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    yield folder
-    subprocess.run([*control, "-m", "immediate", "stop"], check=True, capture_output=True, cwd=folder)
-
-
-@pytest.mark.slow
-def test_database_gets_the_password_of_the_environment_or_of_a_file(database, tmp_path):
-    uri = f"postgresql://alice@/postgres?host={database}"
-    with pytest.raises(sqlalchemy.exc.OperationalError, match="no password supplied"):  # MLflow would ask for minutes
-        sqlalchemy.create_engine(uri).connect()
-    passfile = tmp_path / ".pgpass"
-    passfile.write_text(f"*:*:*:alice:{SECRET}\n")
-    passfile.chmod(0o600)
-    assert reached(uri, PGPASSWORD=SECRET, HOME=str(tmp_path / "none")) == "None"
-    assert reached(uri, HOME=str(tmp_path)) == "None"
-    assert reached(f"{uri}&passfile={passfile}", HOME=str(tmp_path / "none")) == "None"
-    for address in (uri, f"{uri}&passfile={passfile}"):
-        assert TrackingConfig(uri=address).uri == address

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from leakbound.tracking import log_run
-from leakbound.tracking.markers import Outcome
+from leakbound.tracking.markers import Outcome, log_run
 from leakbound.tracking.run_records import Artifact, RunRecord
 
 
@@ -114,9 +113,8 @@ def logged(uri: str, folder: Path, monkeypatch) -> Outcome:
     """Log a run with one file, as a user who has a password there."""
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "alice")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2-hunter2")
-    monkeypatch.setattr("leakbound.tracking.sending._PAUSES", ())
     (folder / "provenance.json").write_text("what a job logs")
-    record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact.of(folder / "provenance.json"),))
+    record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact(folder / "provenance.json"),))
     return log_run(record, uri, folder / "marker.json")
 
 
@@ -128,7 +126,7 @@ def test_server_sends_neither_files_nor_the_password_to_another_server(evil, oth
     assert (outcome.status, "must serve them itself" in outcome.reason) == ("pending", True)
 
 
-@pytest.mark.parametrize("end", ["/provenance.json", "/experiments/search", "/runs/create"])
+@pytest.mark.parametrize("end", ["/provenance.json", "/experiments/get-by-name", "/runs/create"])
 def test_requests_are_not_redirected_and_what_was_not_taken_stays_pending(evil, other, tmp_path, monkeypatch, end):
     monkeypatch.setattr(Evil, "place", "mlflow-artifacts:/1")
     monkeypatch.setattr(Evil, "elsewhere", {end: f"http://{other[0]}"})
@@ -176,7 +174,7 @@ def test_server_does_not_choose_a_folder_of_the_clients_machine(evil, tmp_path, 
     (home / sent.name).write_text("what was there")
     sent.write_text("what a job logs")
     monkeypatch.setattr(Evil, "place", form.format(home))
-    record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact.of(sent),))
+    record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact(sent),))
     outcome = log_run(record, evil, tmp_path / "marker.json")
     assert (home / sent.name).read_text() == "what was there"
     assert (outcome.status, sorted(path.name for path in Path(home).iterdir())) == ("pending", [sent.name])

@@ -184,7 +184,6 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("storage/files.py", set(STEPS)),
         ("jobs/table.py", set()),
         ("tracking/store.py", set()),
-        ("tracking/live_curves.py", set()),
         ("tracking/run_records.py", {"log"}),
         ("registry.py", set()),
     ],

@@ -9,8 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = tuple[int, bytes]
-LOST = "lost"
-"""The request is carried out, and its answer never arrives."""
 DROPPED = "dropped"
 """The connection is cut before the request is carried out."""
 HANGS = "hangs"
@@ -52,11 +50,6 @@ class BadServer:
         """Requests so far whose path ends so."""
         return sum(path.endswith(end) for path in self.paths)
 
-    def spoil_first(self, end: str, fault: Fault) -> None:
-        """Spoil the first request from now on whose path ends so."""
-        before = self.count(end)
-        self.spoil = lambda path: fault if path.endswith(end) and self.count(end) == before + 1 else None
-
     def __enter__(self) -> BadServer:
         self._thread.start()
         return self
@@ -87,8 +80,6 @@ class BadServer:
                 try:
                     status, body = (fault, b"failed") if isinstance(fault, int) else outer._passed_on(self, content)
                 except (OSError, http.client.HTTPException):  # the server behind is dead, and so is this one then
-                    return
-                if fault == LOST:
                     return
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

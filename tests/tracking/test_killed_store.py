@@ -4,13 +4,12 @@ import signal
 import subprocess
 import sys
 
-from leakbound.tracking import upgrade_store
-from leakbound.tracking.store import connect
+from leakbound.tracking.store import connect, upgrade_store
 
 KILLED = """
 import os, signal, sys
 from mlflow.store.db import utils
-from leakbound.tracking import upgrade_store
+from leakbound.tracking.store import upgrade_store
 utils._upgrade_db = lambda engine: os.kill(os.getpid(), signal.SIGKILL)  # what follows upon the first tables
 upgrade_store(sys.argv[1])
 """

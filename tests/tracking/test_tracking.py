@@ -5,44 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import multiprocessing
-import os
+import pickle
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from bad_server import BadServer
+from mlflow_server import free_port, own_words, running
 
 from leakbound.claims.tabulation import accounting_rows
 from leakbound.storage import write_arrays
-from leakbound.tracking import (
-    LiveCurves,
-    OutdatedRecordError,
-    RunFacts,
-    RunRecord,
-    channel_facts,
-    check_uri,
-    describe_figures,
-    describe_run,
-    log_run,
-    pages,
-    push,
-    send_pending,
-    upgrade_store,
-)
+from leakbound.tracking.markers import log_run, send_pending
 from leakbound.tracking.measurements import metric_name
-from leakbound.tracking.run_records import DataInput
-from leakbound.tracking.sending import experiment_id
-from leakbound.tracking.store import connect
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-from team_server import free_port
+from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
+from leakbound.tracking.run_records import RunFacts, RunRecord
+from leakbound.tracking.sending import experiment_id, pages, push
+from leakbound.tracking.store import connect, upgrade_store
 
 FACTS = RunFacts(
     preset="quick",
@@ -54,6 +36,7 @@ FACTS = RunFacts(
     rounds=200,
     batch_size=64,
     replicas=2,
+    defense_label="natural noise",
     level_label="4 nats",
     papers=("tan2024",),
     figures=("tan2024/fig14", "tan2024/fig16"),
@@ -150,34 +133,6 @@ def uri(template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
-@pytest.fixture
-def server(template: Path, tmp_path: Path) -> Iterator[str]:
-    """A real tracking server on a free port of this machine."""
-    (tmp_path / "server.db").write_bytes(template.read_bytes())
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{tmp_path / 'server.db'}"]
-    command += ["--artifacts-destination", str(tmp_path / "served")]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (tmp_path / "server.log").open("wb") as output:
-        process = subprocess.Popen(
-            command, env={**os.environ, **quiet}, stdout=output, stderr=output, start_new_session=True
-        )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{address}/health", timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None, (tmp_path / "server.log").read_text()
-                time.sleep(0.1)
-        yield address
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(20)
-
-
 # -- records -------------------------------------------------------------------------------------------------------
 
 
@@ -202,11 +157,11 @@ def test_charts_open_with_the_brief_whatever_the_attacks_are_called():
     assert "scores/audit/white_box/auc" in values(made)
 
 
-def test_record_has_means_and_spread_over_replicas():
+def test_record_has_means_over_replicas():
     found = values(record())
     both = np.array([201 / 300, 201 / 310])
     assert found["curves/test_accuracy"][1] == (200, START + 20_000, pytest.approx(both.mean()))
-    assert found["spread/curves/test_accuracy"][1][2] == pytest.approx(both.std(ddof=1))
+    assert not [key for key in found if key.startswith("spread/")]
     assert found["membership/white_box/auc"] == [(0, START + 20_000, pytest.approx(0.75))]
 
 
@@ -217,9 +172,9 @@ def test_record_opens_with_headlines_that_all_other_groups_sort_after():
     assert [point.key for point in made.metrics[: len(brief)]] == list(brief)
     assert max(brief, key=str.lower).lower() < min(others, key=str.lower).lower()
     assert {key: points[0][2] for key, points in brief.items()} == {
-        "brief/accuracy": values(made)["curves/test_accuracy"][-1][2],
+        "brief/accuracy": 0.659,
         "brief/leakage_nats": 9.0,
-        "brief/membership_auc": pytest.approx(0.75),
+        "brief/membership_auc": 0.75,
     }
     assert {point.step for point in made.metrics[: len(brief)]} == {0}
     assert all("/" in key for key in values(made))
@@ -263,7 +218,7 @@ def test_record_of_a_diverged_replica_is_failed_and_shows_no_mean_of_its_attacks
     assert (found.status, [child.status for child in found.children]) == ("FAILED", ["FINISHED", "FAILED"])
     assert found.tags["diverged_replicas"] == "1"
     curves_alone = {"curves/test_accuracy", "curves/train_loss"}
-    assert values(found).keys() == curves_alone | {f"spread/{key}" for key in curves_alone}
+    assert values(found).keys() == curves_alone
     assert [step for step, _, _ in values(found)["curves/test_accuracy"]] == [100]
     assert "membership/white_box/auc" in values(found.children[0])
     assert "membership/white_box/auc" not in values(found.children[1])
@@ -278,7 +233,7 @@ def test_record_of_an_untrained_run_has_its_attacks_alone():
 
 def test_description_states_what_the_run_was_and_its_results():
     assert record().tags["mlflow.note.content"] == (
-        "lenet on digits with the defense natural at 4 nats, trained for 200 rounds, batch size 64: 2 replicas. "
+        "lenet on digits with the defense natural noise at 4 nats, trained for 200 rounds, batch size 64: 2 replicas. "
         "Test accuracy 0.659, membership inference with an AUC of 0.75."
     )
     bounds = {
@@ -298,17 +253,6 @@ def test_description_of_a_diverged_run_states_no_result():
     assert "accuracy" not in told
 
 
-def test_record_survives_json(tmp_path):
-    (tmp_path / "channel.bin").write_bytes(b"noise")
-    made = record(files=(tmp_path / "channel.bin",))
-    text = json.dumps(made.to_dict(tmp_path / "deep" / "folder"), allow_nan=False)
-    read = RunRecord.from_dict(json.loads(text), tmp_path / "deep" / "folder")
-    assert read.content == made.content
-    assert read.data == made.data == (DataInput("digits", ("0123456789abcdef" * 4)[:16], "training"),)
-    assert read.artifacts[0].path.read_bytes() == b"noise"
-    assert sorted(read.metrics) == sorted(made.metrics)
-
-
 def test_channel_facts_are_read_from_the_stored_channel(tmp_path):
     path = tmp_path / "channel.safetensors"
     write_arrays(path, {"variances": np.array([1.0, 3.0])}, {"shape": "white", "capacity": "2.5", "axes": "pixels"})
@@ -324,17 +268,6 @@ def test_metric_names_are_ones_that_mlflow_takes(part):
 
 
 # -- stores --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "address", ["file:./mlruns", "mlruns", "/tmp/runs", "sqlite://", "sqlite:///:memory:", "ftp://x"]
-)
-def test_store_that_cannot_keep_runs_is_refused(address, tmp_path):
-    with pytest.raises(ValueError, match=r"tracking\.uri"):
-        check_uri(address)
-    with pytest.raises(ValueError, match=r"tracking\.uri"):
-        log_run(record(), address, tmp_path / "marker.json")
-    assert not (tmp_path / "marker.json").exists()
 
 
 def test_upgrade_may_be_repeated(uri):
@@ -384,19 +317,50 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
     assert shown <= set(view["selectedColumns"]) == set(view["columnWidths"])
 
 
-def test_push_finishes_a_run_that_broke_off(uri, tmp_path):
-    (tmp_path / "figure.svg").write_text("<svg/>")
-    made = record(files=(tmp_path / "figure.svg",))
+KILLED = """
+import os, pickle, signal, sys
+from leakbound.tracking import sending
+
+calls = iter(range(10))
+send = sending._send_values
+sending._send_values = lambda *words: next(calls) < int(sys.argv[1]) and send(*words) or os.kill(os.getpid(), 9)
+sending.push(pickle.load(sys.stdin.buffer), sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_job_that_is_killed_while_it_logs_a_run_leaves_it_once_when_it_is_called_again(uri, moment):
+    made = record()
     push(made, uri)
-    client = connect(uri)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(moment), uri], input=pickle.dumps(made), check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (broken,), _ = stored_runs(uri)
+    assert broken.info.status == "RUNNING"
+    push(made, uri)
     (parent,), below = stored_runs(uri)
-    client.update_run(parent.info.run_id, "RUNNING")
-    client.delete_run(below[parent.info.run_id][0].info.run_id)
-    push(made, uri)
-    (again,), below = stored_runs(uri)
-    assert (again.info.run_id, again.info.status) == (parent.info.run_id, "FINISHED")
-    assert stored_values(uri, again) == values(made)
-    assert len(below[again.info.run_id]) == 2
+    assert (parent.info.status, stored_values(uri, parent)) == ("FINISHED", values(made))
+    assert {run.info.run_name: stored_values(uri, run) for run in below[parent.info.run_id]} == {
+        child.name: values(child) for child in made.children
+    }
+
+
+def test_headline_of_a_model_inversion_is_its_gain_over_what_the_attacker_owns():
+    rows = [(0, "informed", -1, "mse", 0.0044), (0, "informed", -1, "gain_over_aux", 0.0617)]
+    found = values(describe_run(FACTS, curves(), {"model_inversion": attack_rows(rows)}, PROVENANCE))
+    assert found["brief/model_inversion_gain"][0][2] == 0.0617
+    assert "brief/model_inversion_mse" not in found
+
+
+def test_runs_of_an_experiment_are_sorted_by_defense_and_then_by_level_as_a_number(uri):
+    for level in (1.0, 16.0, 0.25, 4.0):
+        push(record(facts=dataclasses.replace(FACTS, slug=f"natural-{level}", level=level)), uri)
+    push(record(facts=dataclasses.replace(FACTS, slug="none", defense="dpsgd", level=2.0)), uri)
+    experiment = connect(uri).get_experiment_by_name("quick/digits")
+    view = json.loads(experiment.tags["mlflow.sharedViewState.leakbound"])
+    runs = connect(uri).search_runs(
+        [experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"]
+    )
+    assert [run.data.params["level"] for run in runs] == ["2", "0.25", "1", "4", "16"]
 
 
 def test_push_of_other_values_replaces_the_run(uri):
@@ -449,14 +413,6 @@ def test_experiment_that_another_job_makes_in_between_is_used(uri):
     assert client.get_experiment(found).name == "quick/digits"
 
 
-def test_push_refuses_an_artifact_that_changed(uri, tmp_path):
-    (tmp_path / "figure.svg").write_text("<svg/>")
-    made = record(files=(tmp_path / "figure.svg",))
-    (tmp_path / "figure.svg").write_text("<svg></svg>")
-    with pytest.raises(OutdatedRecordError, match=r"figure\.svg"):
-        push(made, uri)
-
-
 def test_push_of_figures_keeps_folders_and_counts_of_claims(uri, tmp_path):
     path = tmp_path / "figures" / "tan2024" / "fig14.svg"
     path.parent.mkdir(parents=True)
@@ -507,12 +463,13 @@ def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path)
     dead = f"http://someone:secret@127.0.0.1:{free_port()}"
     for item in (made, other):
         outcome = log_run(item, dead, folder / f"{item.key}.json")
-        assert (outcome.status, json.loads(outcome.marker.read_text())["status"]) == ("pending", "pending")
+        kept = (folder / f"{item.key}.json").read_text()
+        assert (outcome.status, json.loads(kept)["status"]) == ("pending", "pending")
         assert outcome.reason
-        assert "secret" not in outcome.marker.read_text()
-    assert [outcome.status for outcome in send_pending(folder, dead)] == ["pending"] * 2
-    assert [outcome.status for outcome in send_pending(folder, uri)] == ["stored"] * 2
-    assert send_pending(folder, uri) == []
+        assert "secret" not in kept
+    assert [outcome.status for outcome in send_pending(folder, dead).values()] == ["pending"] * 2
+    assert [outcome.status for outcome in send_pending(folder, uri).values()] == ["stored"] * 2
+    assert send_pending(folder, uri) == {}
     found = {run.data.tags["leakbound.key"]: run for run in stored_runs(uri)[0]}
     assert {key: stored_values(uri, run) for key, run in found.items()} == {r.key: values(r) for r in (made, other)}
     assert [file.path for file in connect(uri).list_artifacts(found[made.key].info.run_id)] == ["figure.svg"]
@@ -524,27 +481,19 @@ def test_marker_says_where_the_run_stands_as_soon_as_it_is_stored(uri, tmp_path)
     assert json.loads(marker.read_text())["place"] is None
     send_pending(tmp_path, uri)
     (run,) = stored_runs(uri)[0]
-    expected = {"experiment_id": run.info.experiment_id, "run_id": run.info.run_id}
-    assert json.loads(marker.read_text())["place"] == expected
+    place = {"experiment_id": run.info.experiment_id, "run_id": run.info.run_id}
+    assert json.loads(marker.read_text())["place"] == place
     send_pending(tmp_path, uri, everything=True)
-    assert json.loads(marker.read_text())["place"] == expected
-
-
-def test_log_to_a_server_that_hangs_is_pending(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        outcome = log_run(record(), f"http://127.0.0.1:{listener.getsockname()[1]}", tmp_path / "run.json")
-    assert outcome.status == "pending"
-    assert "timeout" in outcome.reason.lower()
+    (run,) = stored_runs(uri)[0]
+    assert json.loads(marker.read_text())["place"]["run_id"] == run.info.run_id
 
 
 def test_sync_of_everything_fills_a_new_store(uri, template, tmp_path):
     assert log_run(record(), uri, tmp_path / "tracking" / "run.json").status == "stored"
     (tmp_path / "other.db").write_bytes(template.read_bytes())
     other = f"sqlite:///{tmp_path / 'other.db'}"
-    assert [outcome.status for outcome in send_pending(tmp_path / "tracking", other, everything=True)] == ["stored"]
+    sent = send_pending(tmp_path / "tracking", other, everything=True)
+    assert [outcome.status for outcome in sent.values()] == ["stored"]
     assert stored_values(other, stored_runs(other)[0][0]) == values(record())
 
 
@@ -555,35 +504,36 @@ def test_sync_reports_a_damaged_marker_and_sends_the_others(damage, uri, tmp_pat
     folder = tmp_path / "tracking"
     log_run(record(), f"http://127.0.0.1:{free_port()}", folder / "b.json")
     (folder / "a.json").write_text(damage)
-    torn, whole = send_pending(folder, uri)
-    assert (torn.marker.name, torn.status, whole.status) == ("a.json", "damaged", "stored")
+    torn, whole = send_pending(folder, uri).values()
+    assert (torn.status, whole.status) == ("damaged", "stored")
     assert "a.json" in torn.reason
     assert len(stored_runs(uri)[0]) == 1
 
 
 @pytest.mark.slow
-def test_server_gets_live_curves_that_the_finished_run_replaces(server, tmp_path):
+def test_server_killed_while_runs_are_logged_has_each_of_them_once_after_sync(tmp_path):
     (tmp_path / "figure.svg").write_text("<svg/>")
-    with LiveCurves(server, FACTS, pause=0.2, patience=30.0) as live:
-        live.on_rows(curves().query("replica == 0"))
-        told = pd.DataFrame({"replica": 0, "step": [100, 200], "metric": "leakage", "value": [5.0, 9.0]})
-        live.on_rows(pd.concat([curves(), told]))
-    (shown,), _ = stored_runs(server)
-    assert shown.data.metrics["replica 1/test_accuracy"] == pytest.approx(201 / 310)
-    assert shown.data.metrics["leakage/so_far/replica 0"] == 9.0
-    assert {len(history) for history in stored_values(server, shown).values()} == {2}
-    made = record(files=(tmp_path / "figure.svg",))
-    outcome = log_run(made, server, tmp_path / "tracking" / "run.json")
-    assert (outcome.status, outcome.reason) == ("stored", "")
-    push(made, server)
-    (parent,), below = stored_runs(server)
-    assert stored_values(server, parent) == values(made)
-    assert len(below[parent.info.run_id]) == 2
-    assert [file.path for file in connect(server).list_artifacts(parent.info.run_id)] == ["figure.svg"]
+    records = [
+        record(facts=dataclasses.replace(FACTS, slug=f"run {number}"), files=(tmp_path / "figure.svg",))
+        for number in range(3)
+    ]
+    folder = tmp_path / "tracking"
+    with running(own_words(tmp_path, port := free_port()), tmp_path, port) as server, BadServer(port) as between:
 
+        def kill(path: str) -> None:
+            if between.count("runs/create") == 5:  # the second of three runs, in the middle of its values
+                server.stop(signal.SIGKILL)
 
-def test_live_curves_without_a_living_server_disturb_nothing(uri):
-    for address in (uri, f"http://127.0.0.1:{free_port()}"):
-        with LiveCurves(address, FACTS, pause=0.01, patience=30.0) as live:
-            live.on_rows(curves())
-    assert connect(uri).get_experiment_by_name("quick/digits") is None
+        between.before = kill
+        outcomes = [log_run(one, between.uri, folder / f"{one.key}.json") for one in records]
+    assert [outcome.status for outcome in outcomes] == ["stored", "pending", "pending"]
+    with running(own_words(tmp_path, port), tmp_path, port) as server:
+        assert [outcome.status for outcome in send_pending(folder, server.uri).values()] == ["stored"] * 2
+        again = send_pending(folder, server.uri, everything=True)
+        assert [outcome.status for outcome in again.values()] == ["stored"] * 3
+        top, below = stored_runs(server.uri)
+        assert {run.data.tags["leakbound.key"] for run in top} == {one.key for one in records}
+        for run in top:
+            assert stored_values(server.uri, run) == values(records[0])
+            assert len(below[run.info.run_id]) == 2
+            assert [file.path for file in connect(server.uri).list_artifacts(run.info.run_id)] == ["figure.svg"]

@@ -98,9 +98,6 @@ os.environ[coordination.COORDINATOR] = str(os.getpid())
 if os.environ.get(WARM) != "0":
     os.environ.pop(WARM, None)  # that of a run which this one is a job of
 
-if CONFIG.tracking.enabled and CONFIG.tracking.uri.startswith("http"):
-    os.environ |= {"LEAKBOUND_LIVE": CONFIG.tracking.uri, "LEAKBOUND_PRESET": CONFIG.preset}
-
 
 def job_of(step, wildcards):
     """The job of a step that wildcards name; a step whose files have no wildcard has one job, or none.

@@ -58,7 +58,6 @@ COMMANDS: Mapping[str, Place] = {
     "pool": Place("runs.pool", "pool", RUNS),
     "sync": Place("runs.tracking", "sync", RUNS),
     "ui": Place("runs.tracking", "ui", RUNS),
-    "tracking-server": Place("runs.tracking", "tracking_server", RUNS),
 }
 """Commands for people."""
 STEPS: Mapping[str, Place] = {name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS}

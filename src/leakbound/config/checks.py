@@ -54,9 +54,10 @@ def mistakes_of(config: Config) -> Iterator[str]:
             config, "shape", {f"{key}.levels.{shape}": shape for shape in illustration.levels}
         )
     yield from _federated_mistakes(config)
-    if config.tracking.uri.partition(":")[0].partition("+")[0] not in STORES:
+    scheme, _, place = config.tracking.uri.partition("://")
+    if scheme.partition("+")[0] not in STORES or place.lstrip("/") in ("", ":memory:"):
         yield (
-            f"tracking.uri = {config.tracking.uri!r}: MLflow no longer keeps runs in plain folders; "
+            f"tracking.uri = {config.tracking.uri!r}: MLflow keeps no runs in plain folders or in memory; "
             "give a database (sqlite:///results/mlflow.db) or a server (http://127.0.0.1:5000)"
         )
 

@@ -1,7 +1,7 @@
 """Federated averaging of all replicas of a run, on clean uploads or under a mutual-information budget."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,6 @@ class FederatedRequest:
         replicas: Independent repetitions, each with other records, weights, batches and noise, >= 1.
         device: Where it is trained, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to, or None to do neither.
-        on_rows: Called at each point of the curves with all rows so far, for a live view.
     """
 
     dataset: ImageDataset
@@ -56,7 +55,6 @@ class FederatedRequest:
     replicas: int = 1
     device: str = "cpu"
     checkpoint: Path | None = None
-    on_rows: Callable[[pd.DataFrame], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,6 @@ def _federated(request: FederatedRequest) -> FederatedResult:
         if current is not None:
             federation.restore(current)
         while federation.advance():
-            if request.on_rows is not None and federation.at_a_point:
-                request.on_rows(_table([*finished, {"rows": federation.rows()}]))
             if checkpoint.due():
                 checkpoint.save({"finished": finished, "current": federation.state()})
         finished.append({"rows": federation.rows(), "parameters": federation.parameters.cpu()})

@@ -26,8 +26,8 @@ _NEVER_COUNT = tuple(
     f"{_PACKAGE}.{name}."
     for name in (
         *(f"config.{module}" for module in ("whole", "reading", "messages", "checks", "catalogue")),
-        *(f"tracking.{module}" for module in ("live_curves", "markers", "sending", "server", "store")),
-        *("jobs", "registry", "storage.fingerprint", "cli.steps.watching"),
+        *(f"tracking.{module}" for module in ("markers", "sending", "store")),
+        *("jobs", "registry", "storage.fingerprint"),
     )
 )
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))

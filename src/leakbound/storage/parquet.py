@@ -1,18 +1,13 @@
-"""Check that a Parquet file fits into memory before it is decoded.
+"""Check that a Parquet file fits into memory before it is decoded, by the sizes that its description states.
 
-The size that a file states can be false, and a page of a few bytes can expand to gigabytes: pages are
-compressed, a dictionary may repeat a long value without limit, and lists have any number of values in a row.
-Therefore the header of every page is read first, which the decoder obeys too. Rows are then read in batches
-that stay small even if each value is as long as the longest page.
-
-Source of the layout: Apache Parquet (``parquet.thrift``) and Apache Thrift (compact protocol).
+Rows are read in batches, because a dictionary may repeat a long value, which the description does not show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leakbound.storage import limits
 
@@ -23,11 +18,7 @@ if TYPE_CHECKING:
 _MAGIC = b"PAR1"
 _NUMBERS = {"NONE", "INT", "TIMESTAMP", "FLOAT16"}
 _OBJECT = 64  # bytes of a value that becomes a Python object: text, bytes, a date, a decimal number
-_MOST_ROWS = 65_536  # of a batch
-_MOST_PAGES = 10**6
-_LONGEST_HEADER = 2**20
-# Encodings in which a count inside the page takes memory.
-_COUNTED_INSIDE = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
+_MOST_ROWS = 1024  # of a batch
 
 
 class ParquetSource:
@@ -72,20 +63,14 @@ class ParquetSource:
         leaves = self._file.schema
         chosen = self._leaves(columns)
         most = max(limits.TABLE, limits.EXPANSION * self._source.size())
-        groups = [
-            group for group in map(described.row_group, range(described.num_row_groups)) if group.num_rows
-        ]
-        rows = max(described.num_rows, sum(group.num_rows for group in groups))
         width = sum(_width(leaves.column(index)) for index in chosen)
-        limits.check_limit(self._path, "bytes in its rows", rows * max(width, limits.ROW), most)
-        longest = sum(
-            max((self._longest_page(group.column(index)) for group in groups), default=0) for index in chosen
-        )
-        limits.check_limit(self._path, "bytes in single pages", longest, most)
+        rows = described.num_rows * max(width, limits.ROW)
+        limits.check_limit(self._path, "bytes in its rows", rows, most)
+        groups = map(described.row_group, range(described.num_row_groups))
+        stated = sum(group.column(index).total_uncompressed_size for group in groups for index in chosen)
+        limits.check_limit(self._path, "bytes once decompressed", stated, most)
         held = 0
-        for batch in self._file.iter_batches(
-            max(1, min(_MOST_ROWS, most // max(4 * longest, 1))), columns=columns
-        ):
+        for batch in self._file.iter_batches(_MOST_ROWS, columns=columns):
             held += batch.nbytes
             limits.check_limit(self._path, "bytes or more once decoded", held, most)
             yield batch
@@ -111,50 +96,6 @@ class ParquetSource:
             chosen.append(index)
         return chosen
 
-    def _longest_page(self, chunk: pq.ColumnChunkMetaData) -> int:
-        """Find the decompressed bytes of the longest page of a column in one group of rows.
-
-        Pages are read from the place where the decoder starts.
-        """
-        first = chunk.data_page_offset
-        if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
-            first = chunk.dictionary_page_offset
-        at = first
-        end = first + chunk.total_compressed_size
-        pages = 0
-        longest = 0
-        while at < end:
-            header, length = self._header(at)
-            size = header.get(2, -1)
-            packed = header.get(3, -1)
-            kinds = header.get(5, {}), header.get(8, {})  # of data in the first and the second version
-            if not (isinstance(size, int) and isinstance(packed, int) and min(size, packed) >= 0):
-                raise ValueError("a page has no size")
-            if not all(isinstance(kind, dict) for kind in kinds):
-                raise ValueError("a page has no header")
-            encoding = kinds[0].get(2, kinds[1].get(4))
-            if isinstance(encoding, int) and encoding in _COUNTED_INSIDE:
-                kind = _COUNTED_INSIDE[encoding]
-                raise ValueError(f"column {chunk.path_in_schema!r} is encoded as {kind}; encode it plainly")
-            longest = max(longest, size)
-            pages += 1
-            at += length + packed
-            limits.check_limit(self._path, "pages or more in one column", pages, _MOST_PAGES)
-        return longest
-
-    def _header(self, at: int) -> tuple[dict[int, Any], int]:
-        """Parse the header of the page that begins at a byte, and return its fields and length."""
-        window = 512
-        while True:
-            try:
-                return _struct(self._source.read_at(window, at), 0)
-            except IndexError:
-                if window > _LONGEST_HEADER or at + window > self._source.size():
-                    raise ValueError("a page has no header") from None
-                window *= 16
-            except RecursionError:
-                raise ValueError("a page has no header") from None
-
 
 def _width(leaf: pq.ColumnSchema) -> int:
     """Return the least number of bytes that a value of a column counts."""
@@ -163,46 +104,3 @@ def _width(leaf: pq.ColumnSchema) -> int:
         and leaf.logical_type.type in _NUMBERS
     )
     return 8 if plain else _OBJECT + max(leaf.length or 0, 0)
-
-
-def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Parse a structure in Thrift's compact form, and return its fields by number and the place after it.
-
-    Raises:
-        IndexError: If the structure is cut off.
-    """
-    fields: dict[int, Any] = {}
-    number = 0
-    while head := data[at]:
-        kind = head & 15
-        step = head >> 4
-        raw, at = (0, at + 1) if step else _varint(data, at + 1)
-        number = number + step if step else raw >> 1
-        value: Any = None
-        if kind in (1, 2):
-            value = kind == 1
-        elif kind in (4, 5, 6):
-            raw, at = _varint(data, at)
-            value = raw >> 1 ^ -(raw & 1)
-        elif kind == 12:
-            value, at = _struct(data, at)
-        elif kind == 8:
-            raw, at = _varint(data, at)
-            at += raw
-        elif kind in (3, 7):
-            at += 1 if kind == 3 else 8
-        else:
-            raise ValueError("the header of a page holds lists")
-        fields[number] = value
-    return fields, at + 1
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Parse a whole number of at most 64 bits in groups of seven, and return it and the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        value |= (data[at] & 127) << shift
-        at += 1
-        if data[at - 1] < 128:
-            return value, at
-    raise ValueError("the header of a page holds a number without end")

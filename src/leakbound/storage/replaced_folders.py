@@ -28,24 +28,17 @@ def check_replaceable(folder: Path) -> None:
     Raises:
         ForeignFolderError: If it is a link or a file, or if a file in it differs from its manifest.
     """
-    if folder.is_symlink():
-        raise ForeignFolderError(folder, f"it is a link to {folder.readlink()}")
-    if folder.exists() and not folder.is_dir():
-        raise ForeignFolderError(folder, "it is a file")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise ForeignFolderError(folder, "it is a link or a file")
     held = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-    if not held:
-        return
     manifest = folder / MANIFEST
-    if manifest.is_symlink() or not manifest.is_file():
+    if held and (manifest.is_symlink() or not manifest.is_file()):
         raise ForeignFolderError(folder, f"it holds {held[0].relative_to(folder)} and no {MANIFEST}")
-    listed = set(manifest.read_text(encoding="utf-8", errors="replace").splitlines())
+    listed = manifest.read_text(encoding="utf-8", errors="replace").splitlines() if held else []
     for path in held:
-        if path != manifest and (
-            path.is_symlink() or not path.is_file() or _line(folder, path) not in listed
-        ):
-            raise ForeignFolderError(
-                folder, f"it holds {path.relative_to(folder)}, which leakbound did not leave so"
-            )
+        if path != manifest and (path.is_symlink() or _line(folder, path) not in listed):
+            name = path.relative_to(folder)
+            raise ForeignFolderError(folder, f"it holds {name}, which leakbound did not leave so")
 
 
 def write_manifest(folder: Path) -> None:
@@ -68,30 +61,18 @@ def _neighbor(folder: Path) -> Iterator[Path]:
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """Make an empty folder that replaces ``folder`` if the block succeeds, and is removed if it fails.
 
-    The old folder is first moved to ``.NAME.before``. If the process is killed then, the next call moves it
-    back.
-
     Raises:
         ForeignFolderError: As :func:`check_replaceable`.
     """
     folder = Path(os.path.abspath(folder))
-    before = folder.with_name(f".{folder.name}.before")
-    if before.is_dir() and not folder.exists():
-        before.rename(folder)
     check_replaceable(folder)
-    check_replaceable(before)
     with _neighbor(folder) as new:
         yield new
         write_manifest(new)
         check_replaceable(folder)  # it may have changed meanwhile
-        # A killed process left it. Deleted only in part, it would no longer be accepted.
-        if before.exists():
-            before.rename(new.with_name("left"))
         if folder.exists():
-            folder.rename(before)
+            folder.rename(new.with_name("replaced"))
         new.rename(folder)
-        if before.exists():
-            before.rename(new.with_name("replaced"))
 
 
 def check_new(folder: Path) -> None:

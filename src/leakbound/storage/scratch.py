@@ -1,7 +1,6 @@
 """Temporary files next to the files that they will replace, and removal of those that killed writers left."""
 
 import contextlib
-import os
 import re
 import shutil
 import tempfile
@@ -22,14 +21,10 @@ def scratch(path: Path) -> Iterator[Path]:
     make temporary files next to what they write. The folder is locked, so that :func:`sweep` knows that it is
     in use.
     """
-    while True:
-        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-        lock = locks.opened(folder / _IN_USE)
-        with contextlib.suppress(locks.UnlockableError):
-            locks.acquire(lock, wait=True)
-        if os.fstat(lock.fileno()).st_nlink:
-            break
-        lock.close()  # swept before it was marked
+    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    lock = locks.opened(folder / _IN_USE)
+    with contextlib.suppress(locks.UnlockableError):
+        locks.acquire(lock, wait=True)
     try:
         yield folder / f".{path.name}"
     finally:
@@ -47,11 +42,7 @@ def sweep(path: Path) -> None:
     for folder in [
         hidden for hidden in path.parent.glob(".*") if left.fullmatch(hidden.name) and not hidden.is_symlink()
     ]:
-        with contextlib.suppress(OSError), open(folder / _IN_USE, "a", opener=_open_planted) as lock:
+        # Opened for reading and writing, a pipe is not waited for, and no file is made through a link.
+        with contextlib.suppress(OSError), (folder / _IN_USE).open("r+") as lock:
             if locks.acquire(lock):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_planted(path: str, flags: int) -> int:
-    """Open a file that other users may have planted."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o600)

@@ -1,9 +1,9 @@
-"""MLflow's Flask application, reduced to what runs need. `mlflow server --app-name leakbound` serves it.
+"""MLflow's own application, with what its checks leave open closed. `mlflow server --app-name leakbound` serves it.
 
-MLflow's own application trusts every page that this machine serves to a browser, lets clients choose places
-of artifacts on the server's disk, and calls addresses that clients name. Here a request is refused unless it
-is for one of the few routes that jobs and pages use, comes from the server's own pages or from no page, and
-leaves the choice of places to the server.
+MLflow checks passwords and the names of hosts. But its default server also mounts an assistant that executes
+commands, which the Flask application under gunicorn lacks. It lets clients choose places of artifacts on the
+server's disk, trusts the pages of all other servers of this machine, and can check the permission for one run
+and change another.
 """
 
 import os
@@ -13,51 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from flask import Flask, Response, abort, request
+from flask import Flask, Response, request
 
-ARTIFACTS = "LEAKBOUND_TRACKING_ARTIFACTS"
-"""Environment variable with the folder outside of which no artifact is read, whatever the database says."""
-_MOST = 32 * 2**20  # bytes of a request other than a file, enough for MLflow's largest batch
-_API = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/(.+)")
-_FILES = re.compile(r"/(?:ajax-)?api/2\.0/mlflow-artifacts/artifacts(?:/<path:artifact_path>)?")
+_CREATED = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/experiments/create")
+_CHANGED = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/runs/.+")
 _RUN = ("run_id", "runId", "run_uuid", "runUuid")
 """All names that MLflow accepts for the run of a request."""
-_PAGES = {"/", "/static-files/<path:path>", "/health", "/version", "/get-artifact"}
-_READ = {
-    "artifacts/list",
-    "experiments/get",
-    "experiments/get-by-name",
-    "experiments/search",
-    "experiments/search-datasets",
-    "logged-models/search",
-    "metrics/get-history",
-    "metrics/get-history-bulk",
-    "metrics/get-history-bulk-interval",
-    "model-versions/search",
-    "registered-models/search",
-    "runs/get",
-    "runs/search",
-    "server-info",
-    "ui-telemetry",
-}
-_WRITTEN = {
-    "experiments/create",
-    "experiments/delete",
-    "experiments/delete-experiment-tag",
-    "experiments/restore",
-    "experiments/set-experiment-tag",
-    "experiments/update",
-    "runs/create",
-    "runs/delete",
-    "runs/delete-tag",
-    "runs/log-batch",
-    "runs/log-inputs",
-    "runs/log-metric",
-    "runs/log-parameter",
-    "runs/restore",
-    "runs/set-tag",
-    "runs/update",
-}
 
 
 def with_passwords() -> Flask:
@@ -65,39 +26,41 @@ def with_passwords() -> Flask:
     from mlflow.server import app
     from mlflow.server.auth import create_app
 
-    return guarded(create_app(app))
+    return _guarded(create_app(app))
 
 
 def without_passwords() -> Flask:
     """Make the application for everybody who can reach the server."""
     from mlflow.server import app
 
-    return guarded(app)
+    return _guarded(app)
 
 
-def guarded(app: Flask) -> Flask:
-    """Let MLflow's application check each request first, and read only its own folder."""
+def _guarded(app: Flask) -> Flask:
+    """Let MLflow's application check each request first, and read only its own folder.
+
+    Raises:
+        ValueError: If MLflow's default server runs it.
+    """
     from mlflow.server import handlers
 
+    if os.environ.get("_MLFLOW_SGI_NAME") != "gunicorn":
+        raise ValueError(
+            "mlflow server: give --gunicorn-opts, or it mounts an assistant that executes commands"
+        )
     opening = "_get_artifact_repository_for_uri"  # the only function by which MLflow opens artifacts of a run
     setattr(handlers, opening, _only_inside(getattr(handlers, opening)))
-    app.before_request_funcs.setdefault(None, []).insert(0, lambda: _check(app))
+    app.before_request_funcs.setdefault(None, []).insert(0, _check)
     return app
 
 
-def _check(app: Flask) -> Response | None:
-    """Refuse a request for another route, from another page, or with a place on the server's disk."""
+def _check() -> Response | None:
+    """Refuse a request from another page, with a place on the server's disk, or with two runs."""
     if _from_elsewhere():
         return Response("Refused: sent by another page", 403, mimetype="text/plain")
-    rule = request.url_rule
-    if rule is None or not _served(app, rule.rule, rule.endpoint):
-        abort(404)
-    if request.method != "PUT":
-        request.max_content_length = _MOST
-    called = _called(rule.rule)
-    if called == "experiments/create" and _requests_location():
+    if _CREATED.fullmatch(request.path) and _requests_location():
         return Response("artifact_location: must be absent, the server decides", 400, mimetype="text/plain")
-    if called in _WRITTEN and _names_several_runs():
+    if _CHANGED.fullmatch(request.path) and _names_several_runs():
         return Response("run_id: another name of it holds another run", 400, mimetype="text/plain")
     return None
 
@@ -109,26 +72,6 @@ def _from_elsewhere() -> bool:
         return True
     opened = request.method == "GET" and request.path == "/"
     return not opened and request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
-
-
-def _called(rule: str) -> str:
-    """Return a route without its prefix, of which MLflow has several."""
-    api = _API.fullmatch(rule)
-    return api.group(1) if api else rule
-
-
-def _served(app: Flask, rule: str, endpoint: str) -> bool:
-    """Return True for routes of pages, runs, files of runs, and accounts if the server has them."""
-    called = _called(rule)
-    if called == "/graphql":
-        return request.method == "POST"
-    if rule in _PAGES or _FILES.fullmatch(rule):
-        return request.method in ("GET", "HEAD", "PUT")
-    if request.method == "OPTIONS":
-        return False
-    return called in _READ | _WRITTEN or app.view_functions[endpoint].__module__.startswith(
-        "mlflow.server.auth"
-    )
 
 
 def _requests_location() -> bool:
@@ -153,8 +96,9 @@ def _only_inside(opened: Callable[[str], Any]) -> Callable[[str], Any]:
     """
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+    from mlflow.server.constants import ARTIFACTS_DESTINATION_ENV_VAR
 
-    folder = Path(os.environ[ARTIFACTS]).resolve()
+    folder = Path(os.environ[ARTIFACTS_DESTINATION_ENV_VAR]).resolve()
 
     def checked(uri: str) -> Any:
         place = urlsplit(uri)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from leakbound.tracking.run_facts import RunFacts
-from leakbound.tracking.run_records import Point
+from leakbound.tracking.run_records import Point, RunFacts
 
 BRIEF = "brief"
 """Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""
@@ -11,7 +10,7 @@ HEADLINES = {
     "accuracy": ("curves/test_accuracy",),
     "leakage_nats": ("leakage/replica/record", "federated/leak_total", "leakage/so_far"),
     "membership_auc": ("membership/strongest/auc", "membership/white_box/auc"),
-    "model_inversion_mse": ("model_inversion/informed/mse", "model_inversion/tuned/mse"),
+    "model_inversion_gain": ("model_inversion/informed/gain_over_aux",),
     "gradient_inversion_mse": ("gradient_inversion/attack/mse",),
     "mean_image_mse": ("gradient_inversion/prior/mse",),
 }
@@ -19,7 +18,7 @@ HEADLINES = {
 _OUTCOMES = {
     "accuracy": "test accuracy",
     "membership_auc": "membership inference with an AUC of",
-    "model_inversion_mse": "model inversion with a mean squared error of",
+    "model_inversion_gain": "part of the error of the attacker's own class means that model inversion removes",
     "gradient_inversion_mse": "gradient inversion with a mean squared error of",
     "mean_image_mse": "mean squared error of the mean image",
 }
@@ -28,12 +27,16 @@ sentence."""
 
 
 def headlines(points: Sequence[Point]) -> Iterator[Point]:
-    """Yield the headlines: the last value of each metric, at step 0, so that charts draw a bar for each run."""
+    """Yield the headlines: the last value of each metric with three digits, at step 0.
+
+    Charts draw a metric without other steps as a bar for each run.
+    """
     last = {point.key: point for point in sorted(points, key=lambda point: point.step)}
     for name, keys in HEADLINES.items():
         present = [last[key] for key in keys if key in last]
         if present:
-            yield present[0]._replace(key=f"{BRIEF}/{name}", step=0)
+            value = float(f"{present[0].value:.3g}")
+            yield present[0]._replace(key=f"{BRIEF}/{name}", step=0, value=value)
 
 
 def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: bool) -> str:
@@ -52,7 +55,7 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
 def _setting(facts: RunFacts) -> str:
     """Write a sentence on what was run."""
     level = f" at {facts.level_label}" if facts.level_label else ""
-    defense = "no defense" if facts.defense == "none" else f"the defense {facts.defense}{level}"
+    defense = "no defense" if facts.defense == "none" else f"the defense {facts.defense_label}{level}"
     count = f"{facts.replicas} {'replica' if facts.replicas == 1 else 'replicas'}"
     work = (
         f"trained for {facts.rounds:,} rounds, batch size {facts.batch_size}"

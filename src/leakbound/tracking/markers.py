@@ -1,38 +1,40 @@
 """Logs of finished jobs. If the store is unavailable, their records stay in files until they are sent."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from leakbound.storage import DamagedFileError, read_json, write_text
+from pydantic import TypeAdapter, ValidationError
+
+from leakbound.storage import DamagedFileError, limits, read_bytes, write_text
 from leakbound.storage.locks import exclusive
 from leakbound.tracking.run_records import RunRecord
-from leakbound.tracking.sending import OutdatedRecordError, RunPlace, push
-from leakbound.tracking.store import check_uri, failures, reason, unreachable
+from leakbound.tracking.sending import RunPlace, push
+from leakbound.tracking.store import failures, reason, unreachable
 
-Status = Literal["stored", "pending", "damaged"]
-_LOCK = (
-    ".lock"  # for the markers of a folder, so that send_pending never replaces a newer record by an older one
-)
+_LOCK = ".lock"
+"""Lock of the markers of a folder, so that send_pending never replaces a newer record by an older one."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome for one record.
+    """Outcome for one record, as its marker keeps it.
 
     Attributes:
-        marker: File that keeps the record.
-        status: ``stored``, ``pending`` if the store did not accept it, or ``damaged`` if the file cannot be
+        status: ``stored``, ``pending`` if the store did not accept it, or ``damaged`` if the marker cannot be
             read.
         reason: Reason why it is not stored.
         place: Identifiers of the run in the store, if it is stored.
+        record: The record, if it can be read.
     """
 
-    marker: Path
-    status: Status
+    status: Literal["stored", "pending", "damaged"]
     reason: str = ""
     place: RunPlace | None = None
+    record: RunRecord | None = None
+
+
+_MARKER = TypeAdapter(Outcome)
 
 
 def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
@@ -42,16 +44,12 @@ def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
         record: The run.
         uri: Database or server.
         marker: File that keeps the record.
-
-    Raises:
-        ValueError: If ``uri`` can never keep runs.
     """
-    check_uri(uri)
     with exclusive(marker.parent / _LOCK):
         return _send(record, uri, marker)
 
 
-def send_pending(folder: Path, uri: str, *, everything: bool = False) -> list[Outcome]:
+def send_pending(folder: Path, uri: str, *, everything: bool = False) -> dict[Path, Outcome]:
     """Push the records that are still pending, and mark them as stored.
 
     Args:
@@ -60,51 +58,41 @@ def send_pending(folder: Path, uri: str, *, everything: bool = False) -> list[Ou
         everything: Whether to push stored records too, e.g. to fill a new store.
 
     Returns:
-        One outcome for each record to send, and for each file that cannot be read. Once the store stops
+        Outcome by marker, for each record to send and each file that cannot be read. Once the store stops
         answering, the remaining records are not tried and stay pending.
-
-    Raises:
-        ValueError: If ``uri`` can never keep runs.
     """
-    check_uri(uri)
-    outcomes = []
+    outcomes = {}
     away: str | None = None
     for marker in sorted(path for path in folder.rglob("*.json") if not path.name.startswith(".")):
         with exclusive(marker.parent / _LOCK):
-            try:
-                status, record = _read(marker)
-            except DamagedFileError as error:
-                outcomes.append(Outcome(marker, "damaged", str(error)))
+            kept = _read(marker)
+            if kept.status == "stored" and not everything:
                 continue
-            if status == "stored" and not everything:
-                continue
-            outcomes.append(Outcome(marker, "pending", away) if away else _send(record, uri, marker))
-        if outcomes[-1].status == "pending":
+            if kept.record is not None:
+                kept = Outcome("pending", away) if away else _send(kept.record, uri, marker)
+        outcomes[marker] = kept
+        if kept.status == "pending":
             away = away or unreachable(uri)
     return outcomes
 
 
 def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
-    """Push a record and write its marker, with artifacts as paths relative to it."""
+    """Push a record and write its marker."""
     try:
-        outcome = Outcome(marker, "stored", place=push(record, uri))
-    except failures(OutdatedRecordError) as error:
-        outcome = Outcome(marker, "pending", reason(error))
-    place = outcome.place and outcome.place._asdict()
-    value = {
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "place": place,
-        "record": record.to_dict(marker.parent),
-    }
-    write_text(marker, json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n")
+        outcome = Outcome("stored", place=push(record, uri), record=record)
+    except failures() as error:
+        outcome = Outcome("pending", reason(error), record=record)
+    write_text(marker, _MARKER.dump_json(outcome).decode())
     return outcome
 
 
-def _read(marker: Path) -> tuple[Status, RunRecord]:
-    """Read the status and the record of a marker."""
-    value = read_json(marker)
+def _read(marker: Path) -> Outcome:
+    """Read a marker."""
     try:
-        return value["status"], RunRecord.from_dict(value["record"], marker.parent)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedFileError(marker, f"no record of a run: {error!r}") from error
+        return _MARKER.validate_json(read_bytes(marker, most=limits.TEXT))
+    except DamagedFileError as error:
+        return Outcome("damaged", str(error))
+    except ValidationError as error:
+        return Outcome(
+            "damaged", str(DamagedFileError(marker, f"no record of a run: {error.errors()[0]['msg']}"))
+        )

@@ -1,4 +1,4 @@
-"""Values of a run's curves and scores, and their means and standard deviations over replicas."""
+"""Values of a run's curves and scores, and their means over replicas."""
 
 import math
 import re
@@ -106,7 +106,7 @@ def score_values(
 
 
 def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> list[Point]:
-    """Compute means and standard deviations over replicas of every curve and score.
+    """Compute means over replicas of every curve and score.
 
     Args:
         values: Measurements of all replicas.
@@ -123,11 +123,8 @@ def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> li
     for (kind, key, step), group in groups.items():
         averaged = _averaged(kind, group, replicas, diverged=diverged)
         if averaged and all(value.finite for value in averaged):
-            numbers = pd.Series([value.point.value for value in averaged])
-            time = group[0].point.timestamp
-            points.append(Point(key, step, time, float(numbers.mean())))
-            if len(numbers) > 1:
-                points.append(Point(f"spread/{key}", step, time, float(numbers.std())))
+            mean = sum(value.point.value for value in averaged) / len(averaged)
+            points.append(Point(key, step, group[0].point.timestamp, mean))
     return sorted(points, key=lambda point: (point.key, point.step))
 
 

@@ -17,8 +17,7 @@ from leakbound.tracking.measurements import (
     metric_name,
     score_values,
 )
-from leakbound.tracking.run_facts import RunFacts
-from leakbound.tracking.run_records import Artifact, DataInput, Point, RunRecord, RunStatus
+from leakbound.tracking.run_records import Artifact, DataInput, Point, RunFacts, RunRecord, RunStatus
 
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _DIGEST = 16  # hexadecimal digits, as in the report
@@ -122,7 +121,7 @@ def describe_run(
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
         tags={**_tags(facts, provenance, diverged), **bounds, "mlflow.note.content": note},
-        artifacts=tuple(map(Artifact.of, files)),
+        artifacts=tuple(map(Artifact, files)),
         data=(DataInput(facts.dataset, digest[:_DIGEST], use),) if isinstance(digest, str) else (),
         children=tuple(map(job.child, replicas)),
     )
@@ -155,7 +154,7 @@ def describe_figures(preset: str, files: Sequence[Path], root: Path, claims: Map
             Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())
         ),
         artifacts=tuple(
-            Artifact.of(path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files
+            Artifact(path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files
         ),
     )
 
@@ -212,7 +211,7 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
         {
             **{
                 name: getattr(facts, name)
-                for name in ("slug", "preset", "dataset", "model", "defense", "level")
+                for name in ("slug", "preset", "dataset", "model", "defense", "level", "order")
             },
             "paper": ",".join(facts.papers),
             "figures": ",".join(facts.figures),

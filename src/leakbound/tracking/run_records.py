@@ -1,14 +1,9 @@
 """Content of one MLflow run as a plain value, which can be kept as JSON until a store accepts it."""
 
-import os
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-from leakbound.storage import file_hash
-from leakbound.storage.provenance import settings_hash
+from typing import Literal, NamedTuple
 
 RunStatus = Literal["FINISHED", "FAILED"]
 
@@ -29,17 +24,10 @@ class Artifact:
     Attributes:
         path: Path of the file.
         folder: Folder below the run's artifacts, empty for the top.
-        sha256: Hash of its bytes when it was recorded.
     """
 
     path: Path
-    folder: str
-    sha256: str
-
-    @classmethod
-    def of(cls, path: Path, folder: str = "") -> "Artifact":
-        """Describe the file at ``path`` as it is now."""
-        return cls(path, folder, file_hash(path))
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,62 +79,63 @@ class RunRecord:
     data: tuple[DataInput, ...] = ()
     children: "tuple[RunRecord, ...]" = ()
 
-    @property
-    def content(self) -> str:
-        """SHA-256 of the whole content, artifacts by their bytes. Equal content is never sent twice."""
-        return settings_hash(
-            {
-                **self.to_dict(Path("/")),
-                "artifacts": self.artifacts_content,
-                "children": [child.content for child in self.children],
-            }
-        )
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Name and coordinates of a run.
+
+    Attributes:
+        preset: Name of the configuration.
+        slug: Name of the run, e.g. ``digits/lenet/natural-4/n600-b64``.
+        dataset: Name of the dataset.
+        model: Name of the network.
+        defense: Name of the defense, ``none`` without one.
+        defense_label: Its name in figures and in the report.
+        level: Level in the unit of the defense, e.g. capacity κ in nats. None without a level.
+        rounds: Training steps, or communication rounds of a federated run.
+        batch_size: Records of a training step.
+        replicas: Number of seeds.
+        level_label: The level with its unit, e.g. ``4 nats``. Empty without a level.
+        papers: Papers whose figures show the run.
+        figures: Keys ``paper/id`` of these figures.
+
+    Example:
+        >>> facts = RunFacts("quick", "digits/mlp/natural-4/n9-b8", "digits", "mlp", "natural", 4.0, 9, 8, 3, "natural")
+        >>> facts.experiment
+        'quick/digits'
+    """
+
+    preset: str
+    slug: str
+    dataset: str
+    model: str
+    defense: str
+    level: float | None
+    rounds: int
+    batch_size: int
+    replicas: int
+    defense_label: str
+    level_label: str = ""
+    papers: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
 
     @property
-    def artifacts_content(self) -> str:
-        """SHA-256 over names and bytes of the artifacts."""
-        return settings_hash(sorted([item.folder, item.path.name, item.sha256] for item in self.artifacts))
+    def experiment(self) -> str:
+        """Experiment of the run, one for each preset and dataset."""
+        return f"{self.preset}/{self.dataset}"
 
-    def to_dict(self, folder: Path) -> dict[str, Any]:
-        """Return plain values for JSON: metrics by name, artifacts as paths relative to ``folder``."""
-        metrics: dict[str, list[list[float]]] = defaultdict(list)
-        for point in self.metrics:
-            metrics[point.key].append([point.step, point.timestamp, point.value])
-        artifacts = [
-            {**vars(item), "path": Path(os.path.relpath(item.path, folder)).as_posix()}
-            for item in self.artifacts
-        ]
-        return {
-            **vars(self),
-            "metrics": dict(metrics),
-            "artifacts": artifacts,
-            "data": [vars(item) for item in self.data],
-            "children": [child.to_dict(folder) for child in self.children],
-        }
+    @property
+    def about(self) -> str:
+        """Description of the experiment."""
+        return f"Runs on {self.dataset} under preset {self.preset}: means over replicas, with a child run for each"
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any], folder: Path) -> "RunRecord":
-        """Make the record that :meth:`to_dict` wrote.
+    @property
+    def name(self) -> str:
+        """Name in lists, as the report has it."""
+        arm = f"{self.defense_label} {self.level_label}".strip()
+        return f"{arm}, {self.model}, n{self.rounds} b{self.batch_size}"
 
-        Raises:
-            KeyError: If a value is missing.
-            TypeError: If there are other values, or one has another form.
-        """
-        metrics = tuple(
-            Point(key, int(step), int(timestamp), float(value))
-            for key, points in values["metrics"].items()
-            for step, timestamp, value in points
-        )
-        artifacts = tuple(
-            Artifact(**{**item, "path": Path(os.path.normpath(folder / item["path"]))})
-            for item in values["artifacts"]
-        )
-        return cls(
-            **{
-                **values,
-                "metrics": metrics,
-                "artifacts": artifacts,
-                "data": tuple(DataInput(**item) for item in values["data"]),
-                "children": tuple(cls.from_dict(child, folder) for child in values["children"]),
-            }
-        )
+    @property
+    def order(self) -> str:
+        """Text by which MLflow, which compares texts, sorts defenses, and their levels as numbers."""
+        return self.defense if self.level is None else f"{self.defense} {self.level:018.6f}"

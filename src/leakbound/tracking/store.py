@@ -2,46 +2,21 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from leakbound.storage import atomic
 from leakbound.storage.locks import exclusive
 
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
-_BUSY = "60"  # seconds for an answer of a server that has answered before, as it may have many writers
 _ENVIRONMENT = {
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",  # runs, and the password of the server, go nowhere else
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the default waits four minutes for a dead server
-    _TIMEOUT: "15",  # seconds to wait for a server that hangs, while one with many writers takes some of them
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",  # seconds to wait for a server that hangs
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
-
-
-def check_uri(uri: str) -> None:
-    """Refuse an address that cannot keep runs safely.
-
-    Raises:
-        ValueError: If ``uri`` is neither a database nor a server, or a database in memory.
-    """
-    if not (is_database(uri) or is_server(uri)):
-        raise ValueError(
-            f"tracking.uri = {uri!r}: MLflow no longer keeps runs in plain folders; give a database "
-            "(sqlite:///results/mlflow.db, postgresql://...) or a server (http://127.0.0.1:5000)"
-        )
-    if uri.startswith("sqlite") and uri.partition("://")[2].lstrip("/") in ("", ":memory:"):
-        raise ValueError(f"tracking.uri = {uri!r}: names no file; give one, e.g. sqlite:///results/mlflow.db")
-
-
-def is_database(uri: str) -> bool:
-    """Return True for the address of a database with any driver."""
-    scheme, separator, _ = uri.partition("://")
-    return bool(separator) and scheme.partition("+")[0] in _DATABASES
 
 
 def is_server(uri: str) -> bool:
@@ -66,11 +41,7 @@ def connect(uri: str) -> Any:
 
     A missing SQLite file is made, with all its tables or not at all. This needs the lock of :func:`writing`.
     Values that the environment already has for MLflow's own variables are kept.
-
-    Raises:
-        ValueError: If ``uri`` cannot keep runs safely.
     """
-    check_uri(uri)
     _quieten()
     from mlflow import MlflowClient
 
@@ -91,11 +62,7 @@ def upgrade_store(uri: str) -> None:
 
     Call this once before jobs write in parallel, because processes that open a new file together break its
     schema.
-
-    Raises:
-        ValueError: If ``uri`` cannot keep runs safely.
     """
-    check_uri(uri)
     if is_server(uri):
         return
     _quieten()
@@ -126,47 +93,13 @@ def _make(database: Path | None) -> None:
         artifacts.chmod(0o700)
 
 
-def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """List the errors of a store that is unavailable, slow, full or locked, and ``others``."""
+def failures() -> tuple[type[Exception], ...]:
+    """List the errors of a store that is unavailable, slow, full or locked."""
     _quieten()
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return (MlflowException, SQLAlchemyError, OSError, *others)
-
-
-@contextmanager
-def patient() -> Iterator[None]:
-    """Wait longer for a server that has just answered. A timeout that the user set is kept."""
-    timeout = os.environ[_TIMEOUT]
-    os.environ[_TIMEOUT] = _BUSY if timeout == _ENVIRONMENT[_TIMEOUT] else timeout
-    try:
-        yield
-    finally:
-        os.environ[_TIMEOUT] = timeout
-
-
-def may_pass(error: Exception) -> bool:
-    """Return True for a failure, after the store had answered, that may soon be over.
-
-    This excludes a refusal of this user, and a timeout, which has taken long enough.
-    """
-    import requests
-    from mlflow.exceptions import MlflowException
-    from urllib3.exceptions import NewConnectionError, TimeoutError
-
-    response = getattr(error, "response", None)
-    status = (
-        error.get_http_status_code()
-        if isinstance(error, MlflowException)
-        else getattr(response, "status_code", 0)
-    )
-    cause: BaseException | None = error  # MLflow and requests wrap it several times
-    while cause is not None:
-        if isinstance(cause, requests.Timeout | TimeoutError) and not isinstance(cause, NewConnectionError):
-            return False  # urllib3 counts a refused connection among the timeouts
-        cause = cause.__cause__ or cause.__context__
-    return status not in (401, 403)
+    return (MlflowException, SQLAlchemyError, OSError)
 
 
 def unreachable(uri: str) -> str | None:

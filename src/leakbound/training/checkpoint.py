@@ -19,7 +19,6 @@ import torch
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
 from leakbound.storage.seals import file_size
@@ -145,7 +144,6 @@ class Checkpoint:
             )
             return None
         try:
-            check_archive(payload, self._path)
             return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
         except (
             Exception

@@ -12,7 +12,6 @@ from pydantic import model_validator
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
 from leakbound.cli.job_settings import Device, SeededSettings
-from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Count, Replicas
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
@@ -99,34 +98,29 @@ def federate(
     rows: Path,
     provenance: Path,
     code: str = "bare",
-    live: LiveOption = None,
-    preset: PresetOption = "bare",
 ) -> None:
     """Run one setting of federated averaging with all its seeds. A killed job resumes from the last checkpoint."""
     from leakbound.accounting.statement import federated_releases
     from leakbound.federated.averaging import FederatedRequest, train_federation
-    from leakbound.federated.run_tables import curves, threat_table
+    from leakbound.federated.run_tables import threat_table
 
     images = read_dataset(dataset)
     config = settings.federated
     device = device_name(settings.device)
     began = time.time()
     run = settings.run
-    facts = run.facts(config.communication_rounds, config.batch_size, settings.replicas)
-    with watching(live, preset=preset, **facts) as on_rows:
-        request = FederatedRequest(
-            dataset=images,
-            run=run,
-            config=config,
-            records=config.records or max(1, images.drawing.members // (settings.most_clients or 1)),
-            seed=settings.seed,
-            privacy_noise=settings.privacy_noise,
-            replicas=settings.replicas,
-            device=device,
-            checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
-            on_rows=None if on_rows is None else lambda kept: on_rows(curves(kept)),
-        )
-        result = train_federation(request)
+    request = FederatedRequest(
+        dataset=images,
+        run=run,
+        config=config,
+        records=config.records or max(1, images.drawing.members // (settings.most_clients or 1)),
+        seed=settings.seed,
+        privacy_noise=settings.privacy_noise,
+        replicas=settings.replicas,
+        device=device,
+        checkpoint=rows.with_name(f"checkpoint-{code}.pt"),
+    )
+    result = train_federation(request)
     storage.write_rows(rows, result.rows)
     ends = result.rows[result.rows["metric"] == "diverged"]
     write_provenance(

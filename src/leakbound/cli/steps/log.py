@@ -12,6 +12,7 @@ from pydantic import Field, Strict
 from leakbound.cli.job_settings import JobSettings
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
+from leakbound.figures.style import style_of
 from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
@@ -36,6 +37,7 @@ class LogSettings(JobSettings):
     rounds: Annotated[int, Field(ge=0)]
     batch_size: Records
     replicas: Replicas
+    defense_label: Line
     level_label: str = ""
     papers: Lines
     figures: Lines
@@ -88,7 +90,12 @@ def _job(
     """Return the job that logs one run."""
     papers = sorted({key.partition("/")[0] for key in shown})
     place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}
-    settings = {"preset": table.config.preset, **facts, **place}
+    settings = {
+        "preset": table.config.preset,
+        "defense_label": style_of(facts["defense"]).label,
+        **facts,
+        **place,
+    }
     return new_job(table.config, "log", facts["slug"], settings, inputs=files, purpose=purpose)
 
 
@@ -103,7 +110,9 @@ def log(
     channel: Path | None = None,
 ) -> None:
     """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later."""
-    from leakbound import tracking
+    from leakbound.tracking.markers import log_run
+    from leakbound.tracking.run_description import channel_facts, describe_run
+    from leakbound.tracking.run_records import RunFacts
 
     facts = read_record(provenance, "train")
     tried = read_table(rates, RATES, "train") if rates else None
@@ -124,17 +133,17 @@ def log(
         from leakbound.claims.tabulation import accounting_rows
 
         scores["leakage"] = accounting_rows(facts["leakage"])
-    record = tracking.describe_run(
-        tracking.RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
+    record = describe_run(
+        RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,
         scores,
         facts,
-        channel=tracking.channel_facts(channel) if channel else None,
+        channel=channel_facts(channel) if channel else None,
         files=[provenance, *([channel] if channel else [])],
         over_units=settings.over_units,
     )
-    outcome = tracking.log_run(record, settings.uri, marker)
-    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason or ''}\n")
+    outcome = log_run(record, settings.uri, marker)
+    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason}\n")
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:

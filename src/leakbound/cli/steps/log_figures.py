@@ -41,8 +41,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
     """Write all figures, tables and verdicts of a configuration to one MLflow run."""
-    from leakbound import tracking
     from leakbound.datasets.pictures import withheld
+    from leakbound.tracking.markers import log_run
+    from leakbound.tracking.run_description import describe_figures
 
     def is_private(path: Path) -> bool:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows
@@ -59,10 +60,8 @@ def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
         files += [claims, output(root, "claims", "claims", "scoreboard")]
     for path in files:
         storage.check(path)
-    outcome = tracking.log_run(
-        tracking.describe_figures(settings.preset, files, root, verdicts), settings.uri, marker
-    )
-    sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason or ''}\n")
+    outcome = log_run(describe_figures(settings.preset, files, root, verdicts), settings.uri, marker)
+    sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason}\n")
 
 
 STEP = Step(LogFiguresSettings, log_figures, jobs, resources=None, local=True, final=True)

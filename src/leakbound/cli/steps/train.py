@@ -20,7 +20,6 @@ from leakbound.cli.inputs import (
     write_provenance,
 )
 from leakbound.cli.job_settings import TrainingSettings
-from leakbound.cli.steps.watching import LiveOption, PresetOption, watching
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.jobs.runs import Run
 
@@ -70,8 +69,6 @@ def train(
     channel: Path | None = None,
     spectrum: Path | None = None,
     code: str = "bare",
-    live: LiveOption = None,
-    preset: PresetOption = "bare",
 ) -> None:
     """Train all replicas of a run. A killed job resumes from the checkpoint next to its outputs.
 
@@ -84,16 +81,12 @@ def train(
 
     noise, source = read_channel(channel, spectrum)
     began = time.time()
-    facts = Run.from_slug(settings.slug, settings.replicas).facts()
-    with watching(
-        live, preset=preset, level_label=settings.defense.level_label(settings.level), **facts
-    ) as on_rows:
-        request = training_request(
-            settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt"), on_rows=on_rows
-        )
-        if channel is not None and noise is not None and source is not None:
-            check_passing(request.dataset, channel, noise, source, dataset)
-        result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
+    request = training_request(
+        settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
+    )
+    if channel is not None and noise is not None and source is not None:
+        check_passing(request.dataset, channel, noise, source, dataset)
+    result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (settings.rates == "all"))
     kept = tried["kept"].to_numpy()
     storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
