@@ -12,7 +12,7 @@ import torch.distributed as dist
 from gaussians import by_record, gaussian, private
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
-from leakbound import ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
+from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, RandomizedResponse
 
 RANKS = 2
 DATA = private()
@@ -247,7 +247,12 @@ def test_the_loop_of_several_processes_runs_as_its_page_shows_it(tmp_path, monke
 
     def work(rank):
         names = {"dist": dist, "torch": torch, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader}
-        names |= {"ChannelEngine": ChannelEngine, "Leakage": Leakage, "public": gaussian(400), "epochs": 2}
+        names |= {
+            "ChannelEngine": ChannelEngine,
+            "Identification": Identification,
+            "public": gaussian(400),
+            "epochs": 2,
+        }
         names |= {"records": private(21), "train_step": lambda images, labels: None}
         exec(block.replace('dist.init_process_group("gloo")', ""), names)
         return names["engine"].leakage().uses

@@ -174,13 +174,9 @@ class Kept:
         size, digests, uses = held["size"], held["digests"], held["uses"]
         copied = held.get("copied", torch.zeros(0, dtype=torch.int64))
         copies = held.get("copies", torch.zeros(0, 1, 1, width))
-        labelled = held.get("labelled", torch.zeros(0, dtype=torch.int64))
-        labels = held.get("labels", torch.zeros(0, WORD, dtype=torch.uint8))
-        nats = held.get("nats", torch.zeros(0, dtype=torch.float64))
         if (
-            any(counts.dtype != torch.int64 for counts in (size, uses, copied, labelled))
+            any(counts.dtype != torch.int64 for counts in (size, uses, copied))
             or digests.dtype != torch.uint8
-            or labels.dtype != torch.uint8
         ):
             raise ValueError("counts must be int64, digests uint8")
         count = len(uses)
@@ -194,13 +190,6 @@ class Kept:
             raise ValueError("give one count for each record")
         if not count <= int(size) or (count and int(uses.min()) < 1):
             raise ValueError("a record was used once or more")
-        if labels.shape != (len(labelled), WORD) or nats.shape != labelled.shape or not (nats >= 0).all():
-            raise ValueError("each label belongs to a record and has nats")
-        if not set(labelled.tolist()) <= {*range(count)}:
-            raise ValueError("labels are of records that were used")
-        held_labels = zip(
-            labelled.tolist(), (row.tobytes() for row in labels.numpy()), nats.tolist(), strict=True
-        )
         places = tuple(copied.tolist())
         if (
             copies.shape != (len(places), 1, 1, width)
@@ -210,7 +199,26 @@ class Kept:
             raise ValueError("copies must be finite float32, one for each record that has one")
         if not len(places) == len(set(places) & {*range(count)}) or (needs_copies and len(places) != count):
             raise ValueError("frozen noise needs the copy of each record that was used")
-        return cls(int(size), used, uses.numpy().copy(), tuple(held_labels), places, copies)
+        return cls(int(size), used, uses.numpy().copy(), _checked_labels(held, count), places, copies)
+
+
+def _checked_labels(held: Mapping[str, Tensor], count: int) -> tuple[tuple[int, bytes, float], ...]:
+    """Check the labels of a state's records, and return the place, the keyed digest and the nats of each.
+
+    Raises:
+        ValueError: If they are not those of records that were used.
+    """
+    places = held.get("labelled", torch.zeros(0, dtype=torch.int64))
+    labels = held.get("labels", torch.zeros(0, WORD, dtype=torch.uint8))
+    nats = held.get("nats", torch.zeros(0, dtype=torch.float64))
+    if (places.dtype, labels.dtype, nats.dtype) != (torch.int64, torch.uint8, torch.float64):
+        raise ValueError("places of labels must be int64, their digests uint8, their nats float64")
+    if labels.shape != (len(places), WORD) or nats.shape != places.shape or not bool((nats >= 0).all()):
+        raise ValueError("each label belongs to a record and has nats")
+    if not set(places.tolist()) <= {*range(count)}:
+        raise ValueError("labels are of records that were used")
+    names = (row.tobytes() for row in labels.numpy())
+    return tuple(zip(places.tolist(), names, nats.tolist(), strict=True))
 
 
 def alike(facts: Any, others: Mapping[str, Any]) -> bool:
