@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
+from jaxtyping import Int
 
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs, refusing
@@ -69,6 +70,8 @@ def protect(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
+    span: own_records.RangeOption = None,
+    image: own_records.ImageOption = "image",
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -87,6 +90,7 @@ def protect(
 ) -> None:
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound.datasets.pixels import PictureForm
+    from leakbound.datasets.records import first_copies
     from leakbound.storage.replaced_folders import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
@@ -98,16 +102,20 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    private, others = own_records.read_both(path, public, label, PictureForm(resize, color))
+    form = PictureForm(resize, color, span)
+    private, others = own_records.read_both(path, public, label, form, image=image)
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)
     engine = _engine(
         private, others, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
     )
+    alone, which = np.unique(first_copies(private.values), return_inverse=True)
+    copies = len(which) - len(alone)
+    released = _released(engine, replace(private, values=private.values[alone]) if copies else private)
     with created(out) as folder:
-        written = _write(folder, private, _released(engine, private), values)
+        written = _write(folder, private, _repeated(released, which) if copies else released, values)
         statement = {
-            **_statement(engine, private, others, candidates),
+            **_statement(engine, private, others, candidates, copies),
             "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
             "written": written,
             "digest": _digest(folder),
@@ -120,6 +128,7 @@ def protect(
             f"of a record; this number is in no file, keep it to yourself\n"
         )
     write_guidance(engine.calibration, target, others or private)
+    _warn_faint(engine, private)
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 
@@ -141,6 +150,23 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
             calibrate_to_own=public is None,
             **options,
         )
+
+
+def _warn_faint(engine: ChannelEngine, private: Collection) -> None:
+    """Warn about noise that nobody sees: of less than a grey level, or a hundredth of the spread of an array."""
+    std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
+    if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
+        what = "grey level" if private.pictures else "% of the records' standard deviation"
+        sys.stderr.write(
+            f"leakbound: warning: the copies are nearly the originals: the standard deviation of the noise is "
+            f"{std * private.unit:.2g}, less than 1 {what}. Ask for fewer nats to hide anything\n"
+        )
+
+
+def _repeated(released: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> Iterator[np.ndarray]:
+    """Yield the noisy copy of each record, where equal records have the same one, out of those of different ones."""
+    noisy = np.concatenate([*released])
+    yield from (noisy[row : row + 1] for row in which)
 
 
 def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray]:
@@ -202,7 +228,7 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
 
 
 def _statement(
-    engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int
+    engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int, copies: int
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
@@ -230,6 +256,7 @@ def _statement(
         "noise": "secure" if engine.secure else "seeded",
         "uses": 1,
         "records": len(private),
+        "copies": copies,
         "shape": list(private.values.shape[1:]),
         "classes": len(private.classes),
         "leakage": {
@@ -242,11 +269,13 @@ def _statement(
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
         },
-        "assumed": list(_assumed(engine, private, public)),
+        "assumed": list(_assumed(engine, private, public, copies)),
     }
 
 
-def _assumed(engine: ChannelEngine, private: Collection, public: Collection | None) -> Iterator[str]:
+def _assumed(
+    engine: ChannelEngine, private: Collection, public: Collection | None, copies: int
+) -> Iterator[str]:
     """Yield the assumptions of the numbers, one sentence each."""
     moments = engine.calibration.moments
     count = moments.count
@@ -266,7 +295,9 @@ def _assumed(engine: ChannelEngine, private: Collection, public: Collection | No
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 else ""
     yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
-    yield "each record is there once: what several pictures of one person reveal adds up"
+    if copies:
+        yield f"{copies} records are copies of others, have the same noisy copy, and are seen to be equal by it"
+    yield "each person is there once: what several different pictures of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {
         "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",
