@@ -5,12 +5,14 @@ import shutil
 import datasets
 import huggingface_hub
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, may_be_published, prepare
-from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10
+from leakbound.datasets.collection import read_collection
+from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10, read_file
 from leakbound.datasets.pixels import resized
 from leakbound.datasets.splits import draw
 from leakbound.registry import DATASETS
@@ -118,6 +120,38 @@ def test_a_label_that_is_no_integer_is_named_by_row(pets, labels, row):
     pets.write("train", label=labels)
     with pytest.raises(DatasetError, match=f"row {row}: column 'label' holds .* no integer label"):
         prepare("pets", PETS, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["owl", "cat"] * 30, ("cat", "owl")),
+        (pd.Categorical(["owl", "cat"] * 30, ["owl", "dog", "cat"]), ("cat", "owl")),
+        ([1.0, 0.0] * 30, ("0", "1")),
+    ],
+)
+def test_labels_are_names_or_floats_as_tables_take_them(pets, labels, classes):
+    path = pets.write("train", named=False, label=labels)
+    found, records = read_file(path, "label")
+    assert (found, records.labels.tolist()) == (classes, [1, 0] * 30)
+
+
+def test_all_shards_are_read_from_the_column_that_is_named(pets):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pets.write("train")).rename_columns({"image": "img"})
+    shards = [pets.folder / f"train-{number:05}-of-00002.parquet" for number in range(2)]
+    for number, shard in enumerate(shards):
+        pq.write_table(table[30 * number : 30 * number + 30], shard)
+    whole = read_collection(pets.folder / "pets_train.parquet")
+    found = read_collection(shards[1], image="img")
+    assert np.array_equal(found.values, whole.values)
+    assert np.array_equal(found.labels, whole.labels)
+    with pytest.raises(DatasetError, match=r"no column 'image'.*img.* by --image"):
+        read_collection(shards[0])
+    shards[0].unlink()
+    with pytest.raises(DatasetError, match=r"train-00000-of-00002\.parquet"):
+        read_collection(shards[1], image="img")
 
 
 @pytest.mark.parametrize(("labels", "missing"), [([1, 2, 3] * 20, 0), ([0, 1, 1_000_000] * 20, 2)])

@@ -187,9 +187,13 @@ def _csv(path: Path, label: str) -> pd.DataFrame:
     try:
         with path.open(encoding="utf-8") as file:
             comma = max(",;\t", key=file.readline(2**20).count)
+        names = pd.read_csv(path, sep=comma, nrows=0).columns.drop(label, errors="ignore")
+        missing = dict.fromkeys(names, _MISSING)
         for decimal in ".,":  # where semicolons are between values, numbers may have a decimal comma
-            table = pd.read_csv(path, sep=comma, decimal=decimal, converters={label: str})
-            if comma == "," or all(kind.kind in "biuf" for kind in table.drop(columns=label).dtypes):
+            table = pd.read_csv(
+                path, sep=comma, decimal=decimal, dtype={label: str}, na_values=missing, keep_default_na=False
+            )
+            if comma == "," or all(kind.kind in "biuf" for kind in table[names].dtypes):
                 break
     except UnicodeDecodeError as error:
         raise DatasetError(
