@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -111,7 +111,7 @@ def protect(
     )
     alone, which = np.unique(first_copies(private.values), return_inverse=True)
     copies = len(which) - len(alone)
-    released = _released(engine, replace(private, values=private.values[alone]) if copies else private)
+    released = _released(engine, private.values[alone] if copies else private.values, path)
     with created(out) as folder:
         written = _write(folder, private, _repeated(released, which) if copies else released, values)
         statement = {
@@ -169,7 +169,7 @@ def _repeated(released: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> I
     yield from (noisy[row : row + 1] for row in which)
 
 
-def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray]:
+def _released(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[np.ndarray]:
     """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
     Raises:
@@ -180,21 +180,19 @@ def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray
 
     from leakbound.engine.refusals import GuaranteeError
 
-    size = max(1, min(_BATCH, _VALUES // private.values[0].size))
+    size = max(1, min(_BATCH, _VALUES // values[0].size))
     at = 0
-    with counted("releasing", len(private)) as each, own_records.warned():
+    with counted("releasing", len(values)) as each, own_records.warned():
         try:
             for (batch,) in engine.protect(
-                DataLoader(TensorDataset(torch.from_numpy(private.values)), batch_size=size)
+                DataLoader(TensorDataset(torch.from_numpy(values)), batch_size=size)
             ):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
-            raise typer.BadParameter(
-                f"{private.origin}: records {at} to {at + size - 1}: {reason}"
-            ) from error
+            raise typer.BadParameter(f"{origin}: records {at} to {at + size - 1}: {reason}") from error
 
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
