@@ -122,7 +122,7 @@ def test_equal_records_get_one_noisy_copy_and_are_said_to_be_equal(place):
     assert np.array_equal(values[first], values[again])
     assert len(np.unique(values, axis=0)) == COUNT
     assert (stated["records"], stated["copies"], stated["uses"]) == (COUNT + 1, 1, 1)
-    assert any("1 records are copies of others, have the same noisy copy" in one for one in stated["assumed"])
+    assert any("1 records are copies of others, and have the same noisy copy" in one for one in stated["assumed"])
     deviation = values - read_collection(place / "mine").values / 255
     assert deviation.std() == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=0.05)
 
@@ -246,7 +246,7 @@ BAD = [
     ),
     (("protect", "mine", "--out", "", "--kappa", "1", "--calibrate-to-own"), "'' is no path"),
     (("protect", "", "--out", "out", "--kappa", "1", "--calibrate-to-own"), "'' is no path"),
-    (("protect", ".", "--out", "../out", "--kappa", "1", "--calibrate-to-own"), "broken/a: is a folder inside of broken"),
+    (("protect", ".", "--out", "../out", "--kappa", "1", "--calibrate-to-own"), "broken/a: is no image file"),
     (
         ("protect", "none", "--out", "out", "--kappa", "1", "--calibrate-to-own"),
         "none: there is no such file or folder",

@@ -93,8 +93,11 @@ def huge(home):
         (lambda home: broken(home, "cat/notes.txt", b"x"), r"cat/notes.txt: is no image file"),
         (lambda home: broken(home, "00.png", b"x"), r"mine/00.png: lies next to the class folders"),
         (lambda home: (home / "ant").mkdir(), r"mine/ant: is a class without images"),
-        (lambda home: (home / "cat" / "kitten.png").mkdir(), r"kitten.png: is a folder .* name .*mine/cat\."),
-        (lambda home: (home / "cat" / "x.parquet").touch(), r"x.parquet: is no image file. Name this file instead"),
+        (lambda home: (home / "cat" / "kitten.png").mkdir(), r"kitten.png: is no image.* classes, name .*mine/cat\."),
+        (
+            lambda home: (home / "cat" / "x.parquet").touch(),
+            r"x.parquet: is no image file.* name this file, whose shards",
+        ),
         (lambda home: (home / "cat" / "away.png").symlink_to("nowhere"), r"cat/away.png: is no image file"),
         (lambda home: linked(home, "cat/01.png"), r"cat/01.png: is a link out of .*mine. Put its target"),
         (lambda home: linked(home, "cat"), r"mine/cat: is a link out of .*mine"),

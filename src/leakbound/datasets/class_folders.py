@@ -63,12 +63,11 @@ class ClassFolders:
             raise DatasetError(
                 f"{loose[0]}: lies next to the class folders. Move it into the folder of its class."
             )
-        if not homes and not inside:
-            raise DatasetError(
-                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class."
-            )
         if not homes:
-            raise DatasetError(_no_image(inside[0]))
+            raise DatasetError(
+                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; if it holds "
+                "Parquet, name a file."
+            )
         held = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
         return cls(
@@ -165,17 +164,13 @@ def _files(home: Path, top: Path) -> list[Path]:
 
 def _no_image(path: Path) -> str:
     """Say what to do with something that lies where images are expected."""
+    remedy = "move it elsewhere"
     if path.is_dir():
-        return (
-            f"{path}: is a folder inside of {path.parent}, where images of one class are expected. If the folders in "
-            f"{path.parent} are the classes, name {path.parent}."
-        )
-    if path.suffix.lower() == ".parquet":
-        return f"{path}: is no image file. Name this file instead of its folder; its shards are read with it."
-    return (
-        f"{path}: is no image file. A folder of images holds files with the suffix {', '.join(SUFFIXES)} "
-        "alone; move it elsewhere."
-    )
+        remedy = f"if the folders in {path.parent} are the classes, name {path.parent}"
+    elif path.suffix.lower() == ".parquet":
+        remedy = "name this file, whose shards are read with it, instead of the folder"
+    suffixes = ", ".join(SUFFIXES)
+    return f"{path}: is no image file. A folder of images holds files with the suffix {suffixes} alone; {remedy}."
 
 
 def _content(path: Path) -> bytes:

@@ -29,8 +29,7 @@ _BINARY = (
     pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
 )
-_NUMBERS = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_floating)
-_TEXTS = (pa.types.is_string, pa.types.is_large_string)
+_TEXTS = (pa.string(), pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -252,23 +251,28 @@ def _column(table: pa.Table, name: str, classes: tuple[str, ...]) -> tuple[tuple
     check refuses.
     """
     column = table[name]
-    if pa.types.is_dictionary(column.type) and pa.types.is_integer(column.type.value_type):
-        column = column.cast(column.type.value_type)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    number, text = (any(is_kind(kind) for is_kind in kinds) for kinds in (_NUMBERS, _TEXTS))
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column if kind in _TEXTS else column.cast(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
     if not len(column) or (number and not column.null_count):
         return classes, column.to_numpy() if number else np.empty(0)
-    if text and not column.null_count:
-        encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
-        names = np.array(encoded.dictionary.to_pylist(), object)[encoded.indices.to_numpy()]
-        classes = classes or tuple(sorted({*names}))
-        places = {name: number for number, name in enumerate(classes)}
-        labels = np.array([places.get(name, name) for name in names], object)
-        return classes, labels if {*names} - {*classes} else labels.astype(np.int64)
-    first = pc.index(column.is_null(), True).as_py() if number or text else 0
+    if kind in _TEXTS and not column.null_count:
+        return _named(column.dictionary_encode().unify_dictionaries().combine_chunks(), classes)
+    first = pc.index(column.is_null(), True).as_py() if column.null_count else 0
     labels = np.zeros(first + 1, dtype=object)
     labels[first] = column[first].as_py()
     return classes, labels
+
+
+def _named(texts: pa.DictionaryArray, classes: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Number the names of classes, by alphabet if no order is given. Other texts remain."""
+    names = np.array(texts.dictionary.to_pylist(), object)[texts.indices.to_numpy()]
+    classes = classes or tuple(sorted({*names}))
+    places = {name: number for number, name in enumerate(classes)}
+    labels = np.array([places.get(name, name) for name in names], object)
+    return classes, labels if {*names} - {*classes} else labels.astype(np.int64)
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:

@@ -199,8 +199,8 @@ def gather_copies(
 ) -> list[Int[np.ndarray, " _"]]:
     """Exchange as few records as possible so that all copies of a record are in one part.
 
-    Copies go to the part of the one with the lowest number, if it has room. Which part that is does not depend
-    on how often a record is there. Sizes of parts and all other places stay as they are.
+    Copies go to the part of the one with the lowest number, if it has room, however many there are. Sizes of
+    parts and all other places stay as they are.
 
     Args:
         parts: Rows of each part, all different, in random order.
@@ -217,9 +217,9 @@ def gather_copies(
     numbers = np.bincount(copies[order])
     for copied in sorted(np.flatnonzero(numbers > 1), key=lambda one: -int(numbers[one])):
         held = np.flatnonzero(copies[order] == copied)
-        first = held[np.argmin(order[held])]
-        homes = (home for home in (part[first], *range(len(parts))) if np.sum(free == home) >= len(held))
-        if (home := next(homes, None)) is None:
+        homes = (part[held[np.argmin(order[held])]], *range(len(parts)))
+        home = next((one for one in homes if np.sum(free == one) >= len(held)), None)
+        if home is None:
             raise DatasetError(
                 f"{origin}: a record is there {len(held)} times, and copies are so many that no part has room for all "
                 "of them. Leave copies out first, e.g. by pandas' drop_duplicates."

@@ -90,8 +90,8 @@ class ImageDataset:
             against a hash. Empty for public records, whose hashes are meant to be compared.
         label_nats: Most nats that a label of the pool, a randomized response, reveals about the true label.
             None for true labels.
-        copies: First of the equal records of the pool, for each of its rows. All copies of a record are in the
-            same part of a replica. None if no two records of the pool are equal.
+        copies: First of the equal records of the pool, for each of its rows. All of them are in the same part
+            of a replica. None if no two records of the pool are equal.
     """
 
     name: str
@@ -181,7 +181,7 @@ class ImageDataset:
         return Split(self.pool.images[rows], self.labels(replica)[rows])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays for storage: ``pool_images``, ``test_labels`` and so on, and copies if there are any."""
+        """Return the arrays for storage: ``pool_images``, ``test_labels`` and so on, and copies if any."""
         arrays = {
             f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS
         }
@@ -343,10 +343,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
             "Convert one of them."
         )
-    dataset = ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, copies=copies)
-    if copies is not None:
-        dataset.parts(0)  # refuses copies that no replica can keep together
-    return dataset
+    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, copies=copies)
 
 
 def _undivided(
@@ -360,11 +357,11 @@ def _undivided(
         name: Name of the dataset.
         raw: Original records.
         drawn: Rows of the parts.
-        first: First of the equal records for each row of pool, attacker's and test records, one after another.
+        first: First of the equal records for each row of pool, attacker's and test records, in this order.
 
     Returns:
-        The rows, unchanged if no two records are equal, and the first of the equal records for each of the pool,
-        None if there are none in it.
+        The rows, unchanged if no two records are equal, and the first of the equal records for each of the
+        pool, None if there are none in it.
     """
     copied = int((first != np.arange(len(first))).sum())
     if not copied:
@@ -373,15 +370,14 @@ def _undivided(
     rows = np.concatenate(parts)
     same = np.arange(len(raw.train))
     same[rows] = rows[first[: len(rows)]]
-    pool, aux, *test = gather_copies(
-        parts, same, raw.train.labels * drawn.drawing.stratified, raw.train.origin
-    )
+    labels = raw.train.labels * drawn.drawing.stratified
+    pool, aux, *test = gather_copies(parts, same, labels, raw.train.origin)
     kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
     if not len(kept):
         raise DatasetError(f"{name}: all test records are copies of training records. Give others.")
     logger.info(
-        "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part: of the pool, "
-        "of the attacker's or of the test records, and of each replica's draw. %d test records were left out.",
+        "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, of these "
+        "and of each replica's; %d test records were left out.",
         *(name, copied, len(first), len(drawn.test) - len(kept)),
     )
     _, places, which = np.unique(same[pool], return_index=True, return_inverse=True)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -138,7 +139,10 @@ def load_table(path: Path, label: str = "label") -> Table:
     except (DatasetError, TooLargeError):
         raise
     except (pa.ArrowException, OSError, ValueError, EOFError, BadZipFile) as error:
-        raise DatasetError(f"{path}: cannot be read ({error}). Write it again.") from error
+        raise DatasetError(
+            f"{path}: cannot be read ({error}). Write it again: tables as UTF-8, arrays without Python objects (as "
+            "columns of pandas hold them), e.g. labels.astype(str)."
+        ) from error
     if len(columns) < _LEAST_VALUES or len(columns) > _MOST_VALUES or len(values) < 2:
         raise DatasetError(
             f"{path}: holds {len(values)} records of {len(columns)} values; allowed are at least 2 records of "
@@ -179,27 +183,15 @@ def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"],
 
 
 def _csv(path: Path, label: str) -> pd.DataFrame:
-    """Read a table with commas, semicolons or tabs between values. Names of classes are texts, even NA.
-
-    Raises:
-        DatasetError: If it is not UTF-8.
-    """
-    try:
-        with path.open(encoding="utf-8") as file:
-            comma = max(",;\t", key=file.readline(2**20).count)
-        names = pd.read_csv(path, sep=comma, nrows=0).columns.drop(label, errors="ignore")
-        missing = dict.fromkeys(names, _MISSING)
-        for decimal in ".,":  # where semicolons are between values, numbers may have a decimal comma
-            table = pd.read_csv(
-                path, sep=comma, decimal=decimal, dtype={label: str}, na_values=missing, keep_default_na=False
-            )
-            if comma == "," or all(kind.kind in "biuf" for kind in table[names].dtypes):
-                break
-    except UnicodeDecodeError as error:
-        raise DatasetError(
-            f"{path}: is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8, or convert it, e.g. by "
-            f"pandas.read_csv(path, encoding='latin-1').to_csv(path, index=False)"
-        ) from error
+    """Read a table with commas, semicolons or tabs between values. Names of classes are texts, even NA."""
+    with path.open(encoding="utf-8") as file:
+        comma = max(",;\t", key=file.readline(2**20).count)
+    names = pd.read_csv(path, sep=comma, nrows=0).columns.drop(label, errors="ignore")
+    missing = dict.fromkeys(names, _MISSING)
+    form: dict[str, Any] = {"dtype": {label: str}, "na_values": missing, "keep_default_na": False}
+    table = pd.read_csv(path, sep=comma, **form)
+    if comma == ";" and not all(kind.kind in "biuf" for kind in table[names].dtypes):
+        table = pd.read_csv(path, sep=comma, decimal=",", **form)
     if label in table:
         numbers = pd.to_numeric(table[label], errors="coerce")
         texts = table[label][numbers.isna()]
@@ -227,13 +219,7 @@ def _arrays(path: Path) -> tuple[Shaped[np.ndarray, "n rows columns"], pd.Series
             raise DatasetError(
                 f"{path}: lacks {' and '.join(lacking)}; write it by numpy.savez(path, records=..., labels=...)"
             )
-        try:
-            values, labels = (file[name] for name in ("records", "labels"))
-        except ValueError as error:
-            raise DatasetError(
-                f"{path}: cannot be read ({error}). Columns of pandas are arrays of Python objects: write "
-                "numpy.savez(path, records=records.astype(float), labels=labels.astype(str))"
-            ) from error
+        values, labels = (file[name] for name in ("records", "labels"))
     if values.dtype.kind not in "biuf" or values.ndim not in (2, 3) or labels.shape != values.shape[:1]:
         raise DatasetError(
             f"{path}: records are {values.dtype} of shape {values.shape} and labels of shape {labels.shape}; allowed "

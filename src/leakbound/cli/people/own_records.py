@@ -301,8 +301,9 @@ def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
 
 
 def _check_varies(collection: Collection) -> None:
-    """Refuse records that are all equal, and warn about pictures with few of the levels from black to white."""
-    low, high = collection.values.min(axis=0), collection.values.max(axis=0)
+    """Refuse records that are all equal, and warn about pictures with few of the 256 levels."""
+    low = collection.values.min(axis=0)
+    high = collection.values.max(axis=0)
     if np.array_equal(low, high):
         raise typer.BadParameter(
             f"{collection.origin}: all records are equal, so there is nothing to hide; give others"
@@ -347,10 +348,8 @@ def check_new_folder(folder: Path) -> None:
     Raises:
         BadParameter: If it contains anything, or is no folder.
     """
-    try:
+    with refusing("--out"):
         check_new(folder)
-    except ValueError as error:
-        raise typer.BadParameter(f"--out {error}") from error
 
 
 def check_absent(path: Path) -> None:

@@ -153,18 +153,17 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
 
 
 def _warn_faint(engine: ChannelEngine, private: Collection) -> None:
-    """Warn about noise that nobody sees: of less than a grey level, or a hundredth of the spread of an array."""
+    """Warn about noise of less than a grey level, or a hundredth of the spread of an array."""
     std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
     if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
-        what = "grey level" if private.pictures else "% of the records' standard deviation"
         sys.stderr.write(
-            f"leakbound: warning: the copies are nearly the originals: the standard deviation of the noise is "
-            f"{std * private.unit:.2g}, less than 1 {what}. Ask for fewer nats to hide anything\n"
+            f"leakbound: warning: the copies are nearly the originals: the noise has a standard deviation of "
+            f"{std * private.unit:.2g}, {own_records.units(private)}. Ask for fewer nats to hide anything\n"
         )
 
 
 def _repeated(released: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> Iterator[np.ndarray]:
-    """Yield the noisy copy of each record, where equal records have the same one, out of those of different ones."""
+    """Yield the noisy copy of each record out of those of different ones, the same one for equal records."""
     noisy = np.concatenate([*released])
     yield from (noisy[row : row + 1] for row in which)
 
@@ -294,7 +293,7 @@ def _assumed(
     planned = f"of the {uses} that are planned " if uses > 1 else ""
     yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     if copies:
-        yield f"{copies} records are copies of others, have the same noisy copy, and are seen to be equal by it"
+        yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
     yield "each person is there once: what several different pictures of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {

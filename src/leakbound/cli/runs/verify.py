@@ -1,4 +1,4 @@
-"""Command: compare the files of a configuration's results with their seals, and their settings with its own."""
+"""Command: compare the files of a configuration's results with their seals, and with its settings."""
 
 import json
 import sys
@@ -19,10 +19,7 @@ def verify(
     configfile: ConfigOption = Path("config/config.yaml"),
     remove: Annotated[
         bool,
-        typer.Option(
-            help="Delete damaged files, and records of other settings. Print the snakemake command that makes them "
-            "again."
-        ),
+        typer.Option(help="Delete damaged and outdated files, and print the command that makes them again."),
     ] = False,
 ) -> None:
     """Compare every file of the results with its seal, and its settings with those of the configuration.
