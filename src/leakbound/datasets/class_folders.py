@@ -65,8 +65,8 @@ class ClassFolders:
             )
         if not homes:
             raise DatasetError(
-                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; if it holds "
-                "Parquet, name a file."
+                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; "
+                "of Parquet, name a file."
             )
         held = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
@@ -170,7 +170,7 @@ def _no_image(path: Path) -> str:
     elif path.suffix.lower() == ".parquet":
         remedy = "name this file, whose shards are read with it, instead of the folder"
     suffixes = ", ".join(SUFFIXES)
-    return f"{path}: is no image file. A folder of images holds files with the suffix {suffixes} alone; {remedy}."
+    return f"{path}: is no image file. A folder of images holds only files with {suffixes}; {remedy}."
 
 
 def _content(path: Path) -> bytes:

@@ -215,14 +215,14 @@ def gather_copies(
     part = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     free = part.copy()  # part of each place, -1 where the record must stay
     numbers = np.bincount(copies[order])
-    for copied in sorted(np.flatnonzero(numbers > 1), key=lambda one: -int(numbers[one])):
+    for copied in sorted(np.flatnonzero(numbers > 1), key=lambda record: -int(numbers[record])):
         held = np.flatnonzero(copies[order] == copied)
         homes = (part[held[np.argmin(order[held])]], *range(len(parts)))
-        home = next((one for one in homes if np.sum(free == one) >= len(held)), None)
+        home = next((place for place in homes if np.sum(free == place) >= len(held)), None)
         if home is None:
             raise DatasetError(
-                f"{origin}: a record is there {len(held)} times, and copies are so many that no part has room for all "
-                "of them. Leave copies out first, e.g. by pandas' drop_duplicates."
+                f"{origin}: a record is there {len(held)} times, and no part has room for all of its copies. Leave "
+                "copies out first, e.g. by pandas' drop_duplicates."
             )
         free[held[part[held] == home]] = -1
         for place in held[part[held] != home]:

@@ -349,19 +349,10 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
 def _undivided(
     name: str, raw: RawDataset, drawn: Draw, first: Int[np.ndarray, " n"]
 ) -> tuple[Draw, Int[np.ndarray, " pool"] | None]:
-    """Keep all copies of a record in one part, and say so.
+    """Keep all copies of a record in one part, and return the rows and the copies in the pool, if any.
 
-    Copies in an original test split are left out of it if the training split has one of them.
-
-    Args:
-        name: Name of the dataset.
-        raw: Original records.
-        drawn: Rows of the parts.
-        first: First of the equal records for each row of pool, attacker's and test records, in this order.
-
-    Returns:
-        The rows, unchanged if no two records are equal, and the first of the equal records for each of the
-        pool, None if there are none in it.
+    Copies of training records are left out of an original test split. ``first`` is the first of the equal
+    records, for each row of pool, attacker's and test records, in this order.
     """
     copied = int((first != np.arange(len(first))).sum())
     if not copied:
@@ -374,10 +365,11 @@ def _undivided(
     pool, aux, *test = gather_copies(parts, same, labels, raw.train.origin)
     kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
     if not len(kept):
-        raise DatasetError(f"{name}: all test records are copies of training records. Give others.")
+        origin = (raw.test or raw.train).origin
+        raise DatasetError(f"{origin}: all test records are copies of training records. Give others.")
     logger.info(
-        "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, of these "
-        "and of each replica's; %d test records were left out.",
+        "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
+        "each replica's; %d test records were left out.",
         *(name, copied, len(first), len(drawn.test) - len(kept)),
     )
     _, places, which = np.unique(same[pool], return_index=True, return_inverse=True)

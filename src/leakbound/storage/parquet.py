@@ -170,10 +170,10 @@ def shards(path: Path) -> tuple[Path, ...]:
     Args:
         path: One of the files, ``NAME-00000-of-00002.parquet`` and so on, or a single file.
     """
-    found = re.fullmatch(r"(.+)-\d{5}-of-(\d{5})\.parquet", path.name)
-    if found is None:
+    shard = re.fullmatch(r"(.+)-\d{5}-of-(\d{5})\.parquet", path.name)
+    if shard is None:
         return (path,)
-    name, count = found.groups()
+    name, count = shard.groups()
     return tuple(path.with_name(f"{name}-{number:05}-of-{count}.parquet") for number in range(int(count)))
 
 

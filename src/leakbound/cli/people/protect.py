@@ -90,7 +90,6 @@ def protect(
 ) -> None:
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.datasets.records import first_copies
     from leakbound.storage.replaced_folders import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
@@ -109,11 +108,9 @@ def protect(
     engine = _engine(
         private, others, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
     )
-    alone, which = np.unique(first_copies(private.values), return_inverse=True)
-    copies = len(which) - len(alone)
-    released = _released(engine, private.values[alone] if copies else private.values, path)
+    released, copies = _released(engine, private)
     with created(out) as folder:
-        written = _write(folder, private, _repeated(released, which) if copies else released, values)
+        written = _write(folder, private, released, values)
         statement = {
             **_statement(engine, private, others, candidates, copies),
             "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
@@ -162,13 +159,24 @@ def _warn_faint(engine: ChannelEngine, private: Collection) -> None:
         )
 
 
-def _repeated(released: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> Iterator[np.ndarray]:
-    """Yield the noisy copy of each record out of those of different ones, the same one for equal records."""
-    noisy = np.concatenate([*released])
-    yield from (noisy[row : row + 1] for row in which)
+def _released(engine: ChannelEngine, private: Collection) -> tuple[Iterator[np.ndarray], int]:
+    """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record."""
+    from leakbound.datasets.records import first_copies
+
+    alone, which = np.unique(first_copies(private.values), return_inverse=True)
+    if len(alone) == len(which):
+        return _noisy(engine, private.values, private.origin), 0
+    noisy = _noisy(engine, private.values[alone], private.origin)
+    return _repeated(noisy, which), len(which) - len(alone)
 
 
-def _released(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[np.ndarray]:
+def _repeated(batches: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> Iterator[np.ndarray]:
+    """Yield the chosen rows of all batches, row by row."""
+    rows = np.concatenate([*batches])
+    yield from (rows[row : row + 1] for row in which)
+
+
+def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[np.ndarray]:
     """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
     Raises:

@@ -36,8 +36,8 @@ def findings(root: Path, files: Iterable[Path], settings: Mapping[Path, Any]) ->
         files: Files to check.
         settings: Provenance of a job to the settings that it should state.
     """
-    found = (_examined(path, settings.get(path)) for path in files)
-    return [*filter(None, found), *_stale(root)]
+    faults = (_examined(path, settings.get(path)) for path in files)
+    return [*filter(None, faults), *_stale(root)]
 
 
 def sealed_files(root: Path) -> Iterator[Path]:
