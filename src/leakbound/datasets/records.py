@@ -183,6 +183,7 @@ def first_copies(*parts: Shaped[np.ndarray, "_ ..."]) -> Int[np.ndarray, " n"]:
     """Find the first of the equal records, for each record of all parts one after another.
 
     Example:
+        >>> import numpy as np
         >>> first_copies(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([[1.0, -0.0]]))
         array([0, 1, 0])
     """
