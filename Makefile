@@ -157,6 +157,8 @@ define ENVIRONMENT
 	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) -r requirements-cuda.lock
 	$(1)/bin/python -m pip check
 	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@# Relative: Python ends before it begins where this path has an umlaut and the locale, such as LC_ALL=C, knows none.
+	for path in $(1)/lib/python*/site-packages/__editable__*.pth; do echo ../../../../src > $$path; done
 	touch $(1)/ready
 endef
 LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock

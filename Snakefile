@@ -33,6 +33,10 @@ onsuccess:
     tell_what_came_out()
 
 
+onerror:
+    tell_what_killed(log)
+
+
 rule all:
     default_target: True
     input:

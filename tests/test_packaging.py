@@ -1,6 +1,8 @@
 """The ways to install the project cannot drift apart."""
 
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -80,6 +82,24 @@ def test_readme_commands_are_make_targets():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     used = set(re.findall(r"^\s*make ([a-z-]+)", (ROOT / "README.md").read_text(), re.M))
     assert {"run", "test"} <= used <= targets
+
+
+def test_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path):
+    """Python reads the file of an editable installation in the locale's encoding, and LC_ALL=C knows no umlaut."""
+    home = tmp_path / "Grüße"
+    (home / "src/leakbound").mkdir(parents=True)
+    (home / "src/leakbound/__init__.py").touch()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=home, check=True)
+    (packages,) = home.glob(".venv/lib/python*/site-packages")
+    (packages / "__editable__.leakbound-1.pth").write_text(f"{home}/src\n", encoding="utf-8")
+    for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
+        shutil.copy(path, home)
+    recipe = subprocess.run(["make", "-n", "-B", ".venv/ready"], cwd=home, capture_output=True, text=True, check=True)
+    (after,) = re.findall(r"pip install [^\n]* -e \.\n(.*?)touch", recipe.stdout, re.S)
+    subprocess.run(after, shell=True, cwd=home, check=True)
+    started = [".venv/bin/python", "-c", "import leakbound; print(ascii(leakbound.__file__))"]
+    done = subprocess.run(started, cwd=home, env={"LC_ALL": "C"}, capture_output=True, text=True)
+    assert (done.returncode, "leakbound/__init__.py" in done.stdout) == (0, True), done.stderr
 
 
 def test_example_of_the_readme_runs_as_written(capsys):

@@ -153,3 +153,9 @@ def test_records_that_cannot_be_audited_are_refused(digits, overfitted, name):
 def test_scores_that_say_nothing_are_refused(digits, score, message):
     with pytest.raises(ValueError, match=message):
         audit_network(score, *digits)
+
+
+def test_labels_that_are_texts_are_refused_where_the_network_gives_logits(digits):
+    texts = [(records, np.array(["a", "b"])[labels % 2]) for records, labels in digits]
+    with pytest.raises(ValueError, match="labels from a to b, type <U1: score gives logits of 10 classes, so whole"):
+        audit_network(lambda rows, _: np.zeros((len(rows), 10)), *texts)

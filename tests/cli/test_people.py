@@ -113,6 +113,28 @@ def test_pictures_are_the_released_values_clipped_and_rounded_under_the_same_nam
     assert stated["digest"] == hashlib.sha256(listed.encode()).hexdigest()
 
 
+def test_equal_records_get_one_noisy_copy_and_are_said_to_be_equal(place):
+    shutil.copy(*(f"mine/digit 0/{name}" for name in ("0.png", "copy.png")))
+    stated = protected("mine", "--kappa", 20, "--values", "npy")
+    names = [Path(name).name for name in read_collection(place / "mine").names]
+    first, again = (names.index(name) for name in ("0.png", "copy.png"))
+    values = np.load("out/images.npy")
+    assert np.array_equal(values[first], values[again])
+    assert len(np.unique(values, axis=0)) == COUNT
+    assert (stated["records"], stated["copies"], stated["uses"]) == (COUNT + 1, 1, 1)
+    assert any("1 records are copies of others, and have the same noisy copy" in one for one in stated["assumed"])
+    deviation = values - read_collection(place / "mine").values / 255
+    assert deviation.std() == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("records", "kappa", "faint"), [("mine", 400, True), ("mine.npy", 400, True), ("mine", 20, False)]
+)
+def test_noise_that_nobody_sees_is_said_to_hide_nothing(place, records, kappa, faint):
+    outcome = called("protect", records, "--kappa", kappa, "--calibrate-to-own", "--out", "out")
+    assert ("warning: the copies are nearly the originals" in outcome.message) is faint, outcome.err
+
+
 def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
     first = protected("mine.npy", "--kappa", 5)
     copy = np.load("out/mine.npy")

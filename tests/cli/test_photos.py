@@ -129,6 +129,28 @@ def test_noise_along_directions_that_are_never_formed_is_released(place, shape):
         assert np.sqrt(np.square(noise).mean()) == pytest.approx(std["root_mean_square"], rel=0.4)  # few directions
 
 
+def test_12_bits_in_16_are_warned_of_until_their_range_is_given(place):
+    """The darkest 4,096 of 65,536 levels become 17 of 256; with the range all levels are used."""
+    (place / "xrays").mkdir()
+    generator = np.random.default_rng(0)
+    for number in range(20):
+        levels = generator.integers(0, 4096, (8, 8)).astype(np.uint16)
+        Image.fromarray(levels).save(place / "xrays" / f"{number}.png")
+    words = ("calibrate", "xrays", "--kappa", 3, "--shape", "natural", "--json")
+    dark, whole = (called(*words, *more) for more in (("--color", "gray"), ("--range", 0, 4095)))
+    assert "warning: xrays: all levels are between 0 and 16 of 255" in dark.message
+    assert "--range" not in whole.err
+    stds = [json.loads(one.out)["shapes"][0]["std"] for one in (dark, whole)]
+    assert stds[1] / stds[0] == pytest.approx(16, rel=0.05)
+
+
+def test_risk_takes_the_options_that_it_advises_for_mixed_photos(place):
+    words = ("risk", "--nats", 60, "--records", 100, "--data", "mine")
+    refused = called(*words)
+    assert (refused.code, "--color" in refused.message) == (2, True)
+    assert called(*words, *FORM).code == 0
+
+
 BAD = [
     (("protect", "mine", "--kappa", 1, "--calibrate-to-own", "--resize", 40), "mode 'RGBA', allowed are 8-bit grey"),
     (
@@ -156,6 +178,13 @@ def test_compare_asks_for_class_folders_by_name(place):
     outcome = called("compare", "mine", *FORM, "--no-run")
     assert outcome.code == 2
     assert f"one subfolder for each class, e.g. {Path('mine/cats')} and {Path('mine/dogs')}" in outcome.message
+
+
+def test_compare_makes_a_name_of_any_folder(place):
+    (place / "Schönheit 北").mkdir()
+    outcome = called("compare", "Schönheit 北", "--no-run")
+    assert (outcome.code, "--name" in outcome.message) == (2, False)
+    assert "has no subfolders and no images" in outcome.message
 
 
 def test_an_engine_whose_noise_is_computed_from_records_is_not_saved(tmp_path):

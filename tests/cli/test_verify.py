@@ -1,5 +1,6 @@
 """`leakbound verify`: what it finds, what it deletes, and what it leaves alone."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,9 @@ from typer.testing import CliRunner
 
 from leakbound import storage
 from leakbound.cli.command_line import app
+from leakbound.cli.steps.job_list import job_list
+from leakbound.config import reading
+from leakbound.jobs.job import Job
 
 FIGURES = Path(__file__).parents[2] / "config/figures"
 
@@ -23,7 +27,7 @@ def results(tmp_path, monkeypatch) -> Path:
     config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": datasets, "studies": {"capacity": study}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
     root = Path("results/shown")
-    storage.write_json(root / "data/digits.json", {"content": "a"})
+    storage.write_json(root / "data/digits.json", {"content": "a"})  # without settings, as before they were recorded
     storage.write_rows(root / "tables/capacity.parquet", pd.DataFrame({"value": range(100)}))
     storage.write_json(root / "tracking/run.json", {"status": "stored"})
     for name in ("logs/train.log", "benchmarks/train.tsv", "runs/a/checkpoint-0123.pt", "tracking/.lock"):
@@ -73,20 +77,43 @@ def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(resu
     assert command.split(" -- ")[1].split() == ["all", str(damaged[0]), str(damaged[2])]
 
 
+def recorded(job: Job) -> Path:
+    """The provenance of a job that has been done with the settings of the configuration in force."""
+    path = Path(job.outputs["provenance"])
+    storage.write_json(path, {"settings": json.loads(job.settings_text())})
+    return path
+
+
+def test_results_of_other_settings_are_named_with_what_differs_and_can_be_made_again(results):
+    """Copied without Snakemake's notes, which alone remember the settings of what was made."""
+    jobs = job_list(reading.load(Path("shown.yaml")))
+    path = recorded(jobs.of("train")[0])
+    (images,) = map(recorded, jobs.of("prepare"))
+    assert verify()[0] == 0
+    config = yaml.safe_load(Path("shown.yaml").read_text())
+    config["training"] = {"learning_rates": [0.25]}
+    Path("shown.yaml").write_text(yaml.safe_dump(config))
+    code, (line, whole) = verify()
+    assert code == 1
+    assert line.startswith(f"{path}: outdated: other settings made it: training.learning_rates was [0.0")
+    assert line.endswith(", is [0.25]")
+    assert whole == "results/shown: 3 of 4 files are as they were written"
+    assert str(path) in verify("--remove")[1][-1].split(" -- ")[1]
+    assert (path.exists(), images.exists()) == (False, True)
+
+
 def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_their_records(results):
-    one, other = (results / "runs/digits/lenet" / variant / "n20-b64" for variant in ("none", "natural-4"))
-    for folder in (one, other):
-        slug = folder.relative_to(results / "runs").as_posix()
-        storage.write_json(folder / "provenance.json", {"settings": {"slug": slug}})
+    one, other = (recorded(job).parent for job in job_list(reading.load(Path("shown.yaml"))).of("train"))
     assert verify()[0] == 0
     one.rename(results / "aside")
     other.rename(one)
     (results / "aside").rename(other)
     code, lines = verify()
     assert code == 1
-    moved = "digits/lenet/natural-4/n20-b64"
-    assert f"{one / 'provenance.json'}: damaged: its folder is that of {moved}, moved here" in lines
-    assert sum(": damaged: " in line for line in lines) == 2
+    here, there = (folder.relative_to(results / "runs").as_posix() for folder in (one, other))
+    said = next(line for line in lines if line.startswith(f"{one / 'provenance.json'}: outdated: "))
+    assert f"slug was {there!r}, is {here!r}" in said
+    assert sum(": outdated: " in line for line in lines) == 2
 
 
 def test_damaged_seal_counts_as_damage(results):

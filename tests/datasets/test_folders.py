@@ -42,8 +42,10 @@ def test_a_configuration_takes_them_with_one_folder_or_two(mine):
     assert (len(alone.pool), len(alone.test), len(alone.aux), alone.colors) == (40, 10, 10, 3)
     mine.rename(mine.with_name("mine_train"))
     shutil.copytree(mine.with_name("mine_train"), mine.with_name("mine_test"))
+    for path in mine.with_name("mine_test").glob("*/*.png"):
+        Image.fromarray(np.full((8, 8, 3), 100 + int(path.stem), np.uint8)).save(path)
     both = prepare("mine", MINE.model_copy(update={"pool": 50, "test": 60}), 0)
-    assert (len(both.pool), len(both.test)) == (50, 60)
+    assert (len(both.pool), len(both.test)) == (50, 59)  # the file .webp, as in training, is left out
     shutil.rmtree(mine.with_name("mine_test") / "cat")
     with pytest.raises(DatasetError, match="only one has the class 'cat'"):
         prepare("mine", MINE, 0)
@@ -91,7 +93,11 @@ def huge(home):
         (lambda home: broken(home, "cat/notes.txt", b"x"), r"cat/notes.txt: is no image file"),
         (lambda home: broken(home, "00.png", b"x"), r"mine/00.png: lies next to the class folders"),
         (lambda home: (home / "ant").mkdir(), r"mine/ant: is a class without images"),
-        (lambda home: (home / "cat" / "kitten.png").mkdir(), r"cat/kitten.png: is no image file"),
+        (lambda home: (home / "cat" / "kitten.png").mkdir(), r"kitten.png: is no image.* classes, name .*mine/cat\."),
+        (
+            lambda home: (home / "cat" / "x.parquet").touch(),
+            r"x.parquet: is no image file.* name this file, whose shards",
+        ),
         (lambda home: (home / "cat" / "away.png").symlink_to("nowhere"), r"cat/away.png: is no image file"),
         (lambda home: linked(home, "cat/01.png"), r"cat/01.png: is a link out of .*mine. Put its target"),
         (lambda home: linked(home, "cat"), r"mine/cat: is a link out of .*mine"),

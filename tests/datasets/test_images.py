@@ -5,12 +5,14 @@ import shutil
 import datasets
 import huggingface_hub
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, may_be_published, prepare
-from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10
+from leakbound.datasets.collection import read_collection
+from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10, read_file
 from leakbound.datasets.pixels import resized
 from leakbound.datasets.splits import draw
 from leakbound.registry import DATASETS
@@ -30,7 +32,7 @@ def test_a_folder_of_ones_own_is_read_by_its_name(pets):
 def test_images_of_32_by_32_keep_their_exact_pixels(pets):
     pixels = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), dtype=np.uint8)
     pets.write("train", [pets.encoded(image) for image in pixels])
-    pets.write("test", pets.images(12, (32, 32, 3)))
+    pets.write("test", pets.images(12, (32, 32, 3), seed=1))
     dataset = prepare("pets", PETS, 0)
     assert dataset.colors == 3
     found = np.concatenate([dataset.pool.images, dataset.aux.images])
@@ -112,12 +114,44 @@ def test_a_test_label_that_training_does_not_know_is_refused(pets):
 
 
 @pytest.mark.parametrize(
-    ("labels", "row"), [([0.5] * 60, 0), (["cat"] * 60, 0), ([0, 1, None] + [2] * 57, 2), ([0.0, 1.0] * 30, 0)]
+    ("labels", "row"), [([0.5] * 60, 0), (["cat", "cow"] * 30, 1), ([0, 1, None] + [2] * 57, 2), ([0.0, 0.5] * 30, 1)]
 )
 def test_a_label_that_is_no_integer_is_named_by_row(pets, labels, row):
     pets.write("train", label=labels)
     with pytest.raises(DatasetError, match=f"row {row}: column 'label' holds .* no integer label"):
         prepare("pets", PETS, 0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["owl", "cat"] * 30, ("cat", "owl")),
+        (pd.Categorical(["owl", "cat"] * 30, ["owl", "dog", "cat"]), ("cat", "owl")),
+        ([1.0, 0.0] * 30, ("0", "1")),
+    ],
+)
+def test_labels_are_names_or_floats_as_tables_take_them(pets, labels, classes):
+    path = pets.write("train", named=False, label=labels)
+    found, records = read_file(path, "label")
+    assert (found, records.labels.tolist()) == (classes, [1, 0] * 30)
+
+
+def test_all_shards_are_read_from_the_column_that_is_named(pets):
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(pets.write("train")).rename_columns({"image": "img"})
+    shards = [pets.folder / f"train-{number:05}-of-00002.parquet" for number in range(2)]
+    for number, shard in enumerate(shards):
+        pq.write_table(table[30 * number : 30 * number + 30], shard)
+    whole = read_collection(pets.folder / "pets_train.parquet")
+    found = read_collection(shards[1], image="img")
+    assert np.array_equal(found.values, whole.values)
+    assert np.array_equal(found.labels, whole.labels)
+    with pytest.raises(DatasetError, match=r"no column 'image'.*img.* by --image"):
+        read_collection(shards[0])
+    shards[0].unlink()
+    with pytest.raises(DatasetError, match=r"train-00000-of-00002\.parquet"):
+        read_collection(shards[1], image="img")
 
 
 @pytest.mark.parametrize(("labels", "missing"), [([1, 2, 3] * 20, 0), ([0, 1, 1_000_000] * 20, 2)])
@@ -174,7 +208,7 @@ def test_images_in_the_wrong_place_are_refused(pets):
 
 def test_an_attribute_can_be_the_label(pets):
     pets.write("train", label=[0] * 60, Male=[1] * 20 + [0] * 40)
-    pets.write("test", pets.images(12), label=[0] * 12, Male=[True, False] * 6)
+    pets.write("test", pets.images(12, seed=1), label=[0] * 12, Male=[True, False] * 6)
     dataset = prepare("pets", PETS.model_copy(update={"label": "Male"}), 0)
     assert dataset.classes == ("not_male", "male")
     assert np.concatenate([dataset.pool.labels, dataset.aux.labels]).sum() == 20

@@ -37,6 +37,18 @@ def test_every_image_comes_back_once_with_its_label(tmp_path, monkeypatch):
     assert sorted(held) == sorted(expected)
 
 
+def test_copies_of_an_image_are_in_one_file_that_only_its_owner_reads(tmp_path, monkeypatch):
+    given = images([60, 40])
+    given.values[30:50] = given.values[10:30]
+    assert write_dataset(tmp_path, "own", given, seed=1) == (85, 15)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    raw = read_parquet("own", DatasetConfig())
+    train, test = ({bytes(one) for one in part.decode(np.arange(len(part)))} for part in (raw.train, raw.test))
+    assert (len(train | test), len(train & test)) == (80, 0)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+
+
 def test_classes_have_the_same_shares_in_both_splits(tmp_path, monkeypatch):
     write_dataset(tmp_path, "own", images([200, 100, 20]), seed=0)
     monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))

@@ -100,3 +100,14 @@ def test_what_is_no_picture_is_named():
         for broken in (b"", b"GIF89a", encoded(noise)[:60]):
             with pytest.raises(DatasetError, match=r"a.png: "):
                 form.decode(broken, "a.png")
+
+
+def test_levels_of_a_range_of_16_bits_become_black_and_white():
+    xray = encoded(Image.fromarray(np.array([[100, 1125, 2150, 4200]], np.uint16)))
+    form = PictureForm(span=(100, 4200))
+    assert form.decode(xray, "a.png").ravel().tolist() == [0, 64, 128, 255]
+    assert PictureForm(color="gray").decode(xray, "a.png").max() == 16
+    with pytest.raises(DatasetError, match=r"a\.png: the image has mode 'L', and --range is for 16-bit grey"):
+        form.decode(encoded(Image.new("L", (2, 2))), "a.png")
+    with pytest.raises(DatasetError, match="--range 7 7: give the lower level first"):
+        PictureForm(span=(7, 7))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from images import gathered, repooled
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
-from leakbound.datasets.records import checked_labels
+from leakbound.datasets.records import checked_labels, gather_copies
 from leakbound.datasets.splits import draw, stratified_order
 from leakbound.registry import DATASETS
 from leakbound.storage import read_arrays, write_arrays
@@ -274,6 +274,82 @@ def test_reader_that_decodes_other_rows_than_it_was_given_is_refused(monkeypatch
     monkeypatch.setitem(DATASETS._entries, "mine", lambda name, config: wrong)
     with pytest.raises(DatasetError, match=r"made up: decode was given .* rows and returned 300 images"):
         prepare("mine", SMALL, seed=0)
+
+
+def registered(monkeypatch, values: np.ndarray, test: np.ndarray | None = None) -> None:
+    """Records of eight values in two classes as the reader ``made_up``."""
+
+    def records(held: np.ndarray) -> Records:
+        return Records("made up", np.arange(len(held)) % 2, lambda rows: held[rows][:, None])
+
+    raw = RawDataset(("a", "b"), records(values), None if test is None else records(test), columns=tuple("12345678"))
+    monkeypatch.setitem(DATASETS._entries, "made_up", lambda *_: raw)
+
+
+def held_by(*splits: np.ndarray) -> list[set[bytes]]:
+    return [{record.tobytes() for record in images} for images in splits]
+
+
+TABLE = DatasetConfig(members=60, validation=20, test=60, aux=50)
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+def test_a_record_and_its_copies_are_in_one_part_of_the_data_and_of_each_replica(monkeypatch, caplog, stratified):
+    caplog.set_level("INFO", "leakbound")
+    values = np.random.default_rng(0).normal(size=(300, 8))
+    values[200:] = values[np.random.default_rng(1).integers(0, 150, 100)]
+    registered(monkeypatch, values)
+    dataset = prepare("made_up", TABLE, 0, stratified=stratified)
+    assert (len(dataset.pool), len(dataset.test), len(dataset.aux)) == (190, 60, 50)
+    pool, test, aux = held_by(dataset.pool.images, dataset.test.images, dataset.aux.images)
+    assert len(pool | test | aux) == len(pool) + len(test) + len(aux) == 200
+    assert "datasets.made_up: 100 of 300 records are copies of others" in caplog.text
+    again = ImageDataset.from_arrays("made_up", dataset.classes, dataset.arrays(), dataset.drawing)
+    for replica in range(5):
+        parts = astuple(again.parts(replica))
+        assert [len(part) for part in parts] == [60, 60, 20]
+        found = held_by(*(dataset.pool.images[part] for part in parts))
+        assert len(set.union(*found)) == sum(map(len, found))
+
+
+def test_a_copy_moves_two_records_and_no_other(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(300, 8))
+    registered(monkeypatch, values)
+    drawn, before = draw("made_up", DATASETS.get("made_up")("", TABLE), TABLE, 0), prepare("made_up", TABLE, 0)
+    first, second = sorted((drawn.pool[3], drawn.test[5]))
+    values[second] = values[first]
+    after = prepare("made_up", TABLE, 0)
+    pairs = [(getattr(before, name).images, getattr(after, name).images) for name in ("pool", "test", "aux")]
+    moved = [int((one != other).any(axis=(1, 2, 3)).sum()) for one, other in pairs]
+    assert moved in ([1, 1, 0], [1, 2, 0], [2, 1, 0])  # what was overwritten, and the two that were exchanged
+
+
+def test_copies_of_training_records_are_left_out_of_an_original_test_split(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(200, 8))
+    fresh = np.random.default_rng(1).normal(size=(30, 8))
+    registered(monkeypatch, values, np.concatenate([values[:25], fresh]))
+    dataset = prepare("made_up", TABLE.model_copy(update={"test": None, "members": 50}), 0)
+    assert len(dataset.test) == 30
+    assert dataset.copies is None
+    registered(monkeypatch, values, values[:25])
+    with pytest.raises(DatasetError, match="all test records are copies of training records"):
+        prepare("made_up", TABLE.model_copy(update={"test": None, "members": 50}), 0)
+
+
+@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4), kinds=st.integers(1, 80))
+def test_gathered_copies_are_a_permutation_of_equal_parts_or_refused(seed, sizes, kinds):
+    generator = np.random.default_rng(seed)
+    parts = np.split(generator.permutation(sum(sizes)), np.cumsum(sizes)[:-1])
+    copies = generator.integers(0, kinds, sum(sizes))
+    try:
+        found = gather_copies(parts, copies, generator.integers(0, 2, sum(sizes)), "mine")
+    except DatasetError:  # a record has more copies than any part has room
+        assert np.bincount(copies).max() > 1
+        return
+    assert [*map(len, found)] == sizes
+    assert sorted(np.concatenate(found)) == [*range(sum(sizes))]
+    held = [{*copies[part].tolist()} for part in found]
+    assert len(set.union(*held)) == sum(map(len, held))
 
 
 def test_label_that_is_no_integer_is_shown_as_a_plain_number():

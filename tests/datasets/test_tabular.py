@@ -15,6 +15,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.datasets import DatasetError, ImageDataset, prepare
 from leakbound.datasets.originals import describe_originals
+from leakbound.datasets.own import copy_table
 from leakbound.datasets.splits import draw
 from leakbound.datasets.tabular import DEVIATIONS, is_table, load_table, read_table
 from leakbound.models import ImageShapeError, build
@@ -105,6 +106,49 @@ def test_all_formats_give_the_same_records(home):
     assert "3 hold 0 and 1 (one-hot) and 1 other whole numbers" in found[0].advice()
 
 
+def test_the_index_of_a_frame_is_no_column_unless_it_is_the_label(home):
+    table = patients()
+    columns = [*table.columns.drop("outcome")]
+    frames = {
+        "filtered": table[table.age > 40].sort_values("outcome"),
+        "named": table.rename_axis("patient"),
+        "two": table.assign(ward=1).set_index(["ward", "version"]),
+        "label": table.set_index("outcome"),
+    }
+    for name, frame in frames.items():
+        frame.to_parquet(home / f"{name}.parquet")
+        kept = [column for column in columns if name != "two" or column != "version"]
+        assert [*load_table(home / f"{name}.parquet", "outcome").columns] == kept, name
+
+
+@pytest.mark.parametrize("other", ["None", "NA", "null"])
+def test_a_class_may_have_the_name_of_nothing(home, other):
+    patients().replace({"outcome": {"well": other}}).to_csv(home / "x.csv", index=False)
+    assert load_table(home / "x.csv", "outcome").classes == tuple(sorted(("ill", other)))
+
+
+@pytest.mark.parametrize(("sep", "decimal"), [(";", ","), (";", "."), ("\t", ".")])
+def test_tables_of_spreadsheets_are_read_as_they_are_meant(home, sep, decimal):
+    table = patients()
+    table.to_csv(home / "X.CSV", index=False, sep=sep, decimal=decimal)
+    found = load_table(home / "X.CSV", "outcome")
+    np.testing.assert_allclose(found.values[:, 0], table.drop(columns="outcome").astype(float), rtol=1e-12)
+    assert is_table(home / "X.CSV")
+
+
+def test_all_shards_of_a_table_are_read_and_copied(home):
+    table = patients()
+    for number in range(2):
+        table[number::2].to_parquet(home / f"train-{number:05}-of-00002.parquet")
+    found = load_table(home / "train-00001-of-00002.parquet", "outcome")
+    assert len(found.values) == ROWS
+    name, train, test = copy_table(home / "copy", found)
+    assert (load_table(home / "copy" / name, "outcome").values == found.values).all()
+    assert train + test == ROWS
+    assert {path.stat().st_mode & 0o777 for path in (home / "copy").iterdir()} == {0o600}
+    assert (home / "copy").stat().st_mode & 0o777 == 0o700
+
+
 def test_an_edited_file_is_noticed(home):
     prepared(home, patients())
     config = DatasetConfig(reader="table", path="mine.csv")
@@ -180,6 +224,10 @@ NUMBERS = np.random.default_rng(0).normal(size=(60, 16))
         ("x.csv", b"a,b,diagnosis\n1,2,0\n3,4,1\n", "has no column 'label' to use as the label; known: a, b"),
         ("x.csv", b"a,b,label\n1,2,0.5\n3,4,1\n", "column 'label' holds 0.5, which is no class"),
         ("x.csv", b"a,b,label\n1,2,\n3,4,x\n", "row 0: 'label' is missing"),
+        ("x.csv", b"a,b,label\n1,2,1\n3,4,NA\n", "row 1: 'label' is missing"),
+        ("x.csv", b"a,b,label\n1,2,0\n3,4,inf\n", "column 'label' holds inf, which is no class"),
+        ("x.csv", "größe,b,label\n1,2,0\n".encode("latin-1"), "cannot be read .*utf-8.* byte 0xf6.* tables as UTF-8"),
+        ("x.npz", saved(NUMBERS, np.array([0, "b"] * 30, object)), r"Object arrays.*labels.astype\(str\)"),
         ("x.csv", b",a,label\n0,2,0\n1,4,1\n", r"use to_csv\(..., index=False\)"),
         ("x.csv", b"a,label\n2,0\n4,1\n", "2 records of 1 values; allowed are at least 2 records of 2 to 20000"),
         ("x.csv", b"", "cannot be read"),

@@ -49,7 +49,7 @@ def claiming(width: int, height: int) -> bytes:
 
 
 GENERATOR = np.random.default_rng(0)
-GRAY = [encoded(GENERATOR.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(6)]
+GRAY = [encoded(GENERATOR.integers(0, 256, (8, 8), dtype=np.uint8)) for _ in range(60)]
 COLORED = GENERATOR.integers(0, 256, (8, 8, 3), dtype=np.uint8)
 ODD_IMAGES: dict[str, Any] = {
     "none": None,
@@ -143,9 +143,9 @@ class Split:
         return table.replace_schema_metadata(None if self.metadata is None else {"huggingface": self.metadata})
 
 
-def good(rows: int) -> Split:
+def good(rows: int, first: int = 0) -> Split:
     """A file as it should be."""
-    return Split([GRAY[row % len(GRAY)] for row in range(rows)], [row % 3 for row in range(rows)])
+    return Split(GRAY[first : first + rows], [row % 3 for row in range(rows)])
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ def test_images_that_are_none_are_named_by_file_and_row(pets):
     def check(split, where):
         nonlocal refused
         count("images")
-        pets.write("train", split if where == "train" else good(22))
-        pets.write("test", split if where == "test" else good(22))
+        pets.write("train", split if where == "train" else good(22, 30))
+        pets.write("test", split if where == "test" else good(22, 30))
         outcome = pets.prepare()
         written = pets.assert_written_or_named(outcome, f"pets_{where}.parquet")
         refused += not written
@@ -259,8 +259,8 @@ def test_tables_of_other_rows_columns_and_types_are_refused_by_name(pets):
     def check(split, where, sizes, label):
         nonlocal written
         count("tables")
-        pets.write("train", split if where == "train" else good(22))
-        pets.write("test", split if where == "test" else good(22))
+        pets.write("train", split if where == "train" else good(22, 30))
+        pets.write("test", split if where == "test" else good(22, 30))
         outcome = pets.prepare(**sizes, **({"label": label} if label else {}))
         # Whatever is asked, the message says where the images come from.
         written += pets.assert_written_or_named(outcome, "pets_")
@@ -313,13 +313,13 @@ def test_files_that_are_no_parquet_are_named(pets, contents):
 
 
 def test_a_folder_in_the_place_of_a_file_is_named(pets):
-    pets.write("test", good(22))
+    pets.write("test", good(22, 30))
     (pets.folder / "pets_train.parquet").mkdir()
     assert not pets.assert_written_or_named(pets.prepare(), "pets_train.parquet: there is no such file")
 
 
 def test_a_file_that_links_to_itself_is_named(pets):
-    pets.write("test", good(22))
+    pets.write("test", good(22, 30))
     (pets.folder / "pets_train.parquet").symlink_to(pets.folder / "pets_train.parquet")
     assert not pets.assert_written_or_named(pets.prepare(), "pets_train.parquet")
 
@@ -328,7 +328,7 @@ def test_dictionary_encoded_labels_are_read(pets):
     split = good(22)
     split.label_kind = "dictionary"
     pets.write("train", split)
-    pets.write("test", good(22))
+    pets.write("test", good(22, 30))
     assert pets.assert_written_or_named(pets.prepare())
 
 
@@ -337,5 +337,5 @@ def test_an_image_that_would_fill_the_memory_is_not_decoded(pets, claimed):
     split = good(22)
     split.images[7] = ODD_IMAGES[claimed]
     pets.write("train", split)
-    pets.write("test", good(22))
+    pets.write("test", good(22, 30))
     assert not pets.assert_written_or_named(pets.prepare(), "pets_train.parquet: row 7: the image")

@@ -1,6 +1,7 @@
 """Killed at chosen moments and called again: coordinator, training, between two outputs. Nothing of it may be seen."""
 
 import copy
+import os
 import shutil
 import signal
 import sqlite3
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from project_copy import copied_project, environment
 
 from leakbound.storage import locks
 
@@ -139,3 +141,26 @@ def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock
     assert not (fresh.results / "data").exists()
     assert planned == {"prepare": 1}  # looking is free
     assert not list((fresh.folder / ".snakemake").glob("locks/*"))
+
+
+def test_folder_that_cannot_be_written_is_named_in_one_sentence(tmp_path):
+    """Nobody, not even root, can make a file in /proc."""
+    folder = copied_project(tmp_path / "own")
+    words = ("-j", "1", "-s", f"{folder}/Snakefile", "--configfile", f"{folder}/config/config.yaml", "-d", "/proc")
+    run = subprocess.run(["snakemake", *words], env=environment(folder), capture_output=True, text=True, cwd=folder)
+    assert run.returncode != 0
+    assert "/proc: nothing can be written here" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_end_of_a_killed_job_names_memory(tmp_path):
+    folder = copied_project(tmp_path / "own")
+    (folder / "bin").mkdir()
+    (folder / "bin/leakbound").write_text("#!/bin/sh\nkill -9 $$\n")
+    (folder / "bin/leakbound").chmod(0o755)
+    variables = environment(folder)
+    variables["PATH"] = os.pathsep.join([str(folder / "bin"), variables["PATH"]])
+    words = ("-j", "1", "--configfile", "config/config.yaml", "--", "results/quick/data/digits.safetensors")
+    run = subprocess.run(["snakemake", *words], env=variables, capture_output=True, text=True, cwd=folder)
+    assert run.returncode != 0
+    assert "A job was killed (SIGKILL), as the system does when memory runs out" in run.stderr

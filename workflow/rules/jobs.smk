@@ -4,6 +4,7 @@ import atexit
 import difflib
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from snakemake.logging import logger
@@ -24,6 +25,29 @@ def in_turn(enter, *arguments):
         enter(*arguments)
     except (coordination.BusyError, coordination.SupersededError, OSError) as error:
         sys.exit(str(error))
+
+
+def refuse_read_only_folder():
+    """Say in one sentence that nothing can be written here, where Snakemake ends in a traceback."""
+    try:
+        with tempfile.TemporaryFile(dir=Path.cwd()):
+            pass
+    except OSError as error:
+        sys.exit(
+            f"{Path.cwd()}: nothing can be written here ({error.strerror}), and Snakemake keeps its notes in this folder. "
+            "Run it in a copy that you may change"
+        )
+
+
+def tell_what_killed(logs):
+    """Name memory if a job was killed, because the job itself could not say anything."""
+    if any("SIGKILL" in Path(path).read_text(encoding="utf-8", errors="replace") for path in logs):
+        print(
+            "A job was killed (SIGKILL), as the system does when memory runs out. The quick configuration takes about "
+            "1.2 GB, and each job about 0.8 GB: ask for fewer jobs at a time, make run JOBS=1, or for more memory; the "
+            "same command goes on.",
+            file=sys.stderr,
+        )
 
 
 def drop_default_rate_limit():
@@ -86,6 +110,7 @@ MORE = (
 )
 FEW = 4  # jobs, which take less time to start by themselves than a process that is ready for all of them
 
+refuse_read_only_folder()
 in_turn(coordination.join)
 JOBS = checked_jobs()
 TABLE = JOBS.table

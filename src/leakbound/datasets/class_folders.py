@@ -65,7 +65,8 @@ class ClassFolders:
             )
         if not homes:
             raise DatasetError(
-                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class."
+                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; "
+                "of Parquet, name a file."
             )
         held = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
@@ -155,13 +156,21 @@ def _files(home: Path, top: Path) -> list[Path]:
     files = list(_visible(home, top))
     for path in files:
         if path.suffix.lower() not in SUFFIXES or not path.is_file():
-            raise DatasetError(
-                f"{path}: is no image file. A folder of images holds files with the suffix {', '.join(SUFFIXES)} "
-                "alone; move it elsewhere."
-            )
+            raise DatasetError(_no_image(path))
     if not files:
         raise DatasetError(f"{home}: is a class without images. Put some into it, or remove it.")
     return files
+
+
+def _no_image(path: Path) -> str:
+    """Say what to do with something that lies where images are expected."""
+    remedy = "move it elsewhere"
+    if path.is_dir():
+        remedy = f"if the folders in {path.parent} are the classes, name {path.parent}"
+    elif path.suffix.lower() == ".parquet":
+        remedy = "name this file, whose shards are read with it, instead of the folder"
+    suffixes = ", ".join(SUFFIXES)
+    return f"{path}: is no image file. A folder of images holds only files with {suffixes}; {remedy}."
 
 
 def _content(path: Path) -> bytes:

@@ -21,6 +21,7 @@ from leakbound.datasets.images import read_file
 from leakbound.datasets.pixels import AS_STORED, PictureForm
 from leakbound.datasets.records import DatasetError, Records
 from leakbound.storage import limits
+from leakbound.storage.parquet import shards
 
 Kind = Literal["folders", "parquet", "array"]
 WHITE = 255
@@ -69,6 +70,7 @@ def read_collection(
     path: Path,
     *,
     label: str = "label",
+    image: str = "image",
     form: PictureForm = AS_STORED,
     labelled: bool = False,
     each: Callable[[int], None] = lambda count: None,
@@ -78,8 +80,9 @@ def read_collection(
 
     Args:
         path: Folder of images or of class folders, file ``.parquet`` with images in the Hugging Face layout,
-            or file ``.npy``.
+            whose shards are read with it, or file ``.npy``.
         label: Column of the labels, for Parquet.
+        image: Column of the images, for Parquet.
         form: Form that pictures are converted to.
         labelled: Whether a folder needs a subfolder for each class.
         each: Called with the number of images that have been read since the last call.
@@ -103,11 +106,11 @@ def read_collection(
         return Collection(path, "folders", pixels, labels, folders.classes, names, unit=_UNIT)
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file or folder.")
-    if path.suffix == ".parquet":
-        classes, records = read_file(path, label, form.decode)
-        pixels = _pixels(records, path.stat().st_size, each, fits)
+    if path.suffix.lower() == ".parquet":
+        classes, records = read_file(path, label, form.decode, image)
+        pixels = _pixels(records, sum(shard.stat().st_size for shard in shards(path)), each, fits)
         return Collection(path, "parquet", pixels, records.labels, classes, column=label, unit=_UNIT)
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         return Collection(path, "array", _array(path, fits))
     raise DatasetError(
         f"{path}: give a folder of images, or with a subfolder of images for each class, a file .parquet in the "

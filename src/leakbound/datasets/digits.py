@@ -22,14 +22,11 @@ class DigitsReader:
         """
         from sklearn.datasets import load_digits
 
-        if config.source != "auto":
-            raise DatasetError(
-                f"datasets.{name}.source = {config.source!r}: the digits come with scikit-learn; only 'auto' is allowed"
-            )
-        if config.label is not None:
-            raise DatasetError(
-                f"datasets.{name}.label = {config.label!r}: the digits have no other label; remove it"
-            )
+        for field, only in (("source", "auto"), ("label", None)):
+            if (value := getattr(config, field)) != only:
+                raise DatasetError(
+                    f"datasets.{name}.{field} = {value!r}: the digits have but one {field}; remove it"
+                )
         bunch = load_digits()
         pixels = (bunch.images * (255 / 16)).astype(np.float32)[..., None]  # they go up to 16
         pool = Records("scikit-learn's digits", bunch.target.astype(np.int64), lambda rows: pixels[rows])

@@ -17,7 +17,7 @@ from leakbound.datasets.pixels import Decoder, decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
 from leakbound.storage import TooLargeError, limits
-from leakbound.storage.parquet import ParquetSource
+from leakbound.storage.parquet import ParquetSource, shards
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
@@ -29,6 +29,7 @@ _BINARY = (
     pa.types.is_fixed_size_binary,
     pa.types.is_binary_view,
 )
+_TEXTS = (pa.string(), pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class ImageReader:
         if paths := self.originals(name, config):
             label = config.label or "label"
             classes, splits = _splits(
-                {str(path): _table_of_file(path, label) for path in paths}, "image", label
+                {str(path): _table_of_file(path, "image", label) for path in paths}, "image", label
             )
             return RawDataset(classes, *splits)
         return self._from_hub(name, config)
@@ -113,19 +114,22 @@ class ImageReader:
         return tuple(Path(folder) / f"{self.files or name}_{split}.parquet" for split in _SPLITS)
 
 
-def read_file(path: Path, label: str, decoder: Decoder = decode) -> tuple[tuple[str, ...], Records]:
+def read_file(
+    path: Path, label: str, decoder: Decoder = decode, image: str = "image"
+) -> tuple[tuple[str, ...], Records]:
     """Read the names of the classes and the records of one Parquet file. Images are decoded on request.
 
     Args:
-        path: The file.
+        path: The file. The other shards of its dataset are read with it.
         label: Column of the labels.
         decoder: Function that decodes an image.
+        image: Column of the images.
 
     Raises:
         DatasetError: If the file is damaged or has another layout.
         TooLargeError: If it would take more memory than is allowed.
     """
-    classes, (records,) = _splits({str(path): _table_of_file(path, label)}, "image", label, decoder)
+    classes, (records,) = _splits({str(path): _table_of_file(path, image, label)}, image, label, decoder)
     return classes, records
 
 
@@ -143,26 +147,31 @@ read_svhn = ImageReader(
 read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"))
 
 
-def _table_of_file(path: Path, label: str) -> pa.Table:
-    """Read the columns ``image`` and ``label`` of a Parquet file."""
+def _table_of_file(path: Path, image: str, label: str) -> pa.Table:
+    """Read the columns of images and labels of a Parquet file, and of the other shards of its dataset."""
     if not path.is_file():
         raise DatasetError(
             f"{path}: there is no such file. {FOLDER_VARIABLE} must name a folder with the Parquet files; "
             "unset it to download from the Hugging Face hub."
         )
     try:
-        with pa.memory_map(str(path)) as mapped:
-            source = ParquetSource(mapped, path)
-            _check_columns(source.schema, "image", label, str(path))
-            batches = list(source.batches(["image.bytes", label]))
-        schema = source.schema if not batches else batches[0].schema.with_metadata(source.schema.metadata)
-        return pa.Table.from_batches(batches, schema)
+        return pa.concat_tables(_table_of_shard(shard, image, label) for shard in shards(path))
     except (DatasetError, TooLargeError):
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DatasetError(
             f"{path}: cannot be read as Parquet ({error}). Copy or download it again."
         ) from error
+
+
+def _table_of_shard(path: Path, image: str, label: str) -> pa.Table:
+    """Read the columns of images and labels of one file."""
+    with pa.memory_map(str(path)) as mapped:
+        source = ParquetSource(mapped, path)
+        _check_columns(source.schema, image, label, str(path))
+        batches = list(source.batches([f"{image}.bytes", label]))
+    schema = source.schema if not batches else batches[0].schema.with_metadata(source.schema.metadata)
+    return pa.Table.from_batches(batches, schema)
 
 
 def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:
@@ -203,9 +212,8 @@ def _splits(
     for origin, table in tables.items():
         _check_columns(table.schema, image, label, origin)
         classes = classes or _class_names(table.schema, label)
-        labels = checked_labels(
-            _column(table, label), classes=len(classes) or None, column=label, origin=origin
-        )
+        classes, values = _column(table, label, classes)
+        labels = checked_labels(values, classes=len(classes) or None, column=label, origin=origin)
         classes = classes or _made_up_names(label, int(labels.max()) + 1)
         splits.append(
             Records(origin, labels, partial(_decoded, table[image], origin=origin, decoder=decoder))
@@ -220,7 +228,8 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
             raise DatasetError(f"{origin}: has {schema.names.count(column)} columns {column!r}. Keep one.")
     if image not in schema.names:
         raise DatasetError(
-            f"{origin}: has no column {image!r}; {nearest(image, schema.names)}. Write images there."
+            f"{origin}: has no column {image!r}; {nearest(image, schema.names)}. Write images there, or name their "
+            "column by --image."
         )
     kind = schema.field(image).type
     encoded = kind.get_field_index("bytes") if pa.types.is_struct(kind) else -1
@@ -235,22 +244,35 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
         )
 
 
-def _column(table: pa.Table, name: str) -> np.ndarray:
-    """Return a label column as numpy.
+def _column(table: pa.Table, name: str, classes: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return a label column as numpy, and the classes, which texts name if nothing else does.
 
-    A column with a missing value or text ends with the first of them, as objects, which the label check
-    refuses.
+    A column with a missing value or of another type ends with the first of them, as objects, which the label
+    check refuses.
     """
     column = table[name]
-    if pa.types.is_dictionary(column.type) and pa.types.is_integer(column.type.value_type):
-        column = column.cast(column.type.value_type)
-    whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
-    if not len(column) or (whole and not column.null_count):
-        return column.to_numpy() if whole else np.empty(0)
-    first = pc.index(column.is_null(), True).as_py() if whole else 0
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column if kind in _TEXTS else column.cast(kind)
+    number = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind)
+    if not len(column) or (number and not column.null_count):
+        return classes, column.to_numpy() if number else np.empty(0)
+    if kind in _TEXTS and not column.null_count:
+        return _numbered(column.dictionary_encode().unify_dictionaries().combine_chunks(), classes)
+    first = pc.index(column.is_null(), True).as_py() if column.null_count else 0
     labels = np.zeros(first + 1, dtype=object)
     labels[first] = column[first].as_py()
-    return labels
+    return classes, labels
+
+
+def _numbered(texts: pa.DictionaryArray, classes: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Number the names of classes, by alphabet if no order is given. Other texts remain."""
+    names = np.array(texts.dictionary.to_pylist(), object)[texts.indices.to_numpy()]
+    classes = classes or tuple(sorted({*names}))
+    places = {name: number for number, name in enumerate(classes)}
+    labels = np.array([places.get(name, name) for name in names], object)
+    return classes, labels if {*names} - {*classes} else labels.astype(np.int64)
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:

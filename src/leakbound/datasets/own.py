@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Int
 
 from leakbound.datasets.collection import Collection, write_pictures
-from leakbound.datasets.records import DatasetError
+from leakbound.datasets.records import DatasetError, first_copies, gather_copies
 from leakbound.datasets.tabular import Table
+from leakbound.storage.parquet import shards
 
 _TEST = 0.15
 """Share of the records that are used for accuracy alone."""
@@ -20,6 +21,8 @@ _OF_CLASS = 20
 
 def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tuple[int, int]:
     """Write ``<name>_train.parquet`` and ``<name>_test.parquet``, a random split with the same classes in both.
+
+    All copies of a record are in the same file. Only the owner can read the files.
 
     Args:
         folder: Existing folder for the files.
@@ -44,8 +47,9 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
     for label in range(len(counts)):
         rows = generator.permutation(np.flatnonzero(images.labels == label))
         test[rows[: round(_TEST * len(rows))]] = True
-    for split, chosen in (("train", ~test), ("test", test)):
-        rows = np.flatnonzero(chosen)
+    parts = [generator.permutation(np.flatnonzero(chosen)) for chosen in (~test, test)]
+    parts = gather_copies(parts, first_copies(images.values), images.labels, str(images.origin))
+    for split, rows in zip(("train", "test"), map(np.sort, parts), strict=True):
         part = replace(
             images,
             origin=Path(f"{name}_{split}.parquet"),
@@ -55,7 +59,8 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
             column="label",
         )
         write_pictures(folder, part, [part.values])
-    return int((~test).sum()), int(test.sum())
+    _keep_private(folder)
+    return len(parts[0]), len(parts[1])
 
 
 def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Sequence[str]) -> np.ndarray:
@@ -79,7 +84,7 @@ def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Seq
 
 
 def copy_table(folder: Path, table: Table) -> tuple[str, int, int]:
-    """Copy the file of a table.
+    """Copy the files of a table. Only the owner can read the copies.
 
     Args:
         folder: Folder of the copy.
@@ -93,7 +98,17 @@ def copy_table(folder: Path, table: Table) -> tuple[str, int, int]:
     """
     class_counts(table.origin, table.labels, table.classes)
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"own{Path(table.origin).suffix}"
-    shutil.copyfile(table.origin, folder / name)
+    files = shards(Path(table.origin))
+    names = [f"own{path.stem[-15:] if files[1:] else ''}{path.suffix.lower()}" for path in files]
+    for path, name in zip(files, names, strict=True):
+        shutil.copyfile(path, folder / name)
+    _keep_private(folder)
     test = round(_TEST * len(table.labels))
-    return name, len(table.labels) - test, test
+    return names[0], len(table.labels) - test, test
+
+
+def _keep_private(folder: Path) -> None:
+    """Let only the owner read a folder and its files."""
+    folder.chmod(0o700)
+    for path in folder.iterdir():
+        path.chmod(0o600)

@@ -15,7 +15,6 @@ from leakbound.storage import limits
 
 _FORMATS = ("PNG", "WEBP", "JPEG")  # no others, because Pillow passes some, such as EPS, to another program
 _REDUCED = 16  # factor on the allowed pixels of a picture that is made smaller while it is read
-_DEEP = 257  # levels of 16 bits in a level of 8 bits
 Decoder = Callable[[bytes | None, str], np.ndarray]
 """Function from the bytes of a file, and its place for messages, to uint8 pixels (height, width, colors)."""
 
@@ -27,19 +26,26 @@ class PictureForm:
     Attributes:
         side: Pixels of a side. The largest centred square is cropped and resized to it. None keeps the size.
         color: ``rgb`` or ``gray``. None takes only 8-bit grey and RGB, unchanged.
+        span: Levels of 16-bit pictures that become black and white, e.g. (0, 4095) if they hold 12 bits. None
+            for all of 0 to 65,535.
 
     Example:
         >>> PictureForm(side=64, color="rgb")
-        PictureForm(side=64, color='rgb')
+        PictureForm(side=64, color='rgb', span=None)
     """
 
     side: int | None = None
     color: Literal["rgb", "gray"] | None = None
+    span: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.span and self.span[0] >= self.span[1]:
+            raise DatasetError(f"--range {self.span[0]} {self.span[1]}: give the lower level first.")
 
     def decode(self, encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height width colors"]:
         """Decode one PNG, WebP or JPEG file as :func:`decode`, and convert it to this form.
 
-        Transparent pictures get a white background, 16-bit grey is divided by 257, and CMYK is converted
+        Transparent pictures get a white background, 16-bit grey gets 256 levels, and CMYK is converted
         without its colour profile.
 
         Args:
@@ -47,8 +53,8 @@ class PictureForm:
             place: File, or file and row, for messages.
 
         Raises:
-            DatasetError: As in :func:`decode`, and if the picture is neither 8-bit grey nor RGB and there is
-                no ``color``.
+            DatasetError: As in :func:`decode`, if the picture is neither 8-bit grey nor RGB and there is no
+                ``color``, or if there is a ``span`` and it has no 16 bits.
         """
         return decode(encoded, place, self)
 
@@ -57,6 +63,12 @@ class PictureForm:
         if self.side:
             image.draft(None, (self.side, self.side))  # a JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(image)
+        if self.span and not image.mode.startswith("I"):
+            raise DatasetError(
+                f"{place}: the image has mode {image.mode!r}, and --range is for 16-bit grey. Leave it out."
+            )
+        if image.mode.startswith("I") and (self.span or self.color):
+            image = _of_16_bits(image, *(self.span or (0, 65_535)))
         if self.color:
             image = _colored(image, self.color)
         check_mode(image.mode, place, " Or give --color rgb or --color gray, which convert it.")
@@ -119,10 +131,14 @@ def check_mode(mode: str, place: str, remedy: str = "") -> None:
         )
 
 
+def _of_16_bits(image: Image.Image, low: int, high: int) -> Image.Image:
+    """Convert 16-bit grey to 8 bits, with these levels as black and white."""
+    levels = (np.asarray(image, np.float64) - low) * (255 / (high - low))
+    return Image.fromarray(np.clip(np.rint(levels), 0, 255).astype(np.uint8))
+
+
 def _colored(image: Image.Image, color: str) -> Image.Image:
-    """Convert a picture of any mode to RGB or 8-bit grey."""
-    if image.mode.startswith("I"):
-        image = Image.fromarray(np.clip(np.rint(np.asarray(image) / _DEEP), 0, 255).astype(np.uint8))
+    """Convert a picture of any mode, but not of 16 bits, to RGB or 8-bit grey."""
     if image.has_transparency_data:
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     return image.convert("RGB" if color == "rgb" else "L")

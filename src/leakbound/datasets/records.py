@@ -1,13 +1,17 @@
-"""Records as a reader returns them: all labels, and pixels on request."""
+"""Records as a reader returns them: all labels, and pixels on request. Equal records and their parts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
 from leakbound.config.data import MOST_COLORS
 from leakbound.config.messages import shown
+
+_WHOLE = 2**53  # largest number up to which floats hold all whole ones
 
 
 class DatasetError(ValueError):
@@ -82,7 +86,7 @@ def checked_labels(
     """Check every label, and return them as int64.
 
     Args:
-        values: Column of labels: integers, or booleans.
+        values: Column of labels: integers, booleans, or floats without a fraction.
         classes: Number of classes. If None, the labels determine it, and must be 0 … k-1 without gaps.
         column: Column name, for messages.
         origin: File or dataset, for messages.
@@ -96,10 +100,10 @@ def checked_labels(
         )
     if len(values) == 0:
         raise DatasetError(f"{origin}: has no images. Make the file again.")
+    if values.dtype.kind == "f" and np.array_equal(values, np.rint(np.clip(values, -_WHOLE, _WHOLE))):
+        values = values.astype(np.int64)
     if values.dtype.kind not in "iub":
-        row = next(
-            (i for i, value in enumerate(values) if not isinstance(value, int) or abs(value) >= 2**63), 0
-        )
+        row = next((row for row, value in enumerate(values.tolist()) if not _is_whole(value)), 0)
         # Bytes can be long, e.g. those of an image.
         held = values[row][:100] if isinstance(values[row], bytes) else values[row]
         held = shown(held.item() if isinstance(held, np.generic) else held)
@@ -124,6 +128,11 @@ def checked_labels(
                 "labels without class names must be 0, 1, … without gaps. Name another column as label."
             )
     return labels
+
+
+def _is_whole(value: object) -> bool:
+    """Return True for a whole number that floats hold exactly."""
+    return isinstance(value, int | float) and abs(value) <= _WHOLE and value == int(value)
 
 
 def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k height width colors"]:
@@ -168,3 +177,58 @@ def check_alike(shape: tuple[int, ...], place: str, first: tuple[int, ...], firs
             f"{place}: image is {size}, but that of {first_place} is {expected}. "
             "All images of a dataset must be alike: convert them, or read your own with --resize and --color."
         )
+
+
+def first_copies(*parts: Shaped[np.ndarray, "_ ..."]) -> Int[np.ndarray, " n"]:
+    """Find the first of the equal records, for each record of all parts one after another.
+
+    Example:
+        >>> import numpy as np
+        >>> first_copies(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([[1.0, -0.0]]))
+        array([0, 1, 0])
+    """
+    seen: dict[bytes, int] = {}
+    digests = (blake2b((row + row.dtype.type(0)).tobytes(), digest_size=16).digest() for row in chain(*parts))
+    return np.array([seen.setdefault(digest, number) for number, digest in enumerate(digests)], np.int64)
+
+
+def gather_copies(
+    parts: Sequence[Int[np.ndarray, " _"]],
+    copies: Int[np.ndarray, " n"],
+    labels: Int[np.ndarray, " n"],
+    origin: str,
+) -> list[Int[np.ndarray, " _"]]:
+    """Exchange as few records as possible so that all copies of a record are in one part.
+
+    Copies go to the part of the one with the lowest number, if it has room, however many there are. Sizes of
+    parts and all other places stay as they are.
+
+    Args:
+        parts: Rows of each part, all different, in random order.
+        copies: For each row, a number that equal records share.
+        labels: Class of each row. A record is exchanged for one of its class, if there is one.
+        origin: Origin of the records, for messages.
+
+    Raises:
+        DatasetError: If so many records are copies that the parts cannot be filled.
+    """
+    order = np.concatenate(parts)
+    part = np.repeat(np.arange(len(parts)), [*map(len, parts)])
+    free = part.copy()  # part of each place, -1 where the record must stay
+    numbers = np.bincount(copies[order])
+    for copied in sorted(np.flatnonzero(numbers > 1), key=lambda record: -int(numbers[record])):
+        held = np.flatnonzero(copies[order] == copied)
+        homes = (part[held[np.argmin(order[held])]], *range(len(parts)))
+        home = next((place for place in homes if np.sum(free == place) >= len(held)), None)
+        if home is None:
+            raise DatasetError(
+                f"{origin}: a record is there {len(held)} times, and no part has room for all of its copies. Leave "
+                "copies out first, e.g. by pandas' drop_duplicates."
+            )
+        free[held[part[held] == home]] = -1
+        for place in held[part[held] != home]:
+            others = np.flatnonzero(free == home)
+            other = others[np.argmax(labels[order[others]] == labels[order[place]])]
+            order[[place, other]] = order[[other, place]]
+            free[other] = -1
+    return np.split(order, np.cumsum([*map(len, parts)])[:-1])

@@ -1,5 +1,6 @@
 """Splits of a dataset: private pool, auxiliary records, test records, and the part of each replica."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -8,7 +9,15 @@ from jaxtyping import Float, Int
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
-from leakbound.datasets.records import DatasetError, RawDataset, Records, checked_labels, checked_pixels
+from leakbound.datasets.records import (
+    DatasetError,
+    RawDataset,
+    Records,
+    checked_labels,
+    checked_pixels,
+    first_copies,
+    gather_copies,
+)
 from leakbound.randomness.seeding import derive_seed, numpy_generator
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
@@ -19,6 +28,7 @@ _POOL_TEST_FRACTION = 0.2
 # Pixels that are decoded at once, because they are held in memory as floats until they are resized.
 _CHUNK = 2**24
 _MOST_AT_ONCE = 256  # images that are decoded at once
+logger = logging.getLogger("leakbound")
 
 
 @dataclass(frozen=True)
@@ -80,6 +90,8 @@ class ImageDataset:
             against a hash. Empty for public records, whose hashes are meant to be compared.
         label_nats: Most nats that a label of the pool, a randomized response, reveals about the true label.
             None for true labels.
+        copies: First of the equal records of the pool, for each of its rows. All of them are in the same part
+            of a replica. None if no two records of the pool are equal.
     """
 
     name: str
@@ -90,6 +102,7 @@ class ImageDataset:
     drawing: Drawing
     secret: str = field(default="", repr=False)
     label_nats: float | None = None
+    copies: Int[np.ndarray, " pool"] | None = None
 
     @property
     def colors(self) -> int:
@@ -147,7 +160,10 @@ class ImageDataset:
             if rule.stratified
             else generator.permutation(len(self.pool))
         )
-        members, nonmembers, rest = np.split(order, [rule.members, 2 * rule.members])
+        parts = np.split(order, [rule.members, 2 * rule.members])
+        if self.copies is not None:
+            parts = gather_copies(parts, self.copies, self.pool.labels * rule.stratified, self.name)
+        members, nonmembers, rest = parts
         return Parts(
             *(generator.permutation(rows) for rows in (members, nonmembers, rest[: rule.validation]))
         )
@@ -165,10 +181,11 @@ class ImageDataset:
         return Split(self.pool.images[rows], self.labels(replica)[rows])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays for storage: ``pool_images``, ``pool_labels``, ``test_images`` and so on."""
-        return {
+        """Return the arrays for storage: ``pool_images``, ``test_labels`` and so on, and copies if any."""
+        arrays = {
             f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS
         }
+        return arrays if self.copies is None else {**arrays, "pool_copies": self.copies}
 
     @classmethod
     def from_arrays(
@@ -218,7 +235,11 @@ class ImageDataset:
             raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
         if (problem := canary_problem(drawing.canaries, drawing.members, len(classes))) is not None:
             raise DatasetError(f"{name}: {problem}")
-        return cls(name, tuple(classes), **splits, drawing=drawing, secret=secret, label_nats=label_nats)
+        copies = arrays.get("pool_copies")
+        if copies is not None and (copies.dtype, copies.shape) != (np.int64, (held,)):
+            raise DatasetError(f"{name}: stored pool copies are {copies.dtype} of shape {copies.shape}.")
+        pool, test, aux = splits.values()
+        return cls(name, tuple(classes), pool, test, aux, drawing, secret, label_nats, copies)
 
     def content_hash(self) -> str:
         """Compute SHA-256 of secret, images, labels and drawing, independent of how they are stored."""
@@ -281,10 +302,11 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         )
     for records in filter(None, (raw.train, raw.test)):
         checked_labels(records.labels, classes=len(raw.classes), column="label", origin=records.origin)
-    drawn = draw(name, raw, config, seed, stratified=stratified)
     held = raw.test if raw.test is not None else raw.train
 
-    def images_of(records: Records, rows: np.ndarray) -> np.ndarray:
+    def values_of(records: Records, rows: np.ndarray) -> np.ndarray:
+        if raw.columns:
+            return records.decode(rows)[:, None]
         first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]
         side = config.side
         limits.check_limit(
@@ -304,18 +326,55 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             )
         return images
 
-    values_of = scaling(raw, drawn.aux, config.standardize) if raw.columns else images_of
-    pool, test, aux = (
-        Split(values_of(records, rows), records.labels[rows])
-        for records, rows in ((raw.train, drawn.pool), (held, drawn.test), (raw.train, drawn.aux))
-    )
+    def parts_of(drawn: Draw) -> list[Split]:
+        sources = ((raw.train, drawn.pool), (raw.train, drawn.aux), (held, drawn.test))
+        return [Split(values_of(records, rows), records.labels[rows]) for records, rows in sources]
+
+    first = draw(name, raw, config, seed, stratified=stratified)
+    parts = parts_of(first)
+    drawn, copies = _undivided(name, raw, first, first_copies(*(part.images for part in parts)))
+    pool, aux, test = parts if drawn is first else parts_of(drawn)
+    if raw.columns:
+        scale = scaling(raw, aux.images, config.standardize)
+        pool, aux, test = (replace(part, images=scale(part.images)) for part in (pool, aux, test))
     colors, others = (split.images.shape[1] for split in (pool, test))
     if others != colors:
         raise DatasetError(
             f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
             "Convert one of them."
         )
-    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing)
+    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, copies=copies)
+
+
+def _undivided(
+    name: str, raw: RawDataset, drawn: Draw, first: Int[np.ndarray, " n"]
+) -> tuple[Draw, Int[np.ndarray, " pool"] | None]:
+    """Keep all copies of a record in one part, and return the rows and the copies in the pool, if any.
+
+    Copies of training records are left out of an original test split. ``first`` is the first of the equal
+    records, for each row of pool, attacker's and test records, in this order.
+    """
+    copied = int((first != np.arange(len(first))).sum())
+    if not copied:
+        return drawn, None
+    parts = [drawn.pool, drawn.aux, *([drawn.test] if raw.test is None else [])]
+    rows = np.concatenate(parts)
+    same = np.arange(len(raw.train))
+    same[rows] = rows[first[: len(rows)]]
+    labels = raw.train.labels * drawn.drawing.stratified
+    pool, aux, *test = gather_copies(parts, same, labels, raw.train.origin)
+    kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
+    if not len(kept):
+        origin = (raw.test or raw.train).origin
+        raise DatasetError(f"{origin}: all test records are copies of training records. Give others.")
+    logger.info(
+        "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
+        "each replica's; %d test records were left out.",
+        *(name, copied, len(first), len(drawn.test) - len(kept)),
+    )
+    _, places, which = np.unique(same[pool], return_index=True, return_inverse=True)
+    copies = places[which] if len(places) < len(pool) else None
+    return replace(drawn, pool=pool, aux=aux, test=kept), copies
 
 
 def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, stratified: bool = True) -> Draw:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -22,7 +23,7 @@ from leakbound.datasets.images import FOLDER_VARIABLE
 from leakbound.datasets.records import DatasetError, RawDataset, Records
 from leakbound.registry import nearest
 from leakbound.storage import TooLargeError, limits
-from leakbound.storage.parquet import ParquetSource
+from leakbound.storage.parquet import ParquetSource, shards
 
 SUFFIXES = (".csv", ".parquet", ".npz")
 """Suffixes of files with tables, arrays and time series."""
@@ -32,6 +33,7 @@ _MOST_VALUES = 20_000  # of a record, because its covariance is computed
 _LEAST_VALUES = 2
 _IDS = 256  # most different whole numbers in a table of measurements or categories
 _PLACES = 8  # least columns of a sequence of token ids
+_MISSING = {"", "NA", "N/A", "NaN", "nan", "None", "null", "NULL"}  # among numbers; else names of classes
 
 
 @dataclass(frozen=True)
@@ -84,14 +86,13 @@ class TableReader:
             DatasetError: If it cannot be read, or holds no labelled table of numbers.
             TooLargeError: If it would take more memory than is allowed.
         """
-        (path,) = self.originals(name, config)
-        table = load_table(path, config.label or "label")
+        table = load_table(self.originals(name, config)[0], config.label or "label")
         records = Records(table.origin, table.labels, lambda rows: table.values[rows])
         return RawDataset(table.classes, records, None, columns=table.columns)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
-        """Return the file that is read, whether or not it exists."""
-        return (Path(os.environ.get(FOLDER_VARIABLE, "")) / (config.path or name),)
+        """Return the files that are read, whether or not they exist."""
+        return shards(Path(os.environ.get(FOLDER_VARIABLE, "")) / (config.path or name))
 
 
 read_table = TableReader()  # any records
@@ -99,21 +100,23 @@ read_shown_table = TableReader(publishable=True)  # records that their owner wan
 
 
 def is_table(path: Path) -> bool:
-    """Return True for a file of a table or arrays: .csv, .npz, .npy, or Parquet without a column ``image``."""
-    if path.suffix == ".parquet" and path.is_file():
+    """Return True for a file of a table or arrays: .csv, .npz, .npy, or Parquet without images."""
+    if path.suffix.lower() == ".parquet" and path.is_file():
         try:
             with pa.memory_map(str(path)) as mapped:
-                return "image" not in ParquetSource(mapped, path).schema.names
+                schema = ParquetSource(mapped, path).schema
+                return "image" not in schema.names and not any(map(pa.types.is_struct, schema.types))
         except (pa.ArrowException, OSError, ValueError):
             return False  # the reader of images reports what is wrong
-    return path.suffix in (".csv", ".npz", ".npy")
+    return path.suffix.lower() in (".csv", ".npz", ".npy")
 
 
 def load_table(path: Path, label: str = "label") -> Table:
     """Read labelled records.
 
     Args:
-        path: Table ``.csv`` or ``.parquet`` of numbers and a column of labels, or ``.npz`` with the arrays
+        path: Table ``.csv`` or ``.parquet`` of numbers and a column of labels, of which the other shards are
+            read, too, or ``.npz`` with the arrays
             ``records`` (n, values) or (n, channels, steps), and ``labels`` (n).
         label: Column of the labels, for tables.
 
@@ -122,22 +125,24 @@ def load_table(path: Path, label: str = "label") -> Table:
             the records are token ids.
         TooLargeError: If it would take more memory than is allowed.
     """
-    if path.suffix not in SUFFIXES:
+    kind = path.suffix.lower()
+    if kind not in SUFFIXES:
         raise DatasetError(
             f"{path}: give a table .csv or .parquet with a column of labels, or arrays with labels, written by "
             "numpy.savez('mine.npz', records=records, labels=labels)"
         )
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file")
-    limits.check_limit(
-        path, "bytes", path.stat().st_size, limits.ARRAYS if path.suffix != ".csv" else limits.WHOLE
-    )
+    limits.check_limit(path, "bytes", path.stat().st_size, limits.WHOLE if kind == ".csv" else limits.ARRAYS)
     try:
-        values, labels, columns = _arrays(path) if path.suffix == ".npz" else _columns(path, label)
+        values, labels, columns = _arrays(path) if kind == ".npz" else _columns(path, label)
     except (DatasetError, TooLargeError):
         raise
     except (pa.ArrowException, OSError, ValueError, EOFError, BadZipFile) as error:
-        raise DatasetError(f"{path}: cannot be read ({error}). Write it again.") from error
+        raise DatasetError(
+            f"{path}: cannot be read ({error}). Write it again: tables as UTF-8, arrays without Python objects (as "
+            "columns of pandas hold them), e.g. labels.astype(str)."
+        ) from error
     if len(columns) < _LEAST_VALUES or len(columns) > _MOST_VALUES or len(values) < 2:
         raise DatasetError(
             f"{path}: holds {len(values)} records of {len(columns)} values; allowed are at least 2 records of "
@@ -155,14 +160,10 @@ def load_table(path: Path, label: str = "label") -> Table:
 
 def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"], pd.Series, tuple[str, ...]]:
     """Read values, labels and names of the columns of a table."""
-    if path.suffix == ".csv":
-        table = pd.read_csv(path)
+    if path.suffix.lower() == ".csv":
+        table = _csv(path, label)
     else:
-        with pa.memory_map(str(path)) as mapped:
-            source = ParquetSource(mapped, path)
-            table = pa.Table.from_batches(list(source.batches()), source.schema).to_pandas(
-                ignore_metadata=True
-            )
+        table = pd.concat([_frame(shard, label) for shard in shards(path)], ignore_index=True)
     names = [*map(str, table.columns)]
     if names.count(label) != 1:
         raise DatasetError(f"{path}: has no column {label!r} to use as the label; {nearest(label, names)}")
@@ -179,6 +180,31 @@ def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"],
             )
     truths = dict.fromkeys(values.select_dtypes(bool), np.uint8)
     return values.astype(truths).to_numpy()[:, None], table[label], tuple(map(str, values.columns))
+
+
+def _csv(path: Path, label: str) -> pd.DataFrame:
+    """Read a table with commas, semicolons or tabs between values. Names of classes are texts, even NA."""
+    with path.open(encoding="utf-8") as file:
+        comma = max(",;\t", key=file.readline(2**20).count)
+    names = pd.read_csv(path, sep=comma, nrows=0).columns.drop(label, errors="ignore")
+    missing = dict.fromkeys(names, _MISSING)
+    form: dict[str, Any] = {"dtype": {label: str}, "na_values": missing, "keep_default_na": False}
+    table = pd.read_csv(path, sep=comma, **form)
+    if comma == ";" and not all(kind.kind in "biuf" for kind in table[names].dtypes):
+        table = pd.read_csv(path, sep=comma, decimal=",", **form)
+    if label in table:
+        numbers = pd.to_numeric(table[label], errors="coerce")
+        texts = table[label][numbers.isna()]
+        table[label] = numbers if len(texts) < len(table) and texts.isin(_MISSING).all() else table[label]
+    return table
+
+
+def _frame(path: Path, label: str) -> pd.DataFrame:
+    """Read a table in Parquet without the index that pandas stored with it, unless that is the label."""
+    with pa.memory_map(str(path)) as mapped:
+        source = ParquetSource(mapped, path)
+        table = pa.Table.from_batches(list(source.batches()), source.schema).to_pandas(ignore_metadata=True)
+        return table.drop(columns=[name for name in source.index if name != label], errors="ignore")
 
 
 def _arrays(path: Path) -> tuple[Shaped[np.ndarray, "n rows columns"], pd.Series, tuple[str, ...]]:
@@ -220,10 +246,10 @@ def _check_no_tokens(path: Path, values: Shaped[np.ndarray, "n rows columns"]) -
 
 def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray, " n"], tuple[str, ...]]:
     """Return the class of each record, and the sorted names of the classes."""
-    if labels.isna().any():
-        raise DatasetError(f"{path}: row {int(labels.isna().to_numpy().argmax())}: {label!r} is missing")
+    if (missing := labels.isna() | (labels == "")).any():
+        raise DatasetError(f"{path}: row {int(missing.to_numpy().argmax())}: {label!r} is missing")
     if labels.dtype.kind == "f":
-        if (odd := labels % 1 != 0).any():  # infinite ones too
+        if (odd := (labels != np.rint(labels)) | np.isinf(labels)).any():
             raise DatasetError(
                 f"{path}: column {label!r} holds {labels[odd].iloc[0]:g}, which is no class. Name another column "
                 "as the label, or make classes of this one, e.g. by pandas.qcut."
@@ -234,8 +260,8 @@ def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray,
 
 
 def scaling(
-    raw: RawDataset, attackers: Int[np.ndarray, " k"], standardize: bool
-) -> Callable[[Records, Int[np.ndarray, " n"]], Float[np.ndarray, "n 1 rows columns"]]:
+    raw: RawDataset, public: Float[np.ndarray, "k 1 rows columns"], standardize: bool
+) -> Callable[[Float[np.ndarray, "n 1 rows columns"]], Float[np.ndarray, "n 1 rows columns"]]:
     """Make the function that scales records to the networks' range [-1, 1].
 
     Each value is standardized by mean and standard deviation of the attacker's records. Three standard
@@ -244,29 +270,27 @@ def scaling(
 
     Args:
         raw: Records as a reader returns them.
-        attackers: Rows of the training split that become the attacker's.
+        public: The attacker's records.
         standardize: False for values that are in [-1, 1] already.
 
     Raises:
         DatasetError: When called, if values are not standardized and one is outside of [-1, 1].
     """
-    public = raw.train.decode(attackers)
     mean = public.mean(axis=0)
     deviation = public.std(axis=0)
     varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # constant values vary less than this, by rounding
     factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
 
-    def scaled(records: Records, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n 1 rows columns"]:
-        values = records.decode(rows)
+    def scaled(values: Float[np.ndarray, "n 1 rows columns"]) -> Float[np.ndarray, "n 1 rows columns"]:
         if standardize:
-            return np.clip((values - mean) * factor, -1, 1)[:, None].astype(np.float32)
+            return np.clip((values - mean) * factor, -1, 1).astype(np.float32)
         largest = np.abs(values).max(axis=0).ravel()
         if largest.max() > 1:
             column = int(largest.argmax())
             raise DatasetError(
-                f"{records.origin}: {raw.columns[column]!r} reaches {largest[column]:g} in size; without standardize "
+                f"{raw.train.origin}: {raw.columns[column]!r} reaches {largest[column]:g} in size; without standardize "
                 "all values lie in -1 to 1. Standardize them, or bring them there."
             )
-        return values[:, None].astype(np.float32)
+        return values.astype(np.float32)
 
     return scaled

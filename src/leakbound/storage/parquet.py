@@ -5,6 +5,7 @@ Rows are read in batches, because a dictionary may repeat a long value, which th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +48,13 @@ class ParquetSource:
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""
         return self._file.schema_arrow
+
+    @property
+    def index(self) -> list[str]:
+        """Columns that pandas stored as the index of a frame, which are no values of its records."""
+        described = self.schema.pandas_metadata
+        columns = described.get("index_columns") if isinstance(described, dict) else None
+        return [name for name in columns if isinstance(name, str)] if isinstance(columns, list) else []
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some columns, or of all, in batches.
@@ -95,6 +103,19 @@ class ParquetSource:
                 )
             chosen.append(index)
         return chosen
+
+
+def shards(path: Path) -> tuple[Path, ...]:
+    """List the files of a dataset that is stored in several, or the file alone, whether or not they exist.
+
+    Args:
+        path: One of the files, ``NAME-00000-of-00002.parquet`` and so on, or a single file.
+    """
+    shard = re.fullmatch(r"(.+)-\d{5}-of-(\d{5})\.parquet", path.name)
+    if shard is None:
+        return (path,)
+    name, count = shard.groups()
+    return tuple(path.with_name(f"{name}-{number:05}-of-{count}.parquet") for number in range(int(count)))
 
 
 def _width(leaf: pq.ColumnSchema) -> int:

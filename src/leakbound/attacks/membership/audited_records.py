@@ -121,8 +121,9 @@ def outputs(score: Score, records: np.ndarray, labels: np.ndarray, name: str) ->
     if joined.ndim == 2 and not (
         labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < joined.shape[1]
     ):
+        held = sorted(labels.tolist())
         raise ValueError(
-            f"{name}: labels from {labels.min()} to {labels.max()}, type {labels.dtype}: score gives logits of "
+            f"{name}: labels from {held[0]} to {held[-1]}, type {labels.dtype}: score gives logits of "
             f"{joined.shape[1]} classes, so whole numbers from 0 to {joined.shape[1] - 1} are needed"
         )
     return joined

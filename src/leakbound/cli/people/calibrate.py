@@ -55,6 +55,8 @@ def calibrate(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
+    span: own_records.RangeOption = None,
+    image: own_records.ImageOption = "image",
     out: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +75,8 @@ def calibrate(
         shape = "personalized"
     if out is not None:
         _check_out(out, shape)
-    private, others = own_records.read_both(path, public, label, PictureForm(resize, color))
+    form = PictureForm(resize, color, span)
+    private, others = own_records.read_both(path, public, label, form, image=image)
     if out is not None:
         private = _for_workflow(out, private)
         others = None if others is None else _for_workflow(out, others)

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -145,7 +146,8 @@ def _preset(name: str | None, records: str) -> str:
     Raises:
         BadParameter: If it is no name of a folder.
     """
-    chosen = name or "compare_" + re.sub(r"\W+", "_", Path(records).stem).strip("_").lower()
+    plain = unicodedata.normalize("NFKD", Path(records).stem).encode("ascii", "ignore").decode()
+    chosen = name or "compare_" + (re.sub(r"\W+", "_", plain).strip("_").lower()[:50] or "records")
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", chosen):
         raise typer.BadParameter(
             f"--name {chosen!r}: give lower-case letters, digits, _ and -, e.g. compare_photos"

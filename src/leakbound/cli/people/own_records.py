@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
+_FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
 MOST = 10**9
 """Largest number of candidates, and of planned uses."""
 
@@ -66,6 +67,17 @@ AcceptOption = Annotated[
     ),
 ]
 LabelOption = Annotated[str, typer.Option(help="Column of the labels in a Parquet file or table.")]
+ImageOption = Annotated[str, typer.Option(help="Column of the images in a Parquet file.")]
+RangeOption = Annotated[
+    tuple[int, int] | None,
+    typer.Option(
+        "--range",
+        metavar="LOW HIGH",
+        min=0,
+        max=65_535,
+        help="For 16-bit grey: levels that become black and white, e.g. 0 4095 for 12 bits of an X-ray.",
+    ),
+]
 ResizeOption = Annotated[
     int | None,
     typer.Option(
@@ -201,7 +213,7 @@ def weights_of(
 
 
 def read_both(
-    path: Path, public: Path | None, label: str, form: PictureForm | None = None, *, labelled: bool = False
+    path: Path, public: Path | None, label: str, form: PictureForm | None = None, **more: Any
 ) -> tuple[Collection, Collection | None]:
     """Read the user's records and the public ones, which must have the same form.
 
@@ -210,7 +222,7 @@ def read_both(
         public: Public records, if there are any.
         label: Column of the labels, for Parquet.
         form: Form that pictures are converted to, by default their own.
-        labelled: Whether a folder needs a subfolder for each class.
+        more: Further parameters of :func:`leakbound.datasets.collection.read_collection`.
 
     Raises:
         BadParameter: If the public records are the user's, or have another form or unit.
@@ -219,7 +231,7 @@ def read_both(
     from leakbound.datasets.collection import read_collection
     from leakbound.datasets.pixels import AS_STORED
 
-    reading: dict[str, Any] = {"label": label, "form": form or AS_STORED, "labelled": labelled}
+    reading: dict[str, Any] = {"label": label, "form": form or AS_STORED, **more}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
@@ -289,10 +301,17 @@ def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
 
 
 def _check_varies(collection: Collection) -> None:
-    """Refuse records that are all equal."""
-    if np.array_equal(collection.values.min(axis=0), collection.values.max(axis=0)):
+    """Refuse records that are all equal, and warn about pictures with few of the 256 levels."""
+    low = collection.values.min(axis=0)
+    high = collection.values.max(axis=0)
+    if np.array_equal(low, high):
         raise typer.BadParameter(
             f"{collection.origin}: all records are equal, so there is nothing to hide; give others"
+        )
+    if collection.pictures and (high.max() - low.min()) < _FEW_LEVELS:
+        sys.stderr.write(
+            f"leakbound: warning: {collection.origin}: all levels are between {low.min()} and {high.max()} of 255. If "
+            "the files hold 16 bits of which few are used, give --range, e.g. 0 4095 for the 12 bits of an X-ray\n"
         )
 
 
@@ -329,10 +348,8 @@ def check_new_folder(folder: Path) -> None:
     Raises:
         BadParameter: If it contains anything, or is no folder.
     """
-    try:
+    with refusing("--out"):
         check_new(folder)
-    except ValueError as error:
-        raise typer.BadParameter(f"--out {error}") from error
 
 
 def check_absent(path: Path) -> None:

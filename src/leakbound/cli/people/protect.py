@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
+from jaxtyping import Int
 
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs, refusing
@@ -69,6 +70,8 @@ def protect(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
+    span: own_records.RangeOption = None,
+    image: own_records.ImageOption = "image",
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -98,16 +101,18 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    private, others = own_records.read_both(path, public, label, PictureForm(resize, color))
+    form = PictureForm(resize, color, span)
+    private, others = own_records.read_both(path, public, label, form, image=image)
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)
     engine = _engine(
         private, others, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
     )
+    released, copies = _released(engine, private)
     with created(out) as folder:
-        written = _write(folder, private, _released(engine, private), values)
+        written = _write(folder, private, released, values)
         statement = {
-            **_statement(engine, private, others, candidates),
+            **_statement(engine, private, others, candidates, copies),
             "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
             "written": written,
             "digest": _digest(folder),
@@ -120,6 +125,7 @@ def protect(
             f"of a record; this number is in no file, keep it to yourself\n"
         )
     write_guidance(engine.calibration, target, others or private)
+    _warn_faint(engine, private)
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 
@@ -143,7 +149,34 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
         )
 
 
-def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray]:
+def _warn_faint(engine: ChannelEngine, private: Collection) -> None:
+    """Warn about noise of less than a grey level, or a hundredth of the spread of an array."""
+    std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
+    if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
+        sys.stderr.write(
+            f"leakbound: warning: the copies are nearly the originals: the noise has a standard deviation of "
+            f"{std * private.unit:.2g}, {own_records.units(private)}. Ask for fewer nats to hide anything\n"
+        )
+
+
+def _released(engine: ChannelEngine, private: Collection) -> tuple[Iterator[np.ndarray], int]:
+    """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record."""
+    from leakbound.datasets.records import first_copies
+
+    alone, which = np.unique(first_copies(private.values), return_inverse=True)
+    if len(alone) == len(which):
+        return _noisy(engine, private.values, private.origin), 0
+    noisy = _noisy(engine, private.values[alone], private.origin)
+    return _repeated(noisy, which), len(which) - len(alone)
+
+
+def _repeated(batches: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> Iterator[np.ndarray]:
+    """Yield the chosen rows of all batches, row by row."""
+    rows = np.concatenate([*batches])
+    yield from (rows[row : row + 1] for row in which)
+
+
+def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[np.ndarray]:
     """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
     Raises:
@@ -154,21 +187,19 @@ def _released(engine: ChannelEngine, private: Collection) -> Iterator[np.ndarray
 
     from leakbound.engine.refusals import GuaranteeError
 
-    size = max(1, min(_BATCH, _VALUES // private.values[0].size))
+    size = max(1, min(_BATCH, _VALUES // values[0].size))
     at = 0
-    with counted("releasing", len(private)) as each, own_records.warned():
+    with counted("releasing", len(values)) as each, own_records.warned():
         try:
             for (batch,) in engine.protect(
-                DataLoader(TensorDataset(torch.from_numpy(private.values)), batch_size=size)
+                DataLoader(TensorDataset(torch.from_numpy(values)), batch_size=size)
             ):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
-            raise typer.BadParameter(
-                f"{private.origin}: records {at} to {at + size - 1}: {reason}"
-            ) from error
+            raise typer.BadParameter(f"{origin}: records {at} to {at + size - 1}: {reason}") from error
 
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
@@ -202,7 +233,7 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
 
 
 def _statement(
-    engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int
+    engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int, copies: int
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
@@ -230,6 +261,7 @@ def _statement(
         "noise": "secure" if engine.secure else "seeded",
         "uses": 1,
         "records": len(private),
+        "copies": copies,
         "shape": list(private.values.shape[1:]),
         "classes": len(private.classes),
         "leakage": {
@@ -242,11 +274,13 @@ def _statement(
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
         },
-        "assumed": list(_assumed(engine, private, public)),
+        "assumed": list(_assumed(engine, private, public, copies)),
     }
 
 
-def _assumed(engine: ChannelEngine, private: Collection, public: Collection | None) -> Iterator[str]:
+def _assumed(
+    engine: ChannelEngine, private: Collection, public: Collection | None, copies: int
+) -> Iterator[str]:
     """Yield the assumptions of the numbers, one sentence each."""
     moments = engine.calibration.moments
     count = moments.count
@@ -266,7 +300,9 @@ def _assumed(engine: ChannelEngine, private: Collection, public: Collection | No
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 else ""
     yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
-    yield "each record is there once: what several pictures of one person reveal adds up"
+    if copies:
+        yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
+    yield "each person is there once: what several different pictures of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {
         "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",

@@ -60,9 +60,14 @@ def risk(
         ),
     ] = None,
     label: own_records.LabelOption = "label",
+    resize: own_records.ResizeOption = None,
+    color: own_records.ColorOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
     """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets."""
+    from leakbound.datasets.pixels import PictureForm
+
+    form = PictureForm(resize, color)
     few = min(records)
     limits = probability or _LIMITS
     if not 0 < nats < math.inf:
@@ -81,19 +86,19 @@ def risk(
         "nats": nats,
         "identification": [asdict(row) for row in rows],
         "membership": dict(zip(("advantage", "auc"), accounting.membership_bound(nats), strict=True)),
-        "reconstruction": None if data is None else _reconstruction(data, label, nats),
+        "reconstruction": None if data is None else _reconstruction(data, nats, label, form),
     }
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _words(facts, rows, limits))
 
 
-def _reconstruction(path: Path, label: str, nats: float) -> dict[str, Any]:
+def _reconstruction(path: Path, nats: float, *reading: Any) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
     from leakbound.channels.covariance import population_moments
     from leakbound.engine.progress import Progress
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 
-    private, _ = own_records.read_both(path, None, label)
+    private, _ = own_records.read_both(path, None, *reading)
     progress = Progress(len(private), private.values[0].size)
     moments = population_moments(private.values, progress)
     progress("covariance done", 1.0)

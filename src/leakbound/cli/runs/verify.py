@@ -1,5 +1,6 @@
-"""Command: compare the files of a configuration's results with their seals."""
+"""Command: compare the files of a configuration's results with their seals, and with its settings."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,6 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable
-from leakbound.config.whole import Config
 from leakbound.jobs.results.verification import findings, sealed_files
 
 
@@ -19,16 +19,25 @@ def verify(
     configfile: ConfigOption = Path("config/config.yaml"),
     remove: Annotated[
         bool,
-        typer.Option(help="Delete damaged files, and print the snakemake command that makes them again."),
+        typer.Option(help="Delete damaged and outdated files, and print the command that makes them again."),
     ] = False,
 ) -> None:
-    """Compare every file of the results with its seal. Exit with code 1 if a file is damaged or has no seal."""
+    """Compare every file of the results with its seal, and its settings with those of the configuration.
+
+    Exit with code 1 if a file is damaged, was made by other settings, or has no seal.
+    """
     config = reading.load(configfile)
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
     files = list(sealed_files(root))
-    faults = findings(root, files)
+    jobs = job_list(config)
+    settings = {
+        Path(job.outputs["provenance"]): json.loads(job.settings_text())
+        for job in jobs
+        if "provenance" in job.outputs
+    }
+    faults = findings(root, files, settings)
     for fault in faults:
         deleted = remove and fault.kind != "unsealed"
         if deleted:
@@ -39,16 +48,16 @@ def verify(
     wrong = [fault for fault in faults if fault.kind != "stale"]
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if remove:
-        _say_how_to_remake({fault.path for fault in faults if fault.kind == "damaged"}, config, configfile)
+        removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated")}
+        _say_how_to_remake(removed, {Path(path) for path in jobs.files()}, configfile)
     if wrong:
         raise typer.Exit(1)
 
 
-def _say_how_to_remake(removed: set[Path], config: Config, configfile: Path) -> None:
+def _say_how_to_remake(removed: set[Path], made: set[Path], configfile: Path) -> None:
     """Print the Snakemake command that makes removed files again, and name files that no job makes."""
     if not removed:
         return
-    made = {Path(path) for path in job_list(config).files()}
     for path in sorted(removed - made):  # Snakemake would reject their names
         sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
     # Without its name here, a file that no job needs now would be made only when a job needs it.

@@ -96,6 +96,7 @@ def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provena
     }
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("pool", "test", "aux")}
+    sizes["copies"] = 0 if dataset.copies is None else sizes["pool"] - len({*dataset.copies.tolist()})
     facts = {"sizes": sizes, "drawing": drawing, "classes": list(dataset.classes), "originals": originals}
     write_provenance(provenance, plain, {}, None, began, private=private, content=content, **facts)
 

@@ -1,13 +1,12 @@
-"""Verification of results: files that differ from their seals."""
+"""Verification of results: files that differ from their seals, or were made by other settings."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from leakbound import storage
-from leakbound.jobs.paths import OUTPUTS
+from leakbound.config.messages import shown
 
 _UNSEALED = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
@@ -19,23 +18,26 @@ class Finding:
 
     Attributes:
         path: The file. For a stale seal, the seal.
-        kind: ``damaged``, ``unsealed`` for a file without a seal, or ``stale`` for a seal without a file.
+        kind: ``damaged``, ``outdated`` if other settings made it, ``unsealed`` for a file without a seal, or
+            ``stale`` for a seal without a file.
         reason: Description of the fault.
     """
 
     path: Path
-    kind: Literal["damaged", "unsealed", "stale"]
+    kind: Literal["damaged", "outdated", "unsealed", "stale"]
     reason: str
 
 
-def findings(root: Path, files: Iterable[Path]) -> list[Finding]:
-    """List the files below ``root`` that are damaged or unsealed, and seals without a file.
+def findings(root: Path, files: Iterable[Path], settings: Mapping[Path, Any]) -> list[Finding]:
+    """List the files below ``root`` that are damaged, outdated or unsealed, and seals without a file.
 
     Args:
         root: Folder of the configuration's results.
         files: Files to check.
+        settings: Provenance of a job to the settings that it should state.
     """
-    return [*(finding for path in files if (finding := _examined(path, root))), *_stale(root)]
+    faults = (_examined(path, settings.get(path)) for path in files)
+    return [*filter(None, faults), *_stale(root)]
 
 
 def sealed_files(root: Path) -> Iterator[Path]:
@@ -51,8 +53,8 @@ def sealed_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _examined(path: Path, root: Path) -> Finding | None:
-    """Return the fault of a file, None if it has none."""
+def _examined(path: Path, settings: Any) -> Finding | None:
+    """Return the fault of a file, None if it has none. Settings are those that it should state, if any."""
     if not storage.seal_of(path).is_file():
         return Finding(
             path,
@@ -61,20 +63,20 @@ def _examined(path: Path, root: Path) -> Finding | None:
         )
     try:
         storage.check(path)
-        owner = _owner(path, root)
+        recorded = storage.read_json(path).get("settings") if settings else None
     except storage.DamagedFileError as error:
         return Finding(path, "damaged", error.reason)
-    return Finding(path, "damaged", f"its folder is that of {owner}, moved here") if owner else None
+    others = "; ".join(_differences(recorded, settings)) if recorded else ""
+    return Finding(path, "outdated", f"other settings made it: {others}") if others else None
 
 
-def _owner(path: Path, root: Path) -> str | None:
-    """Return the run of a provenance in the folder of another run, as after a folder was moved with its seals."""
-    for step, name in (("train", "(.+)"), ("references", "(.+)"), ("attack", "(.+)/[^/]+")):
-        form = re.escape(OUTPUTS[step]["provenance"]).replace(r"\{name\}", name)
-        if place := re.fullmatch(form, path.relative_to(root).as_posix()):
-            slug = storage.read_json(path).get("settings", {}).get("slug")
-            return slug if slug not in (None, place[1]) else None
-    return None
+def _differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
+    """Yield the values that differ between the settings of a result and those of the configuration."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted({*before, *now}):
+            yield from _differences(before.get(name), now.get(name), f"{place}.{name}" if place else name)
+    elif before != now:
+        yield f"{place} was {shown(before)}, is {shown(now)}"
 
 
 def _stale(root: Path) -> Iterator[Finding]:
