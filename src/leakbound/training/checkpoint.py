@@ -15,20 +15,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
+from leakbound.registry import MODELS
 from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
 from leakbound.storage.seals import file_size
-from leakbound.training.request import TrainingRequest
+from leakbound.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
 _FORM = 3  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
+
+
+def frozen_hash(network: nn.Module) -> str:
+    """Hash what a network computes with besides the weights that are trained. Empty if it is nothing."""
+    frozen = {name: value.cpu().numpy() for name, value in network.named_buffers()}
+    return storage.arrays_hash(frozen) if frozen else ""
 
 
 def fingerprint(request: TrainingRequest) -> str:
@@ -44,6 +52,10 @@ def fingerprint(request: TrainingRequest) -> str:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
             arrays["channel_basis"] = channel.basis
+    if request.model not in MODELS.builtin:
+        network = initial_network(request, 0)
+        held = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+        arrays |= {f"initial_{name}": value.detach().numpy() for name, value in held.items()}
     return identity_hash(
         dataset,
         arrays,

@@ -170,7 +170,7 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
     """Choose how many replicas' attack networks train as one stack, by a CPU's cache or a GPU's memory."""
     device = next(network.parameters()).device
     # A replica has at most its members, as many others, and mislabelled ones, with features and values of each class.
-    records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
+    records, features = 3 * dataset.drawing.members, network.head.in_features
     return slots_that_fit(4 * _COPIES * records * (features + 4 * len(dataset.classes)), device)
 
 

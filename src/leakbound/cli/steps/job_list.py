@@ -1,11 +1,19 @@
-"""All steps, and all jobs of a configuration."""
+"""All steps, all jobs of a configuration, and a trial of its networks before any of them."""
 
 import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
 
+from leakbound.config.data import size_of
+from leakbound.config.messages import ConfigError
 from leakbound.config.reading import load_catalogue
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList, RunTable, Step
 from leakbound.jobs.paths import OUTPUTS
+from leakbound.registry import MODELS
 
 
 def all_steps() -> list[Step]:
@@ -16,3 +24,46 @@ def all_steps() -> list[Step]:
 def job_list(config: Config) -> JobList:
     """List all jobs of a configuration, with its catalogue of figures."""
     return JobList(RunTable(config, load_catalogue(config.catalogue, config)), all_steps())
+
+
+def try_networks(config: Config, source: str) -> None:
+    """Build each network from outside for its data, and let it compute, as its jobs will.
+
+    That takes torch, and so a process of its own. Without such networks there is none.
+
+    Args:
+        config: A checked configuration.
+        source: Its name for messages.
+
+    Raises:
+        ConfigError: If a network cannot be trained or attacked as asked.
+    """
+    studies = config.studies.values()
+    pairs = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
+    if config.efficiency is not None:
+        pairs |= {(model, config.efficiency.dataset) for model in config.efficiency.models}
+    if config.federated is not None:
+        pairs |= {(model, dataset) for dataset, model in config.federated.models.items()}
+    if not (outside := sorted(pair for pair in pairs if pair[0] not in MODELS.builtin)):
+        return
+    clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
+    cases = [{"model": model, "clips": clips, **_images(config, dataset)} for model, dataset in outside]
+    done = subprocess.run(
+        [sys.executable, "-c", "from leakbound.training.network_trial import answer; answer()"],
+        input=json.dumps({"models": dict(config.plugins.models), "cases": cases}),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise ConfigError(source, [f"plugins.models: their trial failed: {done.stderr.strip()[-500:]}"])
+    found = zip(outside, json.loads(done.stdout), strict=True)
+    if mistakes := [f"datasets.{pair[1]}: {problem}" for pair, problems in found for problem in problems]:
+        raise ConfigError(source, mistakes)
+
+
+def _images(config: Config, dataset: str) -> dict[str, Any]:
+    """Return what is known of a dataset's images. If only its reader knows their colors, they are 3 or 1."""
+    size = size_of(dataset, config.datasets[dataset])
+    side = None if dataset in config.tables else size.side
+    return {"colors": [size.colors] if size.known else [3, 1], "side": side, "classes": size.classes}
