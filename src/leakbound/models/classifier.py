@@ -96,10 +96,7 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
     """
     constructor = MODELS.get(name)
     if not isinstance(side, int) and not getattr(constructor, "any_shape", False):
-        raise ImageShapeError(
-            f"{name}: it takes square images, not records of shape {side}; use mlp, or a network of your own with "
-            "any_shape = True"
-        )
+        raise ImageShapeError(f"{name}: it takes square images, not records of shape {side}; use mlp")
     if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
         raise ImageShapeError(
             f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}; a network of your own "

@@ -26,17 +26,12 @@ def initialize(model: nn.Module, generator: torch.Generator) -> None:
         return
     for layer in model.modules():
         if isinstance(layer, nn.Linear | _ConvNd):
-            _draw_uniform(layer, generator)
+            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            if layer.bias is not None:
+                bound = 1 / math.sqrt(layer.weight[0].numel())
+                layer.bias.uniform_(-bound, bound, generator=generator)
         elif isinstance(layer, nn.GroupNorm | nn.LayerNorm | _NormBase):
             layer.reset_parameters()
-
-
-def _draw_uniform(layer: nn.Linear | _ConvNd, generator: torch.Generator) -> None:
-    """Draw weights, then biases, uniformly in ±1/√fan_in."""
-    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-    if layer.bias is not None:
-        bound = 1 / math.sqrt(layer.weight[0].numel())
-        layer.bias.uniform_(-bound, bound, generator=generator)
 
 
 def leave_out_frozen(model: nn.Module) -> None:
@@ -46,9 +41,9 @@ def leave_out_frozen(model: nn.Module) -> None:
     those that are trained. No buffer is part of the state, which has exactly the names of the trained weights.
     """
     for layer in model.modules():
-        frozen = {name: value for name, value in layer._parameters.items() if value is not None}
-        frozen = {name: value.detach() for name, value in frozen.items() if not value.requires_grad}
-        for name in frozen:
-            delattr(layer, name)
-        for name, value in {**frozen, **layer._buffers}.items():
+        for name, parameter in [*layer._parameters.items()]:
+            if parameter is not None and not parameter.requires_grad:
+                delattr(layer, name)
+                layer.register_buffer(name, parameter.detach())
+        for name, value in layer._buffers.items():
             layer.register_buffer(name, value, persistent=False)

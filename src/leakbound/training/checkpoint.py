@@ -20,7 +20,6 @@ from torch import nn
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.registry import MODELS
 from leakbound.storage.archives import check_archive
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
@@ -52,15 +51,12 @@ def fingerprint(request: TrainingRequest) -> str:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
             arrays["channel_basis"] = channel.basis
-    if request.model not in MODELS.builtin:
-        network = initial_network(request, 0)
-        held = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-        arrays |= {f"initial_{name}": value.detach().numpy() for name, value in held.items()}
     return identity_hash(
         dataset,
         arrays,
         {
             "classes": len(dataset.classes),
+            "frozen": frozen_hash(initial_network(request, 0)),
             "learning_rates": request.candidates,
             "lengths": request.lengths,
             "channel": None if channel is None else channel.metadata(),
@@ -148,25 +144,19 @@ class Checkpoint:
             digest = file.read(_DIGEST_BYTES)
             payload = file.read()
         if hashlib.sha256(payload).digest() != digest:
-            logger.warning("%s: damaged checkpoint, training starts from scratch", self._path)
-            return None
-        if identity != self._identity:
-            logger.warning(
-                "%s: checkpoint of other settings, images or versions, training starts from scratch",
-                self._path,
-            )
-            return None
-        try:
-            check_archive(payload, self._path)
-            return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-        except (
-            Exception
-        ) as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
-            # Not the message: it explains how to load the file all the same.
-            logger.warning(
-                "%s: foreign checkpoint (%s), training starts from scratch", self._path, type(error).__name__
-            )
-            return None
+            reason = "damaged checkpoint"
+        elif identity != self._identity:
+            reason = "checkpoint of other settings, images or versions"
+        else:
+            # A digest does not say who wrote the file, and a foreign one fails in many ways.
+            try:
+                check_archive(payload, self._path)
+                return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+            except Exception as error:
+                # Not the message: it explains how to load the file all the same.
+                reason = f"foreign checkpoint ({type(error).__name__})"
+        logger.warning("%s: %s, training starts from scratch", self._path, reason)
+        return None
 
     def due(self) -> bool:
         """Return True when it is time to save."""

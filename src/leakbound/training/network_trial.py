@@ -3,9 +3,9 @@
 import copy
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,37 +21,46 @@ _RECORDS = 3
 _CLOSE = 1e-3  # relative difference of logits that rounding explains
 
 
-def network_problems(name: str, image_shape: tuple[int, int, int], classes: int, *, clips: bool) -> list[str]:
+def network_problems(
+    name: str, image_shape: tuple[int, int, int] | None, classes: int, *, clips: bool
+) -> list[str]:
     """List reasons why a network cannot be trained as asked, each with the remedy.
 
     A network from outside is built three times, and computes logits and gradients of a few images of noise.
 
     Args:
         name: Registered name.
-        image_shape: (colors, height, width).
+        image_shape: (colors, height, width), or None for records of unknown shape.
         classes: Number of labels.
         clips: Whether a defense clips gradients of single records.
 
     Raises:
         UnknownNameError: If no model has this name.
     """
-    colors, height, width = image_shape
-    side = height if height == width else (height, width)
+    what = "tables" if image_shape is None else "images of {} color(s) and {}×{} pixels".format(*image_shape)
     seeds = (0,) if name in MODELS.builtin else (0, 0, 1)
     try:
-        networks = [
-            models.build(name, colors, classes, torch.Generator().manual_seed(seed), side) for seed in seeds
-        ]
-        found = [*_layer_problems(name, networks[0], clips=clips)]
-        if found or len(networks) == 1:
-            return found
+        if image_shape is None:
+            takes = getattr(MODELS.get(name), "any_shape", False)
+            return [] if takes else [f"{name} takes images, not tables; see any_shape in docs/extending.md"]
+        colors, height, width = image_shape
+        side = height if height == width else (height, width)
         images = torch.rand(_RECORDS, *image_shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
-        with torch.random.fork_rng(devices=[]):
-            return [*_weight_problems(name, *networks)] or [*_call_problems(name, networks, images, classes)]
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # jobs say them
+            made = [
+                models.build(name, colors, classes, torch.Generator().manual_seed(seed), side)
+                for seed in seeds
+            ]
+            found = [*_layer_problems(name, made[0], clips=clips)]
+            if found or name in MODELS.builtin:
+                return found
+            return [*_weight_problems(name, *made)] or [*_call_problems(name, made, images, classes)]
     except UnknownNameError:
         raise
     except Exception as error:  # of a user's code
-        return [f"{name} cannot take images of {colors} color(s) and {height}×{width} pixels: {_said(error)}"]
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return [f"{name} cannot be built, copied or differentiated by torch.func.vmap for {what}: {said}"]
 
 
 def _layer_problems(name: str, model: nn.Module, *, clips: bool) -> Iterator[str]:
@@ -97,37 +106,26 @@ def _different(values: list[tuple[str, Tensor]], network: nn.Module) -> str:
     return ", ".join(place for place, value in values if not torch.equal(value, others[place]))
 
 
-def _call_problems(name: str, networks: list[nn.Module], images: Tensor, classes: int) -> Iterator[str]:
-    """Yield what is wrong with logits of images, and with those and gradients of networks side by side."""
-    first, again, other = networks
-    with torch.no_grad():
-        logits = first(images)
-        if logits.shape != (len(images), classes) or not logits.isfinite().all():
-            yield f"{name} gives {tuple(logits.shape)} for {len(images)} images: finite logits of {classes} classes"
-            return
-        if not _close(first.head(first.features(images)), logits):  # type: ignore[operator]
-            yield f"{name}: its logits are not head(features(images))"
-        again.eval()
-        if not _close(torch.cat([again(image[None]) for image in images]), logits):
-            yield (
-                f"{name}: its logits of an image depend on other images, on chance, or on train() and eval(); use no "
-                "batch statistics and no dropout"
-            )
-    labels = torch.arange(len(images)) % 2
-    try:
+def _call_problems(name: str, made: list[nn.Module], images: Tensor, classes: int) -> Iterator[str]:
+    """Yield what is wrong with the logits of images. What cannot be differentiated or copied raises."""
+    first, again, other = made
+    logits = first(images)
+    if logits.shape != (len(images), classes) or not logits.isfinite().all():
+        yield f"{name} gives {tuple(logits.shape)} for {len(images)} images, not finite logits of {classes} classes"
+    elif not _close(torch.cat([again.eval()(image[None]) for image in images]), logits):
+        yield (
+            f"{name}: its logits of an image depend on other images, on chance, or on train() and eval(); use no batch "
+            "statistics and no dropout"
+        )
+    elif not _close(first.head(first.features(images)), logits):  # type: ignore[operator]
+        yield f"{name}: its logits are not head(features(images))"
+    else:
         params = stack.stacked([first, other])
+        labels = torch.zeros(len(images), dtype=torch.long)
         together = stack.forward(first, params, images.expand(2, *images.shape))
         stack.gradients(list(params.values()), together, labels.expand(2, -1))
         record_gradients(first, images, labels)
         copy.deepcopy(first)
-    except Exception as error:  # of a user's code
-        yield (
-            f"{name} cannot be copied, or computed by torch.func.vmap, which trains networks side by side and finds "
-            f"gradients of single records ({_said(error)}); change nothing in place"
-        )
-    else:
-        if not _close(together[1], other(images)):
-            yield f"{name}: side by side, networks give other logits than alone; use parameters of self alone"
 
 
 def _close(first: Tensor, second: Tensor) -> bool:
@@ -135,27 +133,16 @@ def _close(first: Tensor, second: Tensor) -> bool:
     return bool((first - second).abs().max() <= _CLOSE * (1 + second.abs().max()))
 
 
-def _said(error: Exception) -> str:
-    """Write an error as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
 def answer() -> None:
-    """Answer cases on standard input by the problems of each, in a process for a dry run, which has no torch."""
-    asked = json.load(sys.stdin)
-    for name, target in asked["models"].items():
+    """Answer cases on standard input by their problems, in a process for a dry run, which has no torch."""
+    plugins, cases = json.load(sys.stdin)
+    for name, target in plugins.items():
         MODELS.add(name, target)
+    found = []
     with redirect_stdout(sys.stderr):
-        found = [_problems(**case) for case in asked["cases"]]
+        for dataset, shapes, model, classes, clips in cases:
+            answers = [
+                network_problems(model, shape and tuple(shape), classes, clips=clips) for shape in shapes
+            ]
+            found += [f"datasets.{dataset}: {problem}" for problem in min(answers, key=len)]
     sys.stdout.write(json.dumps(found))
-
-
-def _problems(model: str, colors: list[int], side: int | None, **more: Any) -> list[str]:
-    """List problems with images of the last of some colors, none if it takes any, or with records that are none."""
-    if side is None:
-        takes = getattr(MODELS.get(model), "any_shape", False)
-        return [] if takes else [f"{model} takes images, not tables; see any_shape in docs/extending.md"]
-    for count in colors:
-        if not (found := network_problems(model, (count, side, side), **more)):
-            break
-    return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import cast, get_args
 
 from leakbound.randomness.origin import PrivacyNoise
-from leakbound.registry import MODELS, load_attribute
+from leakbound.registry import load_attribute
 from leakbound.training.checkpoint import frozen_hash
 from leakbound.training.network_trial import network_problems
 from leakbound.training.precision import full_precision
@@ -56,8 +56,6 @@ def train(request: TrainingRequest) -> TrainingResult:
     check_request(request)
     with full_precision(request.device):
         result = cast(TrainingResult, trainer(request))
-    if request.model in MODELS.builtin:
-        return result
     return replace(result, frozen=frozen_hash(initial_network(request, 0)))
 
 

@@ -138,10 +138,8 @@ def _numbers(values: Any, what: str) -> Float[np.ndarray, "..."]:
         plain = named.detach().cpu().double().numpy() if isinstance(named, torch.Tensor) else named
         return np.asarray(plain, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
-        held = f" of {', '.join(map(str, named))}" if isinstance(named, Mapping) else ""
         raise ValueError(
-            f"score gives a {type(named).__name__}{held} {what}: return its logits (n, classes), or losses (n,), as an "
-            "array or a tensor"
+            f"score gives a {type(named).__name__} {what}: return logits (n, classes) or losses (n,), as an array"
         ) from error
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 from leakbound.config.data import size_of
 from leakbound.config.messages import ConfigError
@@ -39,31 +38,26 @@ def try_networks(config: Config, source: str) -> None:
         ConfigError: If a network cannot be trained or attacked as asked.
     """
     studies = config.studies.values()
-    pairs = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
+    uses = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
     if config.efficiency is not None:
-        pairs |= {(model, config.efficiency.dataset) for model in config.efficiency.models}
+        uses |= {(model, config.efficiency.dataset) for model in config.efficiency.models}
     if config.federated is not None:
-        pairs |= {(model, dataset) for dataset, model in config.federated.models.items()}
-    if not (outside := sorted(pair for pair in pairs if pair[0] not in MODELS.builtin)):
-        return
+        uses |= {(model, dataset) for dataset, model in config.federated.models.items()}
     clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
-    cases = [{"model": model, "clips": clips, **_images(config, dataset)} for model, dataset in outside]
+    cases = []
+    for model, dataset in sorted(use for use in uses if use[0] not in MODELS.builtin):
+        size = size_of(dataset, config.datasets[dataset])
+        shapes = [(colors, size.side, size.side) for colors in ((size.colors,) if size.known else (3, 1))]
+        cases.append((dataset, [None] if dataset in config.tables else shapes, model, size.classes, clips))
+    if not cases:
+        return
     done = subprocess.run(
         [sys.executable, "-c", "from leakbound.training.network_trial import answer; answer()"],
-        input=json.dumps({"models": dict(config.plugins.models), "cases": cases}),
+        input=json.dumps([dict(config.plugins.models), cases]),
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        raise ConfigError(source, [f"plugins.models: their trial failed: {done.stderr.strip()[-500:]}"])
-    found = zip(outside, json.loads(done.stdout), strict=True)
-    if mistakes := [f"datasets.{pair[1]}: {problem}" for pair, problems in found for problem in problems]:
+    failed = [f"plugins.models: their trial failed: {done.stderr.strip()[-500:]}"]
+    if mistakes := failed if done.returncode else json.loads(done.stdout):
         raise ConfigError(source, mistakes)
-
-
-def _images(config: Config, dataset: str) -> dict[str, Any]:
-    """Return what is known of a dataset's images. If only its reader knows their colors, they are 3 or 1."""
-    size = size_of(dataset, config.datasets[dataset])
-    side = None if dataset in config.tables else size.side
-    return {"colors": [size.colors] if size.known else [3, 1], "side": side, "classes": size.classes}
