@@ -1,7 +1,6 @@
 """Networks from outside: loaded and frozen weights stay, trained ones alone are trained, and what cannot be is told."""
 
 import dataclasses
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from calling import called, words_of
 from leakbound import models
 from leakbound.attacks.gradient_inversion.closed_form import descend
-from leakbound.cli.steps.job_list import job_list, try_networks
-from leakbound.config import reading
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
-from leakbound.config.messages import ConfigError
 from leakbound.registry import MODELS
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import ShuffledBatches
@@ -229,7 +224,6 @@ def outside_value():
 
 
 WRONG = {
-    "batch statistics": (changed("norm", lambda: nn.BatchNorm2d(4)), "norm is a BatchNorm2d, which mixes the records"),
     "dropout": (computing(lambda net, seen: F.dropout(seen, 0.3, net.training)), "depend on other images, on chance"),
     "mean": (computing(lambda net, seen: seen - seen.mean(0)), "its logits of an image depend on other images"),
     "frozen at random": (
@@ -261,98 +255,3 @@ def test_what_cannot_be_trained_or_attacked_is_told_in_a_sentence(own, request_f
     with pytest.raises(UntrainableError) as refused:
         train(request_for(model="own"))
     assert message in str(refused.value)
-
-
-MODULE = """
-import numpy as np
-import torch
-from torch import nn
-from leakbound.models.classifier import Classifier
-
-print("a module may print")
-
-class Fixed(Classifier):
-    def __init__(self, colors, classes):
-        super().__init__(colors, classes)
-        self.head = nn.Linear(1024 * colors, classes)
-
-    def features(self, images):
-        return images.flatten(1)
-
-class Sized(Fixed):
-    def __init__(self, colors, classes, size=32):
-        super().__init__(colors, classes)
-        self.body = nn.Linear(size**2, 8)
-        self.body.load_state_dict(torch.load("body.pt"))
-        self.body.requires_grad_(False)
-        self.head = nn.Linear(8, classes)
-
-    def features(self, images):
-        return torch.tanh(self.body(images.flatten(1)))
-"""
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A folder with a module and its weights, where jobs run."""
-    (tmp_path / "nets_of_mine.py").write_text(MODULE)
-    torch.save({"weight": torch.full((8, 64), 0.1), "bias": torch.zeros(8)}, tmp_path / "body.pt")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def configuration(model):
-    study = {"models": ["own"], "defenses": {"none": []}, "rounds": [3], "batch_sizes": [8], "attacks": ["membership"]}
-    values = {
-        "preset": "own",
-        "replicas": 2,
-        "catalogue": "figures.yaml",
-        "plugins": {"models": {"own": f"nets_of_mine:{model}"}},
-        "datasets": {"digits": {"members": 30, "validation": 10, "test": 20, "aux": 30, "side": 8}},
-        "training": {"learning_rates": [0.1], "evaluations": 1},
-        "attacks": {"membership": {"epochs": 1, "learning_rates": [0.001]}},
-        "studies": {"tried": {"datasets": ["digits"], **study}},
-    }
-    return reading.check(values, "mine.yaml")
-
-
-def test_a_dry_run_tells_of_networks_that_jobs_could_not_make(place):
-    (place / "lost.py").write_text("import a_module_that_is_missing\n\nNet = 1\n")
-    config = configuration("Fixed")
-    table = config.datasets["digits"].model_copy(update={"reader": "table", "path": "rows.csv"})
-    study = config.studies["tried"].model_copy(update={"models": ("own", "lost"), "datasets": ("digits", "rows")})
-    plugins = config.plugins.model_copy(update={"models": {**config.plugins.models, "lost": "lost:Net"}})
-    changes = {"datasets": {**config.datasets, "rows": table}, "studies": {"tried": study}, "plugins": plugins}
-    with pytest.raises(ConfigError) as told:
-        try_networks(config.model_copy(update=changes), "mine.yaml")
-    lines = str(told.value).splitlines()
-    assert len(lines) == 4
-    for line, (start, end) in zip(lines, TOLD, strict=True):
-        assert line.startswith(f"mine.yaml: datasets.{start}")
-        assert end in line
-
-
-TOLD = [
-    ("digits: lost cannot be built", "ModuleNotFoundError: model 'lost': No module named 'a_module_that_is_missing'"),
-    ("rows: lost cannot be built", "ModuleNotFoundError"),
-    ("digits: own cannot be built", "takes others if its constructor has the keyword size"),
-    ("rows: own takes images, not tables", "any_shape"),
-]
-
-
-def test_frozen_weights_that_changed_after_the_training_are_refused(place):
-    (place / "figures.yaml").write_text("figures: []\n")
-    config = configuration("Sized")
-    try_networks(config, "mine.yaml")
-    jobs = job_list(config)
-    for step in ("prepare", "train", "references"):
-        for job in jobs.of(step):
-            assert (result := called(*words_of(job))).code == 0, result.err
-    shutil.copytree(place / "results", place / "kept")
-    (job,) = jobs.of("attack")
-    assert (result := called(*words_of(job))).code == 0, result.err
-    torch.save({"weight": torch.full((8, 64), 0.2), "bias": torch.zeros(8)}, place / "body.pt")
-    result = called(*words_of(job))
-    assert result.code != 0
-    assert "the frozen weights of own are no longer those that it was trained with" in result.message

@@ -26,8 +26,7 @@ def parameter_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 def whole(layer: nn.Module) -> bool:
     """Check that weight and bias of a layer are its parameters: neither is frozen or made of other ones."""
-    own = own_parameters(layer).keys()
-    return not layer._buffers and "weight" in own and own <= {"weight", "bias"}
+    return not layer._buffers and {"weight"} <= own_parameters(layer).keys() <= {"weight", "bias"}
 
 
 def stackable(model: nn.Module) -> bool:

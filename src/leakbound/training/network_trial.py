@@ -52,9 +52,9 @@ def network_problems(
                 models.build(name, colors, classes, torch.Generator().manual_seed(seed), side)
                 for seed in seeds
             ]
-            found = [*_layer_problems(name, made[0], clips=clips)]
-            if found or name in MODELS.builtin:
-                return found
+            problems = [*_layer_problems(name, made[0], clips=clips)]
+            if problems or name in MODELS.builtin:
+                return problems
             return [*_weight_problems(name, *made)] or [*_call_problems(name, made, images, classes)]
     except UnknownNameError:
         raise
@@ -138,11 +138,11 @@ def answer() -> None:
     plugins, cases = json.load(sys.stdin)
     for name, target in plugins.items():
         MODELS.add(name, target)
-    found = []
+    problems = []
     with redirect_stdout(sys.stderr):
         for dataset, shapes, model, classes, clips in cases:
             answers = [
                 network_problems(model, shape and tuple(shape), classes, clips=clips) for shape in shapes
             ]
-            found += [f"datasets.{dataset}: {problem}" for problem in min(answers, key=len)]
-    sys.stdout.write(json.dumps(found))
+            problems += [f"datasets.{dataset}: {problem}" for problem in min(answers, key=len)]
+    sys.stdout.write(json.dumps(problems))

@@ -133,13 +133,15 @@ def _numbers(values: Any, what: str) -> Float[np.ndarray, "..."]:
     Raises:
         ValueError: If it is nothing of these.
     """
-    named = values.get("logits", values) if isinstance(values, Mapping) else getattr(values, "logits", values)
+    logits = (
+        values.get("logits", values) if isinstance(values, Mapping) else getattr(values, "logits", values)
+    )
     try:
-        plain = named.detach().cpu().double().numpy() if isinstance(named, torch.Tensor) else named
+        plain = logits.detach().cpu().double().numpy() if isinstance(logits, torch.Tensor) else logits
         return np.asarray(plain, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"score gives a {type(named).__name__} {what}: return logits (n, classes) or losses (n,), as an array"
+            f"score gives a {type(logits).__name__} {what}: return logits (n, classes) or losses (n,), as an array"
         ) from error
 
 
