@@ -99,7 +99,7 @@ def test_a_dry_run_tells_of_networks_that_jobs_could_not_make(place):
         try_networks(config.model_copy(update=changes), "mine.yaml")
     fixed, *tables = str(told.value).splitlines()
     assert fixed.startswith("mine.yaml: datasets.dark: fixed cannot be built")
-    assert fixed.endswith("takes others if its constructor has the keyword size")
+    assert fixed.endswith("for others the constructor needs the keyword size")
     assert [line.partition(" takes images, not tables")[0] for line in tables] == [
         f"mine.yaml: datasets.rows: {name}" for name in ("fixed", "tiny", "tuned")
     ]

@@ -147,7 +147,7 @@ def test_logits_of_a_models_output_are_read(files, name):
 def test_an_output_without_logits_and_labels_that_are_texts_are_named(files):
     Path("my_outputs.py").write_text(OUTPUTS)
     result = audit(script="my_outputs.py:hidden")
-    assert "score gives a dict for 40 members: return logits (n, classes)" in result.message
+    assert "score gives a dict for 40 members: return an array of logits" in result.message
     for name in ("members", "others"):
         held = dict(np.load(f"{name}.npz"))
         np.savez(f"{name}.npz", records=held["records"], labels=np.array(["cat", "dog"] * 20))

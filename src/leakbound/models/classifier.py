@@ -70,10 +70,10 @@ class Classifier(nn.Module, ABC):
 def build(name: str, colors: int, classes: int, generator: torch.Generator, side: Side = _SIDE) -> nn.Module:
     """Build a registered network. The global generator is left as it was.
 
-    A network from outside starts from the weights that its constructor makes: what that draws by torch's global
-    generator follows from ``generator``, and what it loads is kept. A method ``initialize(generator)``, if there
-    is one, has the last word. The parameters of the result are those that are trained. Parameters with
-    ``requires_grad=False`` have become buffers.
+    A network from outside starts from the weights that its constructor makes. What that draws by torch's
+    global generator follows from ``generator``, and what it loads is kept. A method
+    ``initialize(generator)``, if there is one, has the last word. The parameters of the result are those that
+    are trained. Parameters with ``requires_grad=False`` have become buffers.
 
     Args:
         name: Registered name, e.g. ``lenet``.
@@ -99,14 +99,13 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
         raise ImageShapeError(f"{name}: it takes square images, not records of shape {side}; use mlp")
     if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
         raise ImageShapeError(
-            f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}; a network of your own "
-            "takes others if its constructor has the keyword size"
+            f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}; for others the "
+            "constructor needs the keyword size"
         )
     sized = {} if side == _SIDE else {"size": side}
     before = generator.get_state()
     with torch.random.fork_rng(devices=[]):
-        seed = torch.randint(2**62, (), generator=generator)
-        torch.random.default_generator.manual_seed(int(seed))
+        torch.random.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         model: nn.Module = constructor(colors, classes, **sized)
     if name in MODELS.builtin or callable(getattr(model, "initialize", None)):
         generator.set_state(before)

@@ -13,8 +13,8 @@ def initialize(model: nn.Module, generator: torch.Generator) -> None:
     """Draw the parameters of the layers of built-in networks in place. The global generator is not used.
 
     Linear and convolutional layers get torch's defaults: weights and biases uniform in ±1/√fan_in (He et al.
-    2015 with a = √5). Normalisation layers get weight 1 and bias 0. Layers of other kinds keep their weights. A
-    model with a method ``initialize(generator)`` draws its weights itself.
+    2015 with a = √5). Normalisation layers get weight 1 and bias 0, layers of other kinds keep theirs. A model
+    with a method ``initialize(generator)`` draws its weights itself.
 
     Args:
         model: Network. Equal networks and equal generators give equal weights.
@@ -38,7 +38,7 @@ def leave_out_frozen(model: nn.Module) -> None:
     """Turn parameters with ``requires_grad=False`` into buffers, in place.
 
     What trains, clips, disguises, counts, stores or attacks a network takes its parameters, which are then
-    those that are trained. No buffer is part of the state, which has exactly the names of the trained weights.
+    those that are trained. No buffer is part of the state, so that its names are those of the parameters.
     """
     for layer in model.modules():
         for name, parameter in [*layer._parameters.items()]:

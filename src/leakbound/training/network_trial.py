@@ -46,7 +46,7 @@ def network_problems(
         colors, height, width = image_shape
         side = height if height == width else (height, width)
         images = torch.rand(_RECORDS, *image_shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # jobs say them
             made = [
                 models.build(name, colors, classes, torch.Generator().manual_seed(seed), side)
@@ -69,8 +69,8 @@ def _layer_problems(name: str, model: nn.Module, *, clips: bool) -> Iterator[str
         this = f"{name}.{place} is a {type(layer).__name__}, which"
         if isinstance(layer, _BatchNorm) and layer.training:
             yield (
-                f"{this} mixes the records of a batch; all defenses train the same network, so use GroupNorm, or call "
-                "eval() of a pretrained one in the constructor"
+                f"{this} mixes the records of a batch; all defenses train the same network, so use "
+                "GroupNorm, or call eval() of a pretrained one in the constructor"
             )
         if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
             yield f"{this} draws from a generator that no seed of a run controls; remove it"
@@ -90,13 +90,13 @@ def _weight_problems(name: str, first: nn.Module, again: nn.Module, other: nn.Mo
         yield f"{name} needs a method features(images) and an attribute head, the last torch.nn.Linear"
     if changed := _different([*first.named_parameters(), *first.named_buffers()], again):
         yield (
-            f"{name}: {changed} differ between two networks of one seed; draw weights by torch's global generator, "
-            "which follows the seed while the constructor runs"
+            f"{name}: {changed} differ between two networks of one seed; draw weights by torch's global "
+            "generator, which follows the seed while the constructor runs"
         )
     elif changed := _different([*first.named_buffers()], other):
         yield (
-            f"{name}: {changed} are not trained, but differ between the networks of two seeds; load them from a file, "
-            "or draw them by a generator with a fixed seed"
+            f"{name}: {changed} are not trained, but differ between the networks of two seeds; load them "
+            "from a file, or draw them by a generator with a fixed seed"
         )
 
 
@@ -111,11 +111,11 @@ def _call_problems(name: str, made: list[nn.Module], images: Tensor, classes: in
     first, again, other = made
     logits = first(images)
     if logits.shape != (len(images), classes) or not logits.isfinite().all():
-        yield f"{name} gives {tuple(logits.shape)} for {len(images)} images, not finite logits of {classes} classes"
+        yield f"{name} gives {tuple(logits.shape)}, not finite logits ({len(images)}, {classes})"
     elif not _close(torch.cat([again.eval()(image[None]) for image in images]), logits):
         yield (
-            f"{name}: its logits of an image depend on other images, on chance, or on train() and eval(); use no batch "
-            "statistics and no dropout"
+            f"{name}: its logits of an image depend on other images, on chance, or on train() and eval(); use "
+            "no batch statistics and no dropout"
         )
     elif not _close(first.head(first.features(images)), logits):  # type: ignore[operator]
         yield f"{name}: its logits are not head(features(images))"

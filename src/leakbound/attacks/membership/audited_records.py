@@ -121,8 +121,8 @@ def outputs(score: Score, records: np.ndarray, labels: np.ndarray, name: str) ->
     ):
         first, *_, last = np.unique(labels).tolist() * 2
         raise ValueError(
-            f"{name}: labels from {first!r} to {last!r}, type {labels.dtype}: score gives logits of {joined.shape[1]} "
-            f"classes, so whole numbers from 0 to {joined.shape[1] - 1} are needed"
+            f"{name}: labels from {first!r} to {last!r}, type {labels.dtype}: score gives logits of "
+            f"{joined.shape[1]} classes, so whole numbers from 0 to {joined.shape[1] - 1} are needed"
         )
     return joined
 
@@ -141,7 +141,7 @@ def _numbers(values: Any, what: str) -> Float[np.ndarray, "..."]:
         return np.asarray(plain, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"score gives a {type(logits).__name__} {what}: return logits (n, classes) or losses (n,), as an array"
+            f"score gives a {type(logits).__name__} {what}: return an array of logits (n, classes) or losses (n,)"
         ) from error
 
 

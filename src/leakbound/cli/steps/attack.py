@@ -235,8 +235,8 @@ def _networks(
         )
     if about.get("frozen", "") != frozen_hash(network):
         raise ValueError(
-            f"{path}: the frozen weights of {settings.model} are no longer those that it was trained with; bring them "
-            "back, or remove the file and train again"
+            f"{path}: the frozen weights of {settings.model} are no longer those that it was trained with; "
+            "bring them back, or remove the file and train again"
         )
     return Networks({name: torch.from_numpy(array) for name, array in weights.items()}, kept), network
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from leakbound.config.data import size_of
 from leakbound.config.messages import ConfigError
@@ -37,18 +38,7 @@ def try_networks(config: Config, source: str) -> None:
     Raises:
         ConfigError: If a network cannot be trained or attacked as asked.
     """
-    studies = config.studies.values()
-    uses = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
-    if config.efficiency is not None:
-        uses |= {(model, config.efficiency.dataset) for model in config.efficiency.models}
-    if config.federated is not None:
-        uses |= {(model, dataset) for dataset, model in config.federated.models.items()}
-    clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
-    cases = []
-    for model, dataset in sorted(use for use in uses if use[0] not in MODELS.builtin):
-        size = size_of(dataset, config.datasets[dataset])
-        shapes = [(colors, size.side, size.side) for colors in ((size.colors,) if size.known else (3, 1))]
-        cases.append((dataset, [None] if dataset in config.tables else shapes, model, size.classes, clips))
+    cases = [*_cases(config)]
     if not cases:
         return
     done = subprocess.run(
@@ -61,3 +51,18 @@ def try_networks(config: Config, source: str) -> None:
     failed = [f"plugins.models: their trial failed: {done.stderr.strip()[-500:]}"]
     if mistakes := failed if done.returncode else json.loads(done.stdout):
         raise ConfigError(source, mistakes)
+
+
+def _cases(config: Config) -> Iterator[tuple[str, list[tuple[int, int, int] | None], str, int, bool]]:
+    """Yield dataset, possible shapes of its records, network, classes and whether gradients are clipped."""
+    studies = config.studies.values()
+    clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
+    uses = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
+    if config.efficiency is not None:
+        uses |= {(model, config.efficiency.dataset) for model in config.efficiency.models}
+    if config.federated is not None:
+        uses |= {(model, dataset) for dataset, model in config.federated.models.items()}
+    for model, dataset in sorted(use for use in uses if use[0] not in MODELS.builtin):
+        size = size_of(dataset, config.datasets[dataset])
+        shapes = [(colors, size.side, size.side) for colors in ((size.colors,) if size.known else (3, 1))]
+        yield dataset, [None] if dataset in config.tables else [*shapes], model, size.classes, clips

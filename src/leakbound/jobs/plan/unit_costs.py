@@ -92,14 +92,14 @@ class UnitCosts:
         line = f"cpu,{unit},{model},{colors or ''},1,SECONDS,SOURCE"
         if unit.startswith("attack_"):
             self.notes.add(
-                f"{unit}: not measured, taken as {_REPLICA:g} s for each replica; state work on the class of the "
-                f"attack, or give a copy of {PACKAGED} with the line {line} as --table"
+                f"{unit}: not measured, taken as {_REPLICA:g} s for each replica; state work on the class of "
+                f"the attack, or give a copy of {PACKAGED} with the line {line} as --table"
             )
             return _REPLICA
         if model in ("", _REFERENCE):
             raise ValueError(
-                f"the table of costs has no {unit}{f' of {model}' if model else ''}: give a copy of {PACKAGED} with "
-                f"the line {line} as --table"
+                f"the table of costs has no {unit}{f' of {model}' if model else ''}: "
+                f"give a copy of {PACKAGED} with the line {line} as --table"
             )
         plain = self._measured(_PLAIN, model, colors)
         if plain is None:
