@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakbound import models
+from leakbound.attacks.attack_request import AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.registry import MODELS
@@ -196,6 +197,17 @@ def test_equations_lead_as_far_down_as_layers_are_trained(own, kind, lowest):
     assert (solution.layer, solution.complete) == (lowest, kind is Loaded)
     expected = images.flatten(1) if kind is Loaded else network.features(images)
     torch.testing.assert_close(solution.inputs, expected.double(), rtol=1e-3, atol=1e-4)
+
+
+def test_attention_is_differentiated_twice_in_an_attack():
+    @in_full_precision
+    def attack(request):
+        values = torch.rand(1, 2, 4, 8, requires_grad=True)
+        attended = F.scaled_dot_product_attention(values, values, values)
+        (slope,) = torch.autograd.grad(attended.square().sum(), values, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), values)
+
+    assert attack(object.__new__(AttackRequest))[0].abs().sum() > 0  # on its default device
 
 
 def changed(name, make):
