@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from calling import called, words_of
 from leakbound import datasets, models
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.cli.steps.job_list import job_list
+from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.config import reading
 from leakbound.config.defenses import Undefended
+from leakbound.config.messages import ConfigError
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.training.client_steps import ClientStep
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 PLACED = re.findall(r"^```(?:python|yaml)\n# ((?:mine/)?[\w/]+\.(?:py|yaml))([^\n]*)\n(.*?)^```", PAGE, re.M | re.S)
-MODULES = ("my_data", "my_settings", "my_training", "my_attack")
+MODULES = ("my_data", "my_models", "my_settings", "my_training", "my_attack")
 
 
 @pytest.fixture
@@ -72,6 +74,49 @@ def test_its_defense_rounds_and_its_reader_reads(place):
     assert rounded.tolist() == [1.0, 0.5, 0.0]
     raw = importlib.import_module("my_data").read("dark", None)
     assert raw.train.decode(np.arange(3)).shape == (3, 8, 8, 1)
+
+
+def with_networks(**targets):
+    """The configuration of the page with networks of its own, and a quick attack."""
+    path = Path("mine/config.yaml")
+    text = path.read_text().replace("models: [mlp]", f"models: [{', '.join(targets)}]")
+    names = ", ".join(f'{name}: "my_models:{target}"' for name, target in targets.items())
+    text = text.replace("plugins:\n", f"plugins:\n  models: {{{names}}}\n")
+    text = text.replace("attacks: [guess]", "attacks: [model_inversion]")
+    path.write_text(text.replace("attacks:\n", "attacks:\n  model_inversion: {iterations: 1}\n"))
+    return reading.load(path)
+
+
+def test_a_dry_run_tells_of_networks_that_jobs_could_not_make(place):
+    torch.save(torch.nn.Conv2d(1, 8, 3).state_dict(), "pretrained.pt")
+    with (place / "mine" / "my_models.py").open("a") as file:
+        file.write("print('said')\nclass Fixed(Tuned):\n    def __init__(self, colors, classes): pass\n")
+    config = with_networks(tiny="Tiny", tuned="Tuned", fixed="Fixed")
+    table = config.datasets["dark"].model_copy(update={"reader": "table", "path": "rows.csv"})
+    study = config.studies["tried"].model_copy(update={"datasets": ("dark", "rows")})
+    changes = {"datasets": {**config.datasets, "rows": table}, "studies": {"tried": study}}
+    with pytest.raises(ConfigError) as told:
+        try_networks(config.model_copy(update=changes), "mine.yaml")
+    fixed, *tables = str(told.value).splitlines()
+    assert fixed.startswith("mine.yaml: datasets.dark: fixed cannot be built")
+    assert fixed.endswith("for others the constructor needs the keyword size")
+    assert [line.partition(" takes images, not tables")[0] for line in tables] == [
+        f"mine.yaml: datasets.rows: {name}" for name in ("fixed", "tiny", "tuned")
+    ]
+
+
+def test_frozen_weights_that_changed_after_the_training_are_refused(place):
+    first = torch.nn.Conv2d(1, 8, 3).state_dict()
+    torch.save(first, "pretrained.pt")
+    jobs = job_list(with_networks(tuned="Tuned"))
+    attack = next(job for job in jobs.of("attack") if "/none/" in job.name)
+    for job in (*jobs.of("prepare"), *(job for job in jobs.of("train") if "/none/" in job.name), attack):
+        result = called(*words_of(job))
+        assert result.code == 0, result.err
+    torch.save({name: value + 0.1 for name, value in first.items()}, "pretrained.pt")
+    result = called(*words_of(attack))
+    assert result.code != 0
+    assert "the frozen weights of tuned are no longer those that it was trained with" in result.message
 
 
 def test_the_step_on_images_keeps_their_shape_and_type():

@@ -113,3 +113,46 @@ def test_a_run_and_a_network_do_not_go_together(files):
     result = called("audit", "digits/lenet/none/n0-b1", "--checkpoint", "net.pt")
     assert result.code == 2
     assert "is a run of the workflow; for a network of your own leave it out" in result.message
+
+
+OUTPUTS = """
+from collections import namedtuple
+import torch
+
+def plain(network, records, labels):
+    return torch.from_numpy(records[:, :2]).bfloat16().double().numpy()
+
+def bare(network, records, labels):
+    return torch.from_numpy(records[:, :2]).bfloat16().requires_grad_()
+
+def mapping(network, records, labels):
+    return {"loss": None, "logits": bare(network, records, labels)}
+
+def output(network, records, labels):
+    return namedtuple("Output", ["logits", "aux"])(bare(network, records, labels), None)
+
+def hidden(network, records, labels):
+    return {"last_hidden_state": bare(network, records, labels), "pooled": None}
+"""
+
+
+@pytest.mark.parametrize("name", ["bare", "mapping", "output"])
+def test_logits_of_a_models_output_are_read(files, name):
+    Path("my_outputs.py").write_text(OUTPUTS)
+    read, plain = (audit("--json", script=f"my_outputs.py:{function}") for function in (name, "plain"))
+    assert read.code == 0, read.err
+    assert json.loads(read.out) | {"script": ""} == json.loads(plain.out) | {"script": ""}
+
+
+def test_an_output_without_logits_and_labels_that_are_texts_are_named(files):
+    Path("my_outputs.py").write_text(OUTPUTS)
+    result = audit(script="my_outputs.py:hidden")
+    assert "score gives a dict for 40 members: return an array of logits" in result.message
+    for name in ("members", "others"):
+        held = dict(np.load(f"{name}.npz"))
+        np.savez(f"{name}.npz", records=held["records"], labels=np.array(["cat", "dog"] * 20))
+    result = audit(script="my_outputs.py:plain")
+    assert (result.code, "Traceback" in result.err) == (2, False)
+    assert "members: labels from 'cat' to 'dog', type <U3: score gives logits of 2 classes, so whole numbers" in (
+        result.message
+    )

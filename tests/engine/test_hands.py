@@ -418,6 +418,41 @@ def test_a_new_name_or_object_for_the_same_records_is_no_new_plan():
         fresh.protect(TensorDataset(ROWS), name="other").__getitems__([3])
 
 
+def test_records_that_are_appended_are_counted_beside_the_others():
+    engine = engine_of()
+    data = [(row, 0) for row in ROWS[:9]]
+    epoch_of = DataLoader(data, batch_size=3)
+    list(engine.protect(epoch_of))
+    data += [(row, 1) for row in ROWS[9:]]
+    list(engine.protect(DataLoader(data, batch_size=3)))
+    assert engine.uses["train"].tolist() == [2] * 9 + [1] * 11
+
+
+def test_whole_floats_are_labels_where_classes_are_named():
+    engine = engine_of(classes=2)
+    data = [
+        (row, kind(place % 2)) for place, (row, kind) in enumerate(zip(ROWS, [float, np.float32] * 10, strict=True))
+    ]
+    released = engine.protect(data).__getitems__(list(range(20)))
+    assert [label for _, label in released] == [place % 2 for place in range(20)]
+    assert engine.leakage().labels == pytest.approx(np.log(2))
+    for wrong in (0.5, float("nan"), float("inf"), 2.0):
+        with pytest.raises(GuaranteeError, match="place 1 of a record is"):
+            engine.protect([(ROWS[0], wrong)], name=str(wrong))
+
+
+def test_a_record_that_is_none_is_named_and_what_drops_it_later_is_no_remedy():
+    with pytest.raises(GuaranteeError, match="leave such records out of the dataset"):
+        engine_of().protect(DataLoader([None, *ROWS], collate_fn=lambda rows: rows))
+
+
+def test_the_noise_of_an_engine_is_not_written_over():
+    engine = engine_of()
+    with pytest.raises(AttributeError):
+        engine.noise = "frozen"
+    assert "by natural noise, fresh, secure" in str(engine)
+
+
 # -- the accountant ----------------------------------------------------------------------------------------------------
 def test_counts_that_would_wrap_and_steps_below_none_are_refused():
     moments = population_moments(PUBLIC)

@@ -101,7 +101,7 @@ def test_nats_of_other_channels_count_toward_the_plan(path):
     assert other.leakage().record <= 3.0 < 1.0 + own(2 + left)
     _ = data[1]
     strict = engine_of(path, Reconstruction(0.5, uses=9))
-    with pytest.raises(BudgetError):  # nobody knows the error after several channels
+    with pytest.raises(BudgetError, match="an error of reconstruction after several channels is not computed"):
         _ = strict.protect(DATA)[0]
 
 

@@ -154,18 +154,19 @@ def test_docs_say_of_the_quick_preset_what_its_plan_says():
     assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
 
 
-def test_attack_that_no_table_of_costs_knows_is_refused_and_not_taken_to_cost_nothing():
+def test_attack_that_no_table_of_costs_knows_is_estimated_and_said_so():
     studies = {"own": QUICK.studies["capacity"].model_copy(update={"attacks": ("guess",)})}
     attacks = QUICK.attacks.model_copy(update={"custom": {"guess": Guess()}})
     plugins = QUICK.plugins.model_copy(update={"attacks": {"guess": "somewhere:Guess"}})
     config = QUICK.model_copy(update={"studies": studies, "attacks": attacks, "plugins": plugins})
-    line = "cpu,attack_guess,,,1,SECONDS,SOURCE"
-    with pytest.raises(
-        ValueError,
-        match=r"no attack_guess: state work on the class of the attack, or give a copy of .*costs\.csv "
-        rf"with the line {line} as --table",
-    ):
-        estimates(config)
+    costs = UnitCosts(ROWS, "cpu")
+    guessed = [job_cost(job, costs) for job in job_list(config).of("attack")]
+    assert sum(one.cpu_seconds - costs.start("attack") for one in guessed) == pytest.approx(
+        10 * len(guessed) * QUICK.replicas
+    )
+    (note,) = [note for note in costs.notes if note.startswith("attack_guess: not measured, taken as 10 s")]
+    assert "state work on the class of the attack" in note
+    assert "the line cpu,attack_guess,,,1,SECONDS,SOURCE as --table" in note
     row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
     found = [one for one in estimates(config, rows=[*ROWS, row]) if one.job.step == "attack"]
     fixed = UnitCosts(ROWS, "cpu").start("attack")

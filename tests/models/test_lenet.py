@@ -96,12 +96,6 @@ def test_initialize_draws_the_default_distributions_of_torch():
         assert torch.equal(layer.bias, torch.zeros_like(layer.bias))
 
 
-def test_initialize_refuses_a_layer_that_it_has_no_rule_for():
-    model = nn.Sequential(nn.Linear(2, 2), nn.PReLU())
-    with pytest.raises(TypeError, match=r"Sequential\.1: no rule for the parameters of a PReLU"):
-        models.initialize(model, torch_generator(0))
-
-
 def test_sigmoid_lenet_draws_weights_of_zhu_et_al():
     model = SigmoidLeNet(3, 10)
     models.initialize(model, torch_generator(0, "init"))

@@ -72,5 +72,5 @@ def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
     assert provenance["settings"]["defense"] == {"mechanism": "homemade", "learning_rates": None, "care": 3}
 
     module = fresh.folder / "src" / "outside.py"
-    module.write_text(module.read_text().replace("stride=4", "stride=5"))
+    module.write_text(module.read_text().replace("torch.relu", "torch.tanh"))
     assert fresh.planned()["train"] == 2  # an edit of an outside module reruns what uses it

@@ -11,7 +11,7 @@ from snakemake.logging import logger
 
 from leakbound.cli.launch import warm
 from leakbound.cli.launch.handover import WARM
-from leakbound.cli.steps.job_list import job_list
+from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.jobs.processes.screen import Screen
 from leakbound.config import messages, reading
 from leakbound.jobs.processes import coordination
@@ -99,7 +99,10 @@ def checked_jobs():
     try:
         for path in workflow.configfiles:
             messages.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
-        return job_list(reading.check(config, source))
+        found = job_list(reading.check(config, source))
+        if workflow.is_main_process:
+            try_networks(found.table.config, source)
+        return found
     except messages.ConfigError as error:
         sys.exit(str(error))
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
@@ -139,11 +140,14 @@ def joined(replicas: Iterable[Attacked]) -> Attacked:
 def in_full_precision(
     attack: Callable[[AttackRequest[Config]], Attacked],
 ) -> Callable[[AttackRequest[Config]], Attacked]:
-    """Let an attack compute in :func:`~leakbound.training.precision.full_precision` on its device."""
+    """Let an attack compute in :func:`~leakbound.training.precision.full_precision` on its device.
+
+    Attention is computed by plain products, which can be differentiated twice.
+    """
 
     @wraps(attack)
     def computed(request: AttackRequest[Config]) -> Attacked:
-        with full_precision(request.device):
+        with full_precision(request.device), sdpa_kernel(SDPBackend.MATH):
             return attack(request)
 
     return computed

@@ -74,7 +74,7 @@ class Attack(Settings):
         """Yield the elementary work of an attack on a run, from which the plan estimates its time.
 
         An attack that does not state its work is counted in replicas. If the table of costs has no seconds
-        for a replica of it, the plan ends with a message.
+        for a replica of it, the plan takes some, and says so.
 
         Args:
             run: Run that is attacked.

@@ -351,6 +351,7 @@ class Counter:
         """
         for ledger in self.ledgers.values():
             if ledger.base is not None and ledger.base[0] is base:
+                ledger.grow(len(base))
                 return ledger
         if name in self.ledgers and self.ledgers[name].base is not None:
             raise GuaranteeError(
@@ -511,6 +512,11 @@ class Counter:
         twins = sum(int(np.count_nonzero(ledger.rows == row)) for ledger in self.ledgers.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
         runs = ", counted over all runs and channels of the ledger" if self.file is not None else ""
+        if not self.plan.adds and self.file is not None and self.book.looks[row] < (self.plan.most or 0):
+            return (
+                f"record {record} of {name!r} went through another channel, and an error of reconstruction after "
+                "several channels is not computed: take a target in nats, or records that no other channel has released"
+            )
         if self.plan.frozen:
             return (
                 f"record {record} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "

@@ -46,7 +46,6 @@ class ChannelEngine(Saved):
     Attributes:
         calibration: The channel and the moments that it was calibrated to.
         target: Limit that it meets.
-        noise: ``fresh`` at each use, or ``frozen``: one noisy copy of each record.
         layout: Form of an input.
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
@@ -78,7 +77,6 @@ class ChannelEngine(Saved):
         self.calibration = calibration
         self.layout = layout
         self.target = target
-        self.noise = noise
         self.steps = 0
         self._seed = seed
         self._key = key
@@ -94,7 +92,8 @@ class ChannelEngine(Saved):
         accepted = None if accept_capacity is None else float(accept_capacity)
         copies = f", frozen, {self._batch_noise.name}" if frozen and seed is not None else ""
         self._mechanism = Mechanism(calibration.channel.shape + copies, calibration.ratios, looks, accepted)
-        facts = {**self._law(), "planned uses": most, "classes": labels.classes}
+        facts = {**law(calibration, layout, noise, seed, labels.response), "planned uses": most}
+        facts["classes"] = labels.classes
         plan = Plan(most, self._mechanism, adds, frozen, seed is not None, facts)
         self._counter = Counter(plan, identity, ledger, labels)
         self._public, self.calibrate_to_own = frozenset(public or ()), public is None

@@ -197,7 +197,7 @@ def _response_to(part: Any, respond: Callable[[int], int]) -> Any:
     label = respond(int(np.asarray(part).item()))
     if isinstance(part, Tensor):
         return torch.full_like(part, label)
-    return type(part)(label) if isinstance(part, int) else np.full_like(part, label)[()]
+    return type(part)(label) if isinstance(part, int | float) else np.full_like(part, label)[()]
 
 
 def _rebuilt(whole: Any, parts: list[Any]) -> Any:
@@ -216,6 +216,10 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
         return [label for labels in inner for label in labels]
     form: Any = part if isinstance(part, Tensor) else np.asarray(part)
     whole = is_whole(form) if isinstance(form, Tensor) else form.dtype.kind in "biu"
+    if (
+        classes is not None and not whole and math.prod(form.shape) == 1
+    ):  # 0.0 and 1.0, where classes are named
+        whole = (isinstance(form, Tensor) or form.dtype.kind == "f") and float(form.item()).is_integer()
     if not whole or math.prod(form.shape) != 1:
         array = isinstance(part, Tensor | np.ndarray)
         kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"

@@ -42,6 +42,12 @@ class Ledger:
         self.rows = np.full(size, -1, dtype=np.int64)
         self.shown = np.zeros(size, dtype=bool)
 
+    def grow(self, size: int) -> None:
+        """Make room for records that were appended to the collection since."""
+        if (more := size - len(self.rows)) > 0:
+            self.rows = np.pad(self.rows, (0, more), constant_values=-1)
+            self.shown = np.pad(self.shown, (0, more))
+
     def check_same(
         self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"], apart: str = ""
     ) -> None:

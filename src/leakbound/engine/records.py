@@ -138,6 +138,11 @@ def as_tensor(value: Any) -> Tensor:
     Raises:
         GuaranteeError: If it holds no real numbers.
     """
+    if value is None:
+        raise GuaranteeError(
+            "a record, or its input, is None: leave such records out of the dataset, e.g. by torch.utils.data.Subset; "
+            "a collate function that drops them comes after the channel"
+        )
     if isinstance(value, Tensor):
         tensor = value.detach().cpu()
     else:

@@ -50,7 +50,6 @@ class Saved:
     calibration: Calibration
     layout: Layout
     target: Target
-    noise: str
     calibrate_to_own: bool
     provenance: Mapping[str, Any] | None = None
     _seed: int | None
@@ -58,6 +57,11 @@ class Saved:
     _labels: LabelCount
     _public: frozenset[bytes]
     _counter: Counter
+
+    @property
+    def noise(self) -> str:
+        """``fresh`` at each use, or ``frozen``: one noisy copy of each record."""
+        return "frozen" if self._counter.plan.frozen else "fresh"
 
     def save(self, path: str | Path) -> None:
         """Write the calibrated channel to one file, from which :meth:`load` makes this engine without the records.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.models.initialization import initialize
+from leakbound.models.initialization import initialize, leave_out_frozen
 from leakbound.registry import MODELS
 
 _SIDE = 32  # of images, where nothing else is said
@@ -68,7 +68,12 @@ class Classifier(nn.Module, ABC):
 
 
 def build(name: str, colors: int, classes: int, generator: torch.Generator, side: Side = _SIDE) -> nn.Module:
-    """Build a registered network with weights drawn from a generator. The global generator is not used.
+    """Build a registered network. The global generator is left as it was.
+
+    A network from outside starts from the weights that its constructor makes. What that draws by torch's
+    global generator follows from ``generator``, and what it loads is kept. A method
+    ``initialize(generator)``, if there is one, has the last word. The parameters of the result are those that
+    are trained. Parameters with ``requires_grad=False`` have become buffers.
 
     Args:
         name: Registered name, e.g. ``lenet``.
@@ -92,12 +97,20 @@ def build(name: str, colors: int, classes: int, generator: torch.Generator, side
     constructor = MODELS.get(name)
     if not isinstance(side, int) and not getattr(constructor, "any_shape", False):
         raise ImageShapeError(f"{name}: it takes square images, not records of shape {side}; use mlp")
+    if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
+        raise ImageShapeError(
+            f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}; for others the "
+            "constructor needs the keyword size"
+        )
+    sized = {} if side == _SIDE else {"size": side}
+    before = generator.get_state()
     with torch.random.fork_rng(devices=[]):
-        if side != _SIDE and "size" not in inspect.signature(constructor).parameters:
-            raise ImageShapeError(
-                f"{name}: it takes images of {_SIDE}×{_SIDE} pixels alone, not of {side}×{side}"
-            )
-        sized = {} if side == _SIDE else {"size": side}
+        torch.random.default_generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         model: nn.Module = constructor(colors, classes, **sized)
-    initialize(model, generator)
+    if name in MODELS.builtin or callable(getattr(model, "initialize", None)):
+        generator.set_state(before)
+        initialize(model, generator)
+    if isinstance(model, Classifier):  # a subclass need not hand size on
+        model.image_shape = (colors, side, side) if isinstance(side, int) else (colors, *side)
+    leave_out_frozen(model)
     return model

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
@@ -22,12 +23,18 @@ from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
 from leakbound.storage.seals import file_size
-from leakbound.training.request import TrainingRequest
+from leakbound.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
 _FORM = 3  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
+
+
+def frozen_hash(network: nn.Module) -> str:
+    """Hash what a network computes with besides the weights that are trained. Empty if it is nothing."""
+    frozen = {name: value.cpu().numpy() for name, value in network.named_buffers()}
+    return storage.arrays_hash(frozen) if frozen else ""
 
 
 def fingerprint(request: TrainingRequest) -> str:
@@ -48,6 +55,7 @@ def fingerprint(request: TrainingRequest) -> str:
         arrays,
         {
             "classes": len(dataset.classes),
+            "frozen": frozen_hash(initial_network(request, 0)),
             "learning_rates": request.candidates,
             "lengths": request.lengths,
             "channel": None if channel is None else channel.metadata(),
@@ -135,24 +143,18 @@ class Checkpoint:
             digest = file.read(_DIGEST_BYTES)
             payload = file.read()
         if hashlib.sha256(payload).digest() != digest:
-            logger.warning("%s: damaged checkpoint, training starts from scratch", self._path)
-            return None
-        if identity != self._identity:
-            logger.warning(
-                "%s: checkpoint of other settings, images or versions, training starts from scratch",
-                self._path,
-            )
-            return None
-        try:
-            return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-        except (
-            Exception
-        ) as error:  # a digest does not say who wrote the file, and a foreign one fails in many ways
-            # Not the message: it explains how to load the file all the same.
-            logger.warning(
-                "%s: foreign checkpoint (%s), training starts from scratch", self._path, type(error).__name__
-            )
-            return None
+            reason = "damaged checkpoint"
+        elif identity != self._identity:
+            reason = "checkpoint of other settings, images or versions"
+        else:
+            # A digest does not say who wrote the file, and a foreign one fails in many ways.
+            try:
+                return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+            except Exception as error:
+                # Not the message: it explains how to load the file all the same.
+                reason = f"foreign checkpoint ({type(error).__name__})"
+        logger.warning("%s: %s, training starts from scratch", self._path, reason)
+        return None
 
     def due(self) -> bool:
         """Return True when it is time to save."""

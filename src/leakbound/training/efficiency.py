@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from leakbound.config.catalogue import STUDY_COLUMNS
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.training import memory
@@ -26,21 +27,7 @@ from leakbound.training.trainers import check_request
 
 BASELINE = "none"
 """The defense that all times are compared with."""
-TIME_COLUMNS = [
-    *(
-        "run",
-        "dataset",
-        "model",
-        "defense",
-        "level",
-        "rounds",
-        "batch_size",
-        "replica",
-        "learning_rate",
-        "chosen",
-    ),
-    *("source", "variant", "unit", "metric", "value", "low", "high", "status"),
-]
+TIME_COLUMNS = [column for column in STUDY_COLUMNS if column != "length"]
 """Columns of the table of training times."""
 
 

@@ -24,6 +24,11 @@ def parameter_layers(model: nn.Module) -> dict[str, nn.Module]:
     return {name: layer for name, layer in model.named_modules() if own_parameters(layer)}
 
 
+def whole(layer: nn.Module) -> bool:
+    """Check that weight and bias of a layer are its parameters: neither is frozen or made of other ones."""
+    return not layer._buffers and {"weight"} <= own_parameters(layer).keys() <= {"weight", "bias"}
+
+
 def stackable(model: nn.Module) -> bool:
     """Check that each parameter is in one layer only, which can be computed for all slots at once."""
     return _divisible(model, _is_known)
@@ -43,8 +48,9 @@ def _divisible(model: nn.Module, suits: Callable[[nn.Module], bool]) -> bool:
 
 def _is_known(layer: nn.Module) -> bool:
     """Check that a layer is of a known kind. A subclass may compute something else."""
-    return type(layer) in (nn.Linear, nn.GroupNorm) or (
-        type(layer) is nn.Conv2d and layer.padding_mode == "zeros"
+    return whole(layer) and (
+        type(layer) in (nn.Linear, nn.GroupNorm)
+        or (type(layer) is nn.Conv2d and layer.padding_mode == "zeros")
     )
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
@@ -138,6 +139,14 @@ class TrainingRequest:
         return client_step(self.defense, self.level, self.channel, lambda: estimate_moments(chunks))
 
 
+def initial_network(request: TrainingRequest, replica: int) -> nn.Module:
+    """Create the untrained network of a replica, on the CPU. It is the same for every device."""
+    generator = request.generator(replica, "init")
+    return models.build(
+        request.model, request.dataset.colors, len(request.dataset.classes), generator, request.dataset.side
+    )
+
+
 @dataclass(frozen=True)
 class TrainingResult:
     """Trained slots, in the order of the request, each with all lengths that the request asks for.
@@ -158,6 +167,7 @@ class TrainingResult:
         diverged: Whether loss or weights became infinite or NaN, for each slot. Such a slot is no result.
         rates: One row per network of ``weights``, as from :func:`leakbound.training.rates.chosen_rates` for
             slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
+        frozen: Hash of the frozen weights of each network, which ``weights`` leaves out, empty without any.
     """
 
     weights: dict[str, Tensor]
@@ -165,6 +175,7 @@ class TrainingResult:
     events: list[PrivacyEvent]
     diverged: list[bool]
     rates: pd.DataFrame
+    frozen: str = ""
 
 
 def reference_request(

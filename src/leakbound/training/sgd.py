@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import memory, stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.cuda_graph import Replayed, cuda_graph
 from leakbound.training.loop import train_slots
-from leakbound.training.request import Slot, TrainingRequest, TrainingResult
+from leakbound.training.request import Slot, TrainingRequest, TrainingResult, initial_network
 from leakbound.training.uploads import StackUploads
 
 
@@ -146,14 +145,6 @@ def members_of(
     labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
     images = torch.from_numpy(data.pool.images[used]).to(request.device)
     return images, rows.to(request.device), torch.from_numpy(np.stack(labels)).to(request.device)
-
-
-def initial_network(request: TrainingRequest, replica: int) -> nn.Module:
-    """Create the untrained network of a replica, on the CPU. It is the same for every device."""
-    generator = request.generator(replica, "init")
-    return models.build(
-        request.model, request.dataset.colors, len(request.dataset.classes), generator, request.dataset.side
-    )
 
 
 def sgd_optimizer(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:

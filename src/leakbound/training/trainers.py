@@ -1,16 +1,15 @@
 """Train a run by its defense's trainer, after checking that it can."""
 
 import math
+from dataclasses import replace
 from typing import cast, get_args
-
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import load_attribute
+from leakbound.training.checkpoint import frozen_hash
+from leakbound.training.network_trial import network_problems
 from leakbound.training.precision import full_precision
-from leakbound.training.request import TrainingRequest, TrainingResult
-from leakbound.training.sgd import initial_network
+from leakbound.training.request import TrainingRequest, TrainingResult, initial_network
 
 
 class UntrainableError(ValueError):
@@ -56,7 +55,8 @@ def train(request: TrainingRequest) -> TrainingResult:
     trainer = load_attribute(request.defense.trainer, f"trainer of {request.defense.mechanism!r}")
     check_request(request)
     with full_precision(request.device):
-        return cast(TrainingResult, trainer(request))
+        result = cast(TrainingResult, trainer(request))
+    return replace(result, frozen=frozen_hash(initial_network(request, 0)))
 
 
 def check_request(request: TrainingRequest) -> None:
@@ -69,7 +69,9 @@ def check_request(request: TrainingRequest) -> None:
         *_data_problems(request),
         *request.client.problems(request.image_shape),
         *_noise_problems(request),
-        *_model_problems(request),
+        *network_problems(
+            request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
+        ),
     ]
     if problems:
         raise UntrainableError("\n".join(f"{request.slug}: {problem}" for problem in problems))
@@ -129,23 +131,3 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
         f"privacy_noise = 'secure': {defense.mechanism!r} does not say that it draws its noise from "
         "request.noise(replica); once it does, state secure_noise = True in its settings"
     ]
-
-
-def _model_problems(request: TrainingRequest) -> list[str]:
-    """List layers that break a defense, or equal results on equal seeds."""
-    model = initial_network(request, 0)
-    problems = []
-    for name, layer in model.named_modules():
-        this = f"{request.model}.{name} is a {type(layer).__name__}, which"
-        if isinstance(layer, _BatchNorm):
-            problems.append(
-                f"{this} mixes the records of a batch; all defenses train the same network, so use GroupNorm"
-            )
-        if isinstance(layer, _DropoutNd) and layer.p > 0:
-            problems.append(f"{this} draws from a generator that no seed of a run controls; remove it")
-    if request.defense.clips:
-        from opacus.validators import ModuleValidator
-
-        refused = ModuleValidator.validate(model, strict=False)
-        problems += [f"{request.model} cannot be trained by Opacus: {error}" for error in refused]
-    return problems

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leakbound.training.known_layers import whole
+
 INSIDE = 1e-12
 """Distance that activations keep from the ends of their range."""
 
@@ -70,7 +72,7 @@ class Called(NamedTuple):
     Attributes:
         name: Its name.
         layer: The layer.
-        inputs: Its inputs.
+        inputs: Its inputs, or its output if it has none.
         output: Its output for them.
     """
 
@@ -94,7 +96,9 @@ def calls_of(model: nn.Module, image_shape: tuple[int, int, int]) -> tuple[Tenso
     calls: list[Called] = []
     handles = [
         module.register_forward_hook(
-            lambda layer, inputs, output, name=name: calls.append(Called(name, layer, inputs[0], output))
+            lambda layer, inputs, output, name=name: calls.append(
+                Called(name, layer, (*inputs, output)[0], output)
+            )
         )
         for name, module in model.named_modules()
         if next(module.parameters(recurse=False), None) is not None
@@ -162,6 +166,8 @@ def _follows(called: Called, links: list[Link]) -> bool:
 
 def passable(layer: nn.Module, inputs: Tensor) -> TypeGuard[nn.Linear | nn.Conv2d]:
     """Return whether a layer's input can be sought."""
+    if not whole(layer):
+        return False
     if isinstance(layer, nn.Conv2d):
         return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     return isinstance(layer, nn.Linear) and inputs.ndim == 2

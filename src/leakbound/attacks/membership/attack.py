@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -170,8 +171,9 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
     """Choose how many replicas' attack networks train as one stack, by a CPU's cache or a GPU's memory."""
     device = next(network.parameters()).device
     # A replica has at most its members, as many others, and mislabelled ones, with features and values of each class.
-    records, features = 3 * dataset.drawing.members, network.get_parameter("head.weight").shape[1]
-    return slots_that_fit(4 * _COPIES * records * (features + 4 * len(dataset.classes)), device)
+    records = 3 * dataset.drawing.members
+    head: Any = network.head
+    return slots_that_fit(4 * _COPIES * records * (head.in_features + 4 * len(dataset.classes)), device)
 
 
 def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:

@@ -1,6 +1,6 @@
 """Outputs of an audited network and of references, with what makes them doubtful."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,10 +104,8 @@ def outputs(score: Score, records: np.ndarray, labels: np.ndarray, name: str) ->
     parts = []
     for first in range(0, len(records), _AT_ONCE):
         chunk = slice(first, first + _AT_ONCE)
-        values = score(records[chunk], labels[chunk])
-        values = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
-        parts.append(np.asarray(values, dtype=np.float64))
         count = len(labels[chunk])
+        parts.append(_numbers(score(records[chunk], labels[chunk]), f"for {count} {name}"))
         if parts[-1].ndim not in (1, 2) or len(parts[-1]) != count or parts[-1].shape[1:] == (1,):
             raise ValueError(
                 f"score gives shape {parts[-1].shape} for {count} {name}: logits ({count}, classes) or losses "
@@ -118,15 +116,33 @@ def outputs(score: Score, records: np.ndarray, labels: np.ndarray, name: str) ->
         raise ValueError(
             f"score is not finite for {wrong} of {len(joined)} {name}: give logits, or clip losses"
         )
-    if joined.ndim == 2 and not (
-        labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < joined.shape[1]
+    if joined.ndim == 2 and (
+        labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= joined.shape[1]
     ):
-        held = sorted(labels.tolist())
+        first, *_, last = np.unique(labels).tolist() * 2
         raise ValueError(
-            f"{name}: labels from {held[0]} to {held[-1]}, type {labels.dtype}: score gives logits of "
+            f"{name}: labels from {first!r} to {last!r}, type {labels.dtype}: score gives logits of "
             f"{joined.shape[1]} classes, so whole numbers from 0 to {joined.shape[1] - 1} are needed"
         )
     return joined
+
+
+def _numbers(values: Any, what: str) -> Float[np.ndarray, "..."]:
+    """Return what a score gives as numbers: an array, a tensor, or the logits of a model's output or a dict.
+
+    Raises:
+        ValueError: If it is nothing of these.
+    """
+    logits = (
+        values.get("logits", values) if isinstance(values, Mapping) else getattr(values, "logits", values)
+    )
+    try:
+        plain = logits.detach().cpu().double().numpy() if isinstance(logits, torch.Tensor) else logits
+        return np.asarray(plain, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"score gives a {type(logits).__name__} {what}: return an array of logits (n, classes) or losses (n,)"
+        ) from error
 
 
 def doubts(

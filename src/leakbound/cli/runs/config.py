@@ -16,10 +16,13 @@ def config(
     folder: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("config"),
 ) -> None:
     """Check a configuration, or write the default one and the JSON schema for editors."""
+    from leakbound.cli.steps.job_list import try_networks
     from leakbound.config import reading
 
     if configfile is not None:
-        sys.stdout.write(reading.as_yaml(reading.load(configfile)))
+        checked = reading.load(configfile)
+        try_networks(checked, str(configfile))
+        sys.stdout.write(reading.as_yaml(checked))
         return
     pages = {"config.yaml": reading.as_yaml(reading.quick()), "schema.json": reading.schema()}
     keep_generated(((folder / name, text) for name, text in pages.items()), check, "leakbound config")

@@ -8,7 +8,7 @@ import typer
 
 from leakbound.cli.job_settings import ConfigOption, register_plugins
 from leakbound.cli.runs.power import REFERENCE, power_text
-from leakbound.cli.steps.job_list import job_list
+from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.config import reading
 from leakbound.jobs.plan.job_costs import Machine
 from leakbound.jobs.plan.plan_text import plan_text
@@ -49,8 +49,9 @@ def plan(
     ] = None,
 ) -> None:
     """Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time."""
-    made = job_list(reading.load(configfile))
-    config = made.table.config
+    config = reading.load(configfile)
+    try_networks(config, str(configfile))
+    made = job_list(config)
     if power:
         register_plugins(config.plugins.model_dump())
         sys.stdout.write(power_text(made.table, _results(Path(config.root), variances)))

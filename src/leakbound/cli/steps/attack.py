@@ -214,6 +214,7 @@ def _networks(
 
     from leakbound.attacks.trained_networks import Networks
     from leakbound.models import build
+    from leakbound.training.checkpoint import frozen_hash
 
     if not config.trained:
         raise typer.BadParameter(
@@ -221,7 +222,7 @@ def _networks(
         )
     tried = read_table(rates, RATES, "train")
     kept = tried[tried["kept"]].reset_index(drop=True)
-    weights = storage.read_arrays(path)
+    weights, about = storage.read_arrays_and_metadata(path)
     network = build(
         settings.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
     )
@@ -231,6 +232,11 @@ def _networks(
             path,
             f"its weights are not those of {len(kept)} networks {settings.model} for {images.colors} colors and "
             f"{len(images.classes)} classes",
+        )
+    if about.get("frozen", "") != frozen_hash(network):
+        raise ValueError(
+            f"{path}: the frozen weights of {settings.model} are no longer those that it was trained with; "
+            "bring them back, or remove the file and train again"
         )
     return Networks({name: torch.from_numpy(array) for name, array in weights.items()}, kept), network
 

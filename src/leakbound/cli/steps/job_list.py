@@ -1,11 +1,19 @@
-"""All steps, and all jobs of a configuration."""
+"""All steps, all jobs of a configuration, and a trial of its networks before any of them."""
 
 import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 
+from leakbound.config.data import size_of
+from leakbound.config.messages import ConfigError
 from leakbound.config.reading import load_catalogue
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList, RunTable, Step
 from leakbound.jobs.paths import OUTPUTS
+from leakbound.registry import MODELS
 
 
 def all_steps() -> list[Step]:
@@ -16,3 +24,45 @@ def all_steps() -> list[Step]:
 def job_list(config: Config) -> JobList:
     """List all jobs of a configuration, with its catalogue of figures."""
     return JobList(RunTable(config, load_catalogue(config.catalogue, config)), all_steps())
+
+
+def try_networks(config: Config, source: str) -> None:
+    """Build each network from outside for its data, and let it compute, as its jobs will.
+
+    That takes torch, and so a process of its own. Without such networks there is none.
+
+    Args:
+        config: A checked configuration.
+        source: Its name for messages.
+
+    Raises:
+        ConfigError: If a network cannot be trained or attacked as asked.
+    """
+    cases = [*_cases(config)]
+    if not cases:
+        return
+    done = subprocess.run(
+        [sys.executable, "-c", "from leakbound.training.network_trial import answer; answer()"],
+        input=json.dumps([dict(config.plugins.models), cases]),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+    )
+    failed = [f"plugins.models: their trial failed: {done.stderr.strip()[-500:]}"]
+    if mistakes := failed if done.returncode else json.loads(done.stdout):
+        raise ConfigError(source, mistakes)
+
+
+def _cases(config: Config) -> Iterator[tuple[str, list[tuple[int, int, int] | None], str, int, bool]]:
+    """Yield dataset, possible shapes of its records, network, classes and whether gradients are clipped."""
+    studies = config.studies.values()
+    clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
+    uses = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
+    if config.efficiency is not None:
+        uses |= {(model, config.efficiency.dataset) for model in config.efficiency.models}
+    if config.federated is not None:
+        uses |= {(model, dataset) for dataset, model in config.federated.models.items()}
+    for model, dataset in sorted(use for use in uses if use[0] not in MODELS.builtin):
+        size = size_of(dataset, config.datasets[dataset])
+        shapes = [(colors, size.side, size.side) for colors in ((size.colors,) if size.known else (3, 1))]
+        yield dataset, [None] if dataset in config.tables else [*shapes], model, size.classes, clips

@@ -83,7 +83,8 @@ def references(
     )
     request = reference_request(request, settings.replicas, kept)
     result = train_run(request)
-    storage.write_arrays(weights, {name: tensor.numpy() for name, tensor in result.weights.items()})
+    arrays = {name: tensor.numpy() for name, tensor in result.weights.items()}
+    storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
     storage.write_rows(trained, result.rates.assign(kept=True))
     write_provenance(
         provenance,

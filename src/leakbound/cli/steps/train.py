@@ -89,7 +89,8 @@ def train(
     result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (settings.rates == "all"))
     kept = tried["kept"].to_numpy()
-    storage.write_arrays(weights, {name: tensor.numpy()[kept] for name, tensor in result.weights.items()})
+    arrays = {name: tensor.numpy()[kept] for name, tensor in result.weights.items()}
+    storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
     storage.write_rows(rates, tried)
     storage.write_rows(rows, result.curves)
     write_provenance(
