@@ -28,7 +28,9 @@ class Judged:
         high: Upper end.
         low_90: Lower end of the 90 % interval.
         high_90: Upper end.
-        negligible: True if two one-sided tests at alpha show that the effect is inside ±delta.
+        small: True if two one-sided tests at alpha show that the mean effect is inside ±delta.
+        negligible: True if they show it for each dataset and network, so that effects of opposite sign do not
+            cancel.
         p_value: p-value of the claim's test, two-sided if the claim is that there is an effect, NaN without
             blocks. With several datasets it is the largest over :func:`subsets`, so that at least half of
             them show the effect.
@@ -44,6 +46,7 @@ class Judged:
     high: float = math.nan
     low_90: float = math.nan
     high_90: float = math.nan
+    small: bool = False
     negligible: bool = False
     p_value: float = math.nan
     pooled: float = math.nan
@@ -136,6 +139,7 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
         *interval(values, strata, 0.95),
         *interval(values, strata, 0.9),
         _inside(interval(values, strata, 1 - 2 * alpha), delta),
+        _negligible(blocks.effects[name], delta, alpha),
         p_value,
         pooled,
         direction,
@@ -147,11 +151,11 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     """Return the verdict on a claim, or on one dataset of it.
 
-    The verdict is *negligible* if two one-sided tests show that the effect is inside ±delta. It is
-    *reproduced* or *contradicted*, by the direction, if the adjusted p-value is below ``alpha``. Otherwise it
-    is *undecided*. A trend is also *undecided* if a step may fall by delta. The mean of each step must be
-    above -delta by a one-sided test of its own, so a curve with a step that does fall by delta is called a
-    trend in at most a share alpha of cases.
+    The verdict is *negligible* if the effect is inside ±delta in each dataset and network, and *undecided* if
+    only their mean is. It is *reproduced* or *contradicted*, by the direction, if the adjusted p-value is
+    below ``alpha``. Otherwise it is *undecided*. A trend is also *undecided* if a step may fall by delta. The
+    mean of each step must be above -delta by a one-sided test of its own, so a curve with a step that does
+    fall by delta is called a trend in at most a share alpha of cases.
 
     Args:
         judged: Effect over the blocks, judged at the same level.
@@ -159,8 +163,8 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
         p_adjusted: Adjusted p-value.
         alpha: Level of the verdict, in (0, 0.5).
     """
-    if rule == "beyond" and judged.negligible:
-        return "negligible"
+    if rule == "beyond" and (judged.small or judged.negligible):
+        return "negligible" if judged.negligible else "undecided"
     if not p_adjusted < alpha or not judged.direction:
         return "undecided"
     if judged.direction < 0:
@@ -168,38 +172,20 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     return "undecided" if judged.falling else "reproduced"
 
 
-def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str]:
-    """List the datasets that significantly oppose a pooled verdict, or that contradict each other.
+def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
+    """List the datasets by what their effects significantly show.
 
     The test is Student's t of the blocks' effects, Holm-corrected over the datasets. Sign flips of a
     dataset's few blocks can seldom reach a level, so they would never show that a dataset opposes. A dataset
-    with a negligible effect supports neither direction.
+    with a negligible effect shows neither direction.
 
     Args:
         blocks: Blocks of all settings.
-        pooled: Verdict over all blocks.
         delta: Smallest effect of interest, in the unit of the effects.
         alpha: Level of the tests, in (0, 0.5).
 
     Returns:
-        Names of datasets, empty if all significant datasets agree with the verdict.
-    """
-    claimed, otherwise = (speaking(blocks, direction, delta, alpha) for direction in (1, -1))
-    if pooled == "reproduced":
-        return otherwise
-    if pooled == "contradicted":
-        return claimed
-    return [*claimed, *otherwise] if claimed and otherwise else []
-
-
-def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list[str]:
-    """List the datasets that significantly support a direction.
-
-    Args:
-        blocks: Blocks of all settings.
-        direction: 1 for the claimed direction, -1 for the opposite one.
-        delta: Smallest effect of interest, in the unit of the effects.
-        alpha: Level of the tests after Holm's correction over the datasets, in (0, 0.5).
+        Datasets that show the claimed direction (1), the opposite one (-1), or a negligible effect (0).
     """
     results = []
     for dataset in names(blocks):
@@ -207,15 +193,34 @@ def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list
         name, p_value, side = _decisive(
             subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
         )
-        ends = interval(*_column(subset.effects, name), 1 - 2 * alpha)
-        small = blocks.rule == "beyond" and _inside(ends, delta)
-        results.append((p_value, 0 if small else side))
-    adjusted = holm([p_value for p_value, _ in results])
-    return [
-        name
-        for name, p, (_, side) in zip(names(blocks), adjusted, results, strict=True)
-        if p < alpha and side == direction
-    ]
+        small = blocks.rule == "beyond" and _negligible(subset.effects[name], delta, alpha)
+        results.append((dataset, p_value, 0 if small else side, small))
+    adjusted = holm([p_value for _, p_value, _, _ in results])
+    shown = [(*result, p < alpha) for result, p in zip(results, adjusted, strict=True)]
+    return {
+        direction: [
+            dataset
+            for dataset, _, side, small, significant in shown
+            if (small if direction == 0 else significant and side == direction)
+        ]
+        for direction in (1, -1, 0)
+    }
+
+
+def opposed(found: dict[int, list[str]], pooled: str) -> list[str]:
+    """List the datasets that oppose a pooled verdict, or all that show something if they disagree.
+
+    Args:
+        found: Datasets by what they show, as :func:`sides` returns them.
+        pooled: Verdict over all blocks.
+
+    Returns:
+        Names of datasets, empty if all datasets that show something agree with the verdict.
+    """
+    if pooled in ("reproduced", "contradicted"):
+        return [*found[-1 if pooled == "reproduced" else 1], *found[0]]
+    shown = [datasets for datasets in found.values() if datasets]
+    return [dataset for datasets in shown for dataset in datasets] if len(shown) > 1 else []
 
 
 def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design:
@@ -242,6 +247,15 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
         level,
         len(names(subset)) / len(names(blocks)),
         alpha,
+    )
+
+
+def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
+    """Return True if two one-sided tests show for each dataset and network that the effect is inside ±delta."""
+    parts = effects.dropna().groupby(level=STRATUM)
+    return all(
+        _inside(interval(values.to_numpy(float), _strata(values), 1 - 2 * alpha), delta)
+        for _, values in parts
     )
 
 

@@ -34,7 +34,15 @@ _LARGEST_DRAWING = 300_000
 _WIDE = 6.0
 _THUMBNAIL = (3.6, 2.5)  # inches
 _SHORT_LEGEND = 4  # entries
-_SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligible": "≈", "undecided": "?"}
+_SYMBOLS = {
+    "reproduced": "✓",
+    "contradicted": "✗",
+    "mixed": "±",
+    "negligible": "≈",
+    "undecided": "?",
+    "holds": "✓",
+    "fails": "✗",
+}
 
 
 @dataclass(frozen=True)
@@ -161,7 +169,7 @@ def page(report: Report) -> str:
     surroundings.filters["written"] = style.written
     surroundings.globals |= {
         "symbols": _SYMBOLS,
-        "closed_forms": list(CLOSED_FORMS.values()),
+        "tiles": [*VERDICTS, *CLOSED_FORMS.values()],
         "numbers": NUMBERS,
     }
     claims = list(_claims(report))
