@@ -253,7 +253,7 @@ def _row(
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level, alpha)
     reached = verdict(judged, blocks.rule, p_adjusted, alpha)
-    notes = [f"{judged.blocks} blocks", blocks.detail]
+    notes = [f"{judged.blocks} blocks", blocks.detail, *filter(None, [blocks.note])]
     if blocks.left_out:
         notes.append(f"{blocks.left_out} blocks with missing values left out")
     if reached == "undecided" and p_adjusted < alpha:

@@ -79,6 +79,7 @@ def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
         steps=joined([blocks.steps for blocks in parts]),
         widths={name: width for blocks in parts for name, width in blocks.widths.items()},
         left_out=sum(blocks.left_out for blocks in parts),
+        note="; ".join(f"{' '.join(key)}: {blocks.note}" for key, blocks in settings.items() if blocks.note),
     )
 
 
@@ -177,7 +178,8 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
 
     The test is Student's t of the blocks' effects, Holm-corrected over the datasets. Sign flips of a
     dataset's few blocks can seldom reach a level, so they would never show that a dataset opposes. A dataset
-    with a negligible effect shows neither direction.
+    with a negligible effect shows neither direction. It differs from the others only if its interval is
+    disjoint from that of all others together.
 
     Args:
         blocks: Blocks of all settings.
@@ -185,26 +187,28 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
         alpha: Level of the tests, in (0, 0.5).
 
     Returns:
-        Datasets that show the claimed direction (1), the opposite one (-1), or a negligible effect (0).
+        Datasets that show the claimed direction (1), the opposite one (-1), or an effect that is negligible
+        and differs from that of the others (0).
     """
+    found: dict[int, list[str]] = {1: [], -1: [], 0: []}
     results = []
     for dataset in names(blocks):
         subset = part(blocks, dataset)
         name, p_value, side = _decisive(
             subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
         )
-        small = blocks.rule == "beyond" and _negligible(subset.effects[name], delta, alpha)
-        results.append((dataset, p_value, 0 if small else side, small))
-    adjusted = holm([p_value for _, p_value, _, _ in results])
-    shown = [(*result, p < alpha) for result, p in zip(results, adjusted, strict=True)]
-    return {
-        direction: [
-            dataset
-            for dataset, _, side, small, significant in shown
-            if (small if direction == 0 else significant and side == direction)
-        ]
-        for direction in (1, -1, 0)
-    }
+        own, low, high = subset.effects[name], *interval(*_column(subset.effects, name), 1 - 2 * alpha)
+        small = blocks.rule == "beyond" and _negligible(own, delta, alpha)
+        results.append((p_value, 0 if small else side))
+        rest = blocks.effects.drop(own.index)
+        if small and len(rest):
+            least, most = interval(*_column(rest, name), 1 - 2 * alpha)
+            found[0] += [dataset] if high < least or most < low else []
+    adjusted = holm([p_value for p_value, _ in results])
+    for dataset, p, (_, side) in zip(names(blocks), adjusted, results, strict=True):
+        if p < alpha and side:
+            found[side].append(dataset)
+    return found
 
 
 def opposed(found: dict[int, list[str]], pooled: str) -> list[str]:
