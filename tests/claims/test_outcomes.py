@@ -380,6 +380,7 @@ def test_each_dataset_must_be_within_delta_for_negligible_and_unequal_ones_are_n
     blocks = two_datasets(first, second, spread)
     judged = judge(blocks, 0.02, 0.05, np.random.default_rng(0))
     assert verdict(judged, "beyond", judged.p_value, 0.05) == reached
+    assert not judged.negligible or judged.small
     assert opposed(sides(blocks, 0.02, 0.05), reached) == disagreeing
 
 

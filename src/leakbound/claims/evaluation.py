@@ -256,7 +256,9 @@ def _row(
     notes = [f"{judged.blocks} blocks", blocks.detail, *filter(None, [blocks.note])]
     if blocks.left_out:
         notes.append(f"{blocks.left_out} blocks with missing values left out")
-    if reached == "undecided" and p_adjusted < alpha:
+    if reached == "undecided" and judged.small and blocks.rule == "beyond":
+        notes.append(f"the mean effect is within ±{delta:g}, but not that of each dataset and network")
+    elif reached == "undecided" and p_adjusted < alpha:
         falling = f"the claimed way, but these steps may go back by delta: {', '.join(judged.falling)}"
         notes.append(falling if judged.direction else "ranks and means go in different directions")
     text = claim.text
