@@ -205,11 +205,10 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     detail = f"sign flips; {name} above the front of {front} at equal leakage, mean over leakages"
     detail += f" and {len(pairs)} levels by their windows; recipes: {numbers} of the lengths {lengths}"
     replicas = {replica for sides in pairs for rows in sides for replica in rows["replica"]}
-    note = "windows " + ", ".join(
-        f"{window:.2g}{'' if window >= options.leakage.least else ' (too narrow)'}" for window in windows
-    )
+    narrow = [" (too narrow)" * (window < options.leakage.least) for window in windows]
+    note = ", ".join(f"{window:.2g}{words}" for window, words in zip(windows, narrow, strict=True))
     left_out = len(replicas) - len(effects)
-    return Blocks(effects.to_frame("beyond"), 1, detail, left_out=left_out, note=note)
+    return Blocks(effects.to_frame("beyond"), 1, detail, left_out=left_out, note=f"windows {note}")
 
 
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:

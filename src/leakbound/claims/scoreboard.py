@@ -33,7 +33,7 @@ def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
         *mixed*, and its detail names them. A closed form fails if it fails on one of them.
     """
     key = ["paper", "figure", "claim", "printed"]
-    named = [rows.assign(on=_networks(rows)) for rows in tables]
+    named = [rows.assign(on=", ".join(sorted({*rows["model"]} - {"", OVERALL}))) for rows in tables]
     claims = pd.concat(named, ignore_index=True)
     whole = overall(claims)
     lines = []
@@ -44,15 +44,9 @@ def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
             found = "; ".join(decided["verdict"] + " on " + decided["on"])
             line |= {"verdict": "fails" if line["exact"] else "mixed", "detail": f"networks differ: {found}"}
         lines.append(line)
-    joined = pd.concat(
-        [claims.drop(whole.index), pd.DataFrame(lines, columns=claims.columns)], ignore_index=True
-    )
+    settled = pd.DataFrame(lines, columns=claims.columns)
+    joined = pd.concat([claims.drop(whole.index), settled], ignore_index=True)
     return joined.astype(claims.dtypes).drop(columns="on")
-
-
-def _networks(claims: pd.DataFrame) -> str:
-    """List the networks of verdicts in words."""
-    return ", ".join(sorted(set(claims["model"]) - {"", OVERALL}))
 
 
 def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:

@@ -128,9 +128,8 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
     config = reading.quick()
     catalogue = reading.load_catalogue(folder / config.catalogue, config)
-    shown = [
-        figure for figure in catalogue.figures if figure.table != SCOREBOARD
-    ]  # the README has it, of all runs
+    # The scoreboard of all runs is in the README.
+    shown = [figure for figure in catalogue.figures if figure.table != SCOREBOARD]
     yield folder / "docs/figures.md", figures_page(shown, _kept(folder / _KEPT, shown))
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if presets := reference_of_readme(readme):
