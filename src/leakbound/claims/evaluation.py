@@ -1,4 +1,4 @@
-"""Verdicts on a figure's claims: reproduced, contradicted, mixed, negligible, undecided, or that it holds or fails."""
+"""Verdicts on the claims of a figure, from reproduced to contradicted. Closed forms hold or fail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -48,10 +48,10 @@ def evaluate(
     and models. Holm's rule corrects the p-values of all claims of a figure together. A claim without any
     effect is therefore reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
 
-    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For *reproduced*
-    or *contradicted*, at least half of the datasets must show the effect
-    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show something else, such
-    as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
+    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For
+    *reproduced* or *contradicted*, at least half of the datasets must show the effect
+    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show something else,
+    such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
 
     Statements about closed forms hold or fail without chance, and fail if they do so in any setting. Their
     p-value is 0 or 1 and is not part of the correction.
@@ -67,13 +67,13 @@ def evaluate(
             are too many to enumerate.
 
     Returns:
-        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all, with dataset
-        and model ``all``. ``printed`` is True for claims of a paper on its own networks. ``low`` and ``high``
-        are the ends of a 95 % interval of the mean effect (Student's t with the share of each dataset and
-        model fixed), ``low_90`` and ``high_90`` those of a 90 % interval. ``power`` is the probability that
-        this many blocks detect an effect of 2 delta, given the spread between them and the least favourable
-        of Holm's levels. ``blocks_needed`` is the number of blocks with power .8. Both are missing for closed
-        forms, and if the spread is not known.
+        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all,
+        with dataset and model ``all``. ``printed`` is True for claims of a paper on its own networks.
+        ``low`` and ``high`` are the ends of a 95 % interval of the mean effect (Student's t with the
+        share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90 % interval.
+        ``power`` is the probability that this many blocks detect an effect of 2 delta, given the spread
+        between them and the least favourable of Holm's levels. ``blocks_needed`` is the number of blocks
+        with power .8. Both are missing for closed forms, and if the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
@@ -142,8 +142,8 @@ def measured(
     """
     test = CLAIM_TESTS.get(claim.test)
     compared = compared_by(claim)
-    if "model" in rows.columns and (own := own_networks(figure, claim, rows)):
-        rows = rows[rows["model"].fillna("").isin(own)]
+    if "model" in rows.columns and (networks := own_networks(figure, claim, rows)):
+        rows = rows[rows["model"].fillna("").isin(networks)]
     everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
     blocks: dict[tuple[str, str], Blocks] = {}
     exact: dict[tuple[str, str], Exact] = {}
@@ -231,14 +231,14 @@ def _of_all(
     claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float
 ) -> dict[str, Any]:
     """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
-    reached, found = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
+    reached, shown = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
-    if opposed(found, whole):
-        shown = [f"{', '.join(found[side])} {words}" for side, words in _SIDES.items() if found[side]]
-        detail = f"datasets differ, by Student's t: {'; '.join(shown)}"
+    if opposed(shown, whole):
+        listed = [f"{', '.join(shown[side])} {words}" for side, words in _SIDES.items() if shown[side]]
+        detail = f"datasets differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
-        agreeing, half = found[pooled.direction], -(-len(names(blocks)) // 2)
+        agreeing, half = shown[pooled.direction], -(-len(names(blocks)) // 2)
         mixed = 0 < len(agreeing) < half
         reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"
         detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"

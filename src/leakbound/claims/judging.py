@@ -152,11 +152,11 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     """Return the verdict on a claim, or on one dataset of it.
 
-    The verdict is *negligible* if the effect is inside ±delta in each dataset and network, and *undecided* if
-    only their mean is. It is *reproduced* or *contradicted*, by the direction, if the adjusted p-value is
-    below ``alpha``. Otherwise it is *undecided*. A trend is also *undecided* if a step may fall by delta. The
-    mean of each step must be above -delta by a one-sided test of its own, so a curve with a step that does
-    fall by delta is called a trend in at most a share alpha of cases.
+    The verdict is *negligible* if the effect is inside ±delta in each dataset and network, and
+    *undecided* if only their mean is. It is *reproduced* or *contradicted*, by the direction, if the
+    adjusted p-value is below ``alpha``. Otherwise it is *undecided*. A trend is also *undecided* if a
+    step may fall by delta. The mean of each step must be above -delta by a one-sided test of its own, so
+    a curve with a step that does fall by delta is called a trend in at most a share alpha of cases.
 
     Args:
         judged: Effect over the blocks, judged at the same level.
@@ -190,41 +190,41 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
         Datasets that show the claimed direction (1), the opposite one (-1), or an effect that is negligible
         and differs from that of the others (0).
     """
-    found: dict[int, list[str]] = {1: [], -1: [], 0: []}
+    shown: dict[int, list[str]] = {1: [], -1: [], 0: []}
     results = []
     for dataset in names(blocks):
         subset = part(blocks, dataset)
         name, p_value, side = _decisive(
             subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
         )
-        own, low, high = subset.effects[name], *interval(*_column(subset.effects, name), 1 - 2 * alpha)
-        small = blocks.rule == "beyond" and _negligible(own, delta, alpha)
+        effects, low, high = subset.effects[name], *interval(*_column(subset.effects, name), 1 - 2 * alpha)
+        small = blocks.rule == "beyond" and _negligible(effects, delta, alpha)
         results.append((p_value, 0 if small else side))
-        rest = blocks.effects.drop(own.index)
+        rest = blocks.effects.drop(effects.index)
         if small and len(rest):
             least, most = interval(*_column(rest, name), 1 - 2 * alpha)
-            found[0] += [dataset] if high < least or most < low else []
+            shown[0] += [dataset] if high < least or most < low else []
     adjusted = holm([p_value for p_value, _ in results])
     for dataset, p, (_, side) in zip(names(blocks), adjusted, results, strict=True):
         if p < alpha and side:
-            found[side].append(dataset)
-    return found
+            shown[side].append(dataset)
+    return shown
 
 
-def opposed(found: dict[int, list[str]], pooled: str) -> list[str]:
+def opposed(shown: dict[int, list[str]], pooled: str) -> list[str]:
     """List the datasets that oppose a pooled verdict, or all that show something if they disagree.
 
     Args:
-        found: Datasets by what they show, as :func:`sides` returns them.
+        shown: Datasets by what they show, as :func:`sides` returns them.
         pooled: Verdict over all blocks.
 
     Returns:
         Names of datasets, empty if all datasets that show something agree with the verdict.
     """
     if pooled in ("reproduced", "contradicted"):
-        return [*found[-1 if pooled == "reproduced" else 1], *found[0]]
-    shown = [datasets for datasets in found.values() if datasets]
-    return [dataset for datasets in shown for dataset in datasets] if len(shown) > 1 else []
+        return [*shown[-1 if pooled == "reproduced" else 1], *shown[0]]
+    several = sum(bool(datasets) for datasets in shown.values()) > 1
+    return [dataset for datasets in shown.values() for dataset in datasets] if several else []
 
 
 def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design:
@@ -255,7 +255,7 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
 
 
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
-    """Return True if two one-sided tests show for each dataset and network that the effect is inside ±delta."""
+    """Return True if two one-sided tests show that the effect of each dataset and network is small."""
     parts = effects.dropna().groupby(level=STRATUM)
     return all(
         _inside(interval(values.to_numpy(float), _strata(values), 1 - 2 * alpha), delta)

@@ -136,8 +136,9 @@ def heights_above_plain(
 ) -> tuple[pd.Series[float], list[float]]:
     """Measure the utility of an arm beyond the front of plain SGD at equal leakage, averaged over the arm's levels.
 
-    The weight of a level is its window, the mean over combinations of the range of leakages that its front and
-    that of plain SGD both reach. A level whose window is narrower than ``leakage.least`` does not count.
+    The weight of a level is its window, the mean over combinations of the range of leakages that its
+    front and that of plain SGD both reach. A level whose window is narrower than ``leakage.least`` does
+    not count.
 
     Three replicas choose the corners by their means, and another one judges them
     (:func:`leakbound.claims.hulls.beyond_front`), in all combinations or 20 for each judge. One replica
@@ -240,7 +241,7 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
 def _crossed(
     tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray
 ) -> tuple[pd.Series[float] | None, float]:
-    """Measure heights of one front above another, one for each replica, or None if no two compare, and the window."""
+    """Measure the height of a front above another in each replica, None if no two compare, and the window."""
     import pandas as pd
 
     replicas = sorted(set(tried["replica"]) & set(reference["replica"]))

@@ -29,20 +29,20 @@ def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
         tables: Rows of ``evaluate``. None has a claim twice.
 
     Returns:
-        Rows of all, with one row over all blocks for each claim. If networks decide a claim differently, it is
-        *mixed*, and its detail names them. A closed form fails if it fails on one of them.
+        Rows of all, with one row over all blocks for each claim. If networks decide a claim differently,
+        it is *mixed*, and its detail names them. A closed form fails if it fails on one of them.
     """
     key = ["paper", "figure", "claim", "printed"]
-    named = [rows.assign(on=", ".join(sorted({*rows["model"]} - {"", OVERALL}))) for rows in tables]
-    claims = pd.concat(named, ignore_index=True)
+    parts = [rows.assign(on=", ".join(sorted({*rows["model"]} - {"", OVERALL}))) for rows in tables]
+    claims = pd.concat(parts, ignore_index=True)
     whole = overall(claims)
     lines = []
     for _, group in whole.groupby(key, sort=False):
         decided = group[group["verdict"] != VERDICTS[-1]]
         line = (decided if len(decided) else group).iloc[-1].to_dict()
         if decided["verdict"].nunique() > 1:
-            found = "; ".join(decided["verdict"] + " on " + decided["on"])
-            line |= {"verdict": "fails" if line["exact"] else "mixed", "detail": f"networks differ: {found}"}
+            detail = "; ".join(decided["verdict"] + " on " + decided["on"])
+            line |= {"verdict": "fails" if line["exact"] else "mixed", "detail": f"networks differ: {detail}"}
         lines.append(line)
     settled = pd.DataFrame(lines, columns=claims.columns)
     joined = pd.concat([claims.drop(whole.index), settled], ignore_index=True)
