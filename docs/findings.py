@@ -97,14 +97,17 @@ class Numbers:
         return str(self.claim(key, dataset)["verdict"])
 
     def count(self, *verdicts: str, exact: bool | None = None, paper: str | None = None) -> int:
-        """Count claims with one of the verdicts (all without any), of experiments, of closed forms, or of both."""
+        """Count claims with one of the verdicts (all without any), of experiments, of closed forms, or of both.
+
+        A claim counts for the paper that prints it, on its own networks, and otherwise as ours (``beyond``).
+        """
         from leakbound.claims.scoreboard import overall
 
         rows = overall(self.claims)
         if exact is not None:
             rows = rows[rows["exact"].astype(bool) == exact]
         if paper is not None:
-            rows = rows[rows["paper"] == paper]
+            rows = rows[rows["paper"].where(rows["printed"], "beyond") == paper]
         return int(rows["verdict"].isin(verdicts).sum()) if verdicts else len(rows)
 
     @functools.cache  # noqa: B019 - as above
@@ -127,6 +130,18 @@ class Numbers:
         counts |= {"other": ~left & ~same & ~empty, "flips": rows["detail"].str.contains("; flips: "), "left": left}
         counts["settled"] = left & (rows["verdict"] != "undecided")
         return {name: int(chosen.sum()) for name, chosen in counts.items()}
+
+    def named(self, paper: str, *verdicts: str) -> str:
+        """Name the claims that count for a paper and have one of the verdicts, with what their networks say."""
+        from leakbound.claims.scoreboard import overall
+
+        rows = overall(self.claims)
+        rows = rows[(rows["paper"] == paper) & rows["printed"] & rows["verdict"].isin(verdicts)]
+        differ = rows["detail"].str.extract(r"networks differ: (.*)$")[0].fillna("")
+        return ", ".join(
+            f"{r.figure}/{r.claim} {f'({text})' if text else ''}".strip()
+            for r, text in zip(rows.itertuples(), differ, strict=True)
+        )
 
     def agreement(self, other: "Numbers") -> dict[str, Any]:
         """Count the claims on experiments, over all datasets, that two runs decide, and name those that differ."""
@@ -153,13 +168,20 @@ class Numbers:
 
     def remark(self, row: Any) -> str:
         """Write why more blocks might not decide a claim, as its detail says."""
-        reasons = ("flips", "nothing to compare", "the claimed way, but", "ranks and means", "significantly otherwise")
+        reasons = (
+            "flips",
+            "nothing to compare",
+            "the claimed way, but",
+            "ranks and means",
+            "datasets differ",
+            "the mean",
+        )
         parts = row.detail.split("; ")
         return ", ".join(part for part in parts if part.startswith(reasons) or "not by at least" in part)
 
     @functools.cache  # noqa: B019 - as above
     def changes(self) -> pd.DataFrame:
-        """Compare verdicts with those of the earlier protocol.
+        """Compare verdicts on experiments with those of the earlier protocol.
 
         Returns:
             Columns paper, figure, claim, earlier and now, a row for each claim of either; NaN where one of them
@@ -169,8 +191,9 @@ class Numbers:
 
         names = ["paper", "figure", "claim"]
         earlier = pd.read_csv(EARLIER, dtype=str).rename(columns={"verdict": "earlier"})
-        now = overall(self.claims)[[*names, "verdict"]].rename(columns={"verdict": "now"})
-        return earlier.merge(now, on=names, how="outer")
+        now = overall(self.claims)[[*names, "verdict", "exact"]].rename(columns={"verdict": "now"})
+        both = earlier.merge(now, on=names, how="outer")
+        return both[both["exact"].ne(True)].drop(columns="exact")
 
     def moved(self, earlier: str | None, now: str | None) -> int:
         """Count claims that had one verdict and have another (or the same); None stands for no verdict."""

@@ -1,6 +1,7 @@
 """Commands that show and keep what a finished configuration has left."""
 
 import json
+import runpy
 import shutil
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
+from leakbound.claims.evaluation import VERDICTS
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.command_line import app
+from leakbound.cli.runs.reference import kept_claims
 from leakbound.config import reading
 from verdicts import evaluate
 
@@ -196,6 +199,53 @@ def test_pages_of_the_repository_show_what_is_kept():
     """`leakbound figures` brings docs/figures.md and the README up to date."""
     code, output = call("figures", "--check", "--folder", ROOT)
     assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("preset", "figures"),
+    [
+        ("pmidp_unequal", None),
+        ("resnet10", None),
+        ("photos", ("fig19", "fig22", "fig05", "table02")),
+        ("rates", ("fig15",)),
+    ],
+)
+def test_kept_verdicts_are_those_that_the_kept_tables_give(monkeypatch, preset, figures):
+    monkeypatch.chdir(ROOT)
+    run = runpy.run_path("docs/judging.py")["KeptRun"](ROOT / "results/reference" / preset)
+    judged = pd.concat([run.judged(one) for one in run.figures() if figures is None or one.id in figures])
+    kept = run.claims[run.claims["figure"].isin(judged["figure"])]
+    pd.testing.assert_frame_equal(judged.reset_index(drop=True), kept.reset_index(drop=True), rtol=1e-9)
+
+
+def test_readme_and_findings_count_the_same_claims_of_each_paper():
+    tables = {
+        page: [
+            line.strip("| ").split(" | ") for line in (ROOT / page).read_text().splitlines() if line.startswith("| ")
+        ]
+        for page in ("README.md", "docs/findings.md")
+    }
+    papers = {"Tan et al. 2024": "Tan et al. 2024", "Zeng et al. 2022": "Zeng, Yang, Dai 2022", "PMIDP-FL": "PMIDP-FL"}
+    papers |= {"Wang et al. 2020": "Wang, Ishii, He, Cheng 2020", "beyond the papers": "Beyond the papers"}
+    readme, findings = ({row[0]: row[1:8] for row in rows if len(row) >= 8} for rows in tables.values())
+    for short, long in papers.items():
+        verdicts = dict(zip(VERDICTS, readme[long], strict=False))
+        order = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
+        assert findings[short] == [*(verdicts[name] for name in order), *readme[long][5:]], short
+
+
+def test_perceptrons_and_twins_do_not_count_for_a_paper():
+    homes = [ROOT / "results/reference" / name for name in ("photos", "networks", "resnet10", "pmidp")]
+    claims = kept_claims(*homes)
+    counted = claims[claims["printed"] & ~claims["exact"]]
+    on = counted[counted["dataset"] != "all"].groupby("paper")["model"].agg(set)
+    assert on["tan2024"] - {"", "all"} == {"lenet", "resnet10"}
+    assert on["pmidp"] <= {"mlp", "cnn"}
+    assert not counted["figure"].str.contains("_").any()  # twins are fig10_gain, fig15_recipes, ...
+    assert not {"beyond"} & set(counted["paper"])
+    ratio = claims[(claims["claim"] == "natural_stays_small") & (claims["dataset"] == "all")].iloc[0]
+    assert (ratio["blocks"], round(ratio["effect"], 3), ratio["verdict"]) == (12, 0.048, "undecided")
+    assert -0.104 < ratio["low_90"] < ratio["high_90"] < 0.104
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):

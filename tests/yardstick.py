@@ -28,7 +28,7 @@ AT_MOST = {
     "circles of files": 0,
     "arrows inside attacks": 17,
     "floors inside attacks": 3,
-    "lines of code": 23_169,
+    "lines of code": 23_230,
     "lines of workflow/rules": 450,
     "lines longer than 110 characters": 484,
     "assignments of several values at once": 142,

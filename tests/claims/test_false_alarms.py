@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.judging import STRATUM, judge, opposed, promised, verdict
+from leakbound.claims.judging import STRATUM, judge, opposed, promised, sides, verdict
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.statistics import rank_correlation, student
 from leakbound.registry import CLAIM_TESTS
@@ -129,6 +129,24 @@ def null_rate(test: str, trials: int, seed: int, **settings) -> float:
 @pytest.mark.parametrize("test", ["increasing", "greater"])
 def test_a_test_seldom_sees_what_is_not_there(test):
     assert null_rate(test, 60, seed=2) <= most(60)
+
+
+def two_of_six(trials: int, seed: int, first: float, second: float) -> list[Blocks]:
+    """Blocks of two datasets of six replicas with true effects in multiples of delta, deviating by delta each."""
+    values = DELTA / np.sqrt(2) * normal(np.random.default_rng(seed), trials, 12, 2, 1)
+    values[:, :, 0] += DELTA * np.repeat([first, second], 6)[:, np.newaxis]
+    return list(trials_of("greater", FIRST_TWO, rows_of(values), trials, 2))
+
+
+def test_opposite_effects_of_twice_delta_are_negligible_in_less_than_a_hundredth():
+    assert verdicts(two_of_six(400, 40, 2.0, -2.0))["negligible"] / 400 < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effect", [0.25, 0.5, 1.0, 2.0])
+def test_equal_effects_are_seldom_called_unequal(effect):
+    found = [sides(blocks, DELTA, ALPHA) for blocks in two_of_six(500, 41, effect, effect)]
+    assert sum(bool(opposed(each, "undecided")) for each in found) / 500 <= most(500)
 
 
 @pytest.mark.slow
@@ -397,14 +415,14 @@ def test_datasets_that_have_no_effect_seldom_oppose_those_that_have_one(settings
     values = nothing(generator, trials, 2, replicas=5, **settings)
     values[:, :5, 0] += 50  # the first dataset has the effect, three have none
     found = trials_of("greater", FIRST_TWO, rows_of(values), trials)
-    assert sum(bool(opposed(blocks, "reproduced", DELTA, ALPHA)) for blocks in found) / trials <= most(trials)
+    assert sum(bool(opposed(sides(blocks, DELTA, ALPHA), "reproduced")) for blocks in found) / trials <= most(trials)
 
 
 def test_a_dataset_that_goes_the_other_way_is_seen_by_five_replicas():
     values = normal(np.random.default_rng(13), 20, 20, 2, 1)
     values[:, :, 0] += np.repeat([9.0, 9.0, 9.0, -9.0], 5)[:, np.newaxis]
     found = trials_of("greater", FIRST_TWO, rows_of(values), 20)
-    assert sum(opposed(blocks, "reproduced", DELTA, ALPHA) == ["data3"] for blocks in found) > 17
+    assert sum(opposed(sides(blocks, DELTA, ALPHA), "reproduced") == ["data3"] for blocks in found) > 17
 
 
 @pytest.mark.slow

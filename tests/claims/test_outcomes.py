@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from leakbound.claims.design import Design
-from leakbound.claims.judging import joined_blocks, judge, opposed
+from leakbound.claims.judging import joined_blocks, judge, opposed, sides, verdict
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.scoreboard import markdown_table, scoreboard, scoreboard_rows, to_markdown
 from leakbound.claims.selection import EmptySelectionError, SelectionError
@@ -166,8 +166,8 @@ def test_an_arm_beyond_plain_sgd_names_both_and_counts_replicas_without_either()
     assert blocks.effects["beyond"].tolist() == pytest.approx([0.1, 0.1])
     assert blocks.left_out == 1
     assert blocks.detail == (
-        "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages and 1 levels; "
-        "recipes: 1 to 1 of the lengths full"
+        "sign flips; natural above the front of none+stopped at equal leakage, mean over leakages and 1 levels by "
+        "their windows; recipes: 1 to 1 of the lengths full"
     )
     bare = found("beyond", rows.drop(columns="dataset"), **options)
     assert bare.effects["beyond"].tolist() == blocks.effects["beyond"].tolist()
@@ -257,9 +257,9 @@ def exact_claims() -> pd.DataFrame:
 def test_rows_of_a_closed_form_name_their_setting_and_the_weakest_speaks_for_all():
     claims = exact_claims()
     assert claims[["dataset", "model", "verdict"]].to_numpy().tolist() == [
-        ["digits", "lenet", "reproduced"],
-        ["svhn", "lenet", "contradicted"],
-        ["all", "all", "mixed"],
+        ["digits", "lenet", "holds"],
+        ["svhn", "lenet", "fails"],
+        ["all", "all", "fails"],
     ]
     assert claims["effect"].tolist() == [1.0, -0.5, -0.5]
     assert claims["p_value"].tolist() == claims["p_adjusted"].tolist() == [0.0, 1.0, 1.0]
@@ -278,7 +278,7 @@ def test_a_table_in_markdown_is_written_to_the_letter():
 def test_the_scoreboard_of_one_closed_form_is_written_to_the_letter():
     claims = exact_claims()
     assert to_markdown(claims).splitlines()[-1] == (
-        "| tan2024/fig | It rises. | **mixed** | -0.5 | – | exact | – | – | – | 1 reproduced, 1 contradicted |"
+        "| tan2024/fig | It rises. | paper | **fails** | -0.5 | – | exact | – | – | – | 1 holds, 1 fails |"
     )
     board = scoreboard(claims)
     assert board.columns.name is None
@@ -346,9 +346,42 @@ def test_only_a_dataset_that_speaks_significantly_the_other_way_opposes(noise, a
     blocks = joined_blocks(
         {(name, "lenet"): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in effects.items()}
     )
-    assert opposed(blocks, "reproduced", 0.1, 0.05) == against
-    assert opposed(blocks, "contradicted", 0.1, 0.05) == ["digits"]
-    assert opposed(blocks, "undecided", 0.1, 0.05) == (["digits", "svhn"] if against else [])
+    found = sides(blocks, 0.1, 0.05)
+    assert opposed(found, "reproduced") == against
+    assert opposed(found, "contradicted") == ["digits"]
+    assert opposed(found, "undecided") == (["digits", "svhn"] if against else [])
+
+
+def two_datasets(first: float, second: float, spread: float) -> Blocks:
+    """Six blocks each with these means; a 90 % interval of a dataset is its mean ± 0.8226 x spread (t of 5: 2.015)."""
+    noise = spread * np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]) / np.sqrt(1.2)  # standard deviation: the spread
+    tables = {"digits": first + noise, "svhn": second + noise}
+    return joined_blocks(
+        {(name, "lenet"): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in tables.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "spread", "reached", "disagreeing"),
+    [
+        (0.01, -0.01, 0.01, "negligible", []),  # ends at ±0.0182
+        (0.01, -0.01, 0.0125, "undecided", []),  # at ±0.0203, although their mean is 0
+        (0.03, -0.03, 0.01, "undecided", ["digits", "svhn"]),  # opposite effects do not cancel
+        (0.023, 0.0, 0.01, "undecided", ["digits", "svhn"]),  # unequal ones do not either: their mean is within ±0.02
+        (0.05, 0.0, 0.01, "reproduced", ["svhn"]),
+        (0.011, 0.005, 0.01, "negligible", []),
+        (0.03, 0.011, 0.01, "reproduced", ["svhn"]),  # ends at 0.0218 and 0.0192
+        (0.027, 0.011, 0.01, "reproduced", []),  # at 0.0188 and 0.0192: not shown to differ
+    ],
+)
+def test_each_dataset_must_be_within_delta_for_negligible_and_unequal_ones_are_named(
+    first, second, spread, reached, disagreeing
+):
+    blocks = two_datasets(first, second, spread)
+    judged = judge(blocks, 0.02, 0.05, np.random.default_rng(0))
+    assert verdict(judged, "beyond", judged.p_value, 0.05) == reached
+    assert not judged.negligible or judged.small
+    assert opposed(sides(blocks, 0.02, 0.05), reached) == disagreeing
 
 
 def test_blocks_without_spread_are_certain_and_single_ones_tell_nothing():

@@ -126,6 +126,22 @@ def test_levels_are_compared_one_by_one_and_averaged():
     assert "2 levels" in found(pd.concat([rows, other])).detail
 
 
+def test_levels_count_by_the_window_of_leakages_that_both_fronts_reach():
+    arm = {"wide": [(0.58, 0.40), (0.66, 0.46)], "narrow": [(0.692, 0.60), (0.80, 0.70)]}
+    rows = table({"none": [(0.50, 0.3), (0.7, 0.50)], **arm})
+    rows = rows.assign(level=rows["defense"].map({"none": np.nan, "wide": 1.0, "narrow": 2.0}))
+    rows["defense"] = rows["defense"].replace({"wide": "natural", "narrow": "natural"})
+    wide, narrow = 0.01, 0.6 + 0.1 * 0.004 / 0.108 - 0.496  # at the middle of the windows of .08 and .008
+    both = found(rows)
+    assert both.effects["beyond"].tolist() == pytest.approx([(10 * wide + narrow) / 11] * 3)
+    assert both.note == "windows 0.08, 0.008"
+    least = found(rows, leakage={**OPTIONS["leakage"], "least": 0.02})
+    assert least.effects["beyond"].tolist() == pytest.approx([wide] * 3)
+    assert least.note == "windows 0.08, 0.008 (too narrow)"
+    with pytest.raises(EmptySelectionError, match=r"overlap by 0\.1 or more; windows: 0\.08, 0\.008"):
+        found(rows, leakage={**OPTIONS["leakage"], "least": 0.1})
+
+
 def test_the_guess_of_a_dataset_is_its_own():
     rows = table({"none": [(0.55, 0.46), (0.6, 0.8)], "natural": [(0.55, 0.48), (0.6, 0.8)]}, dataset="celeba")
     assert effects(rows) == pytest.approx([0.01] * 3)

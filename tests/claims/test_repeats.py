@@ -89,6 +89,17 @@ def test_a_figure_that_the_first_run_lacks_has_one_look_at_the_full_level():
     assert ALPHA / 2 < row["p_value"] < ALPHA  # 6 blocks go no lower than 2^-5
 
 
+def test_a_claim_is_mixed_where_more_blocks_show_that_the_datasets_differ():
+    def of_two(shift, width):
+        noise = width * np.array([-1.0, 1.0, -0.5, 0.5, -1.0, 1.0])
+        return pd.concat([rows(0.9 + noise / 9), rows(shift + noise, "svhn")])
+
+    table = evaluate_twice(figure(), of_two(0.08, 0.05), of_two(-0.08, 0.05), ALPHA, generator_of)
+    whole = table.set_index("dataset").loc["all"]
+    assert (whole["first"], whole["verdict"]) == ("reproduced", "mixed")
+    assert whole["detail"].endswith("datasets differ, by Student's t: digits as claimed; svhn negligible")
+
+
 @pytest.mark.slow
 def test_two_looks_at_half_of_the_level_err_as_seldom_as_one_look():
     trials, generator = 120, np.random.default_rng(5)

@@ -8,6 +8,7 @@ from leakbound.claims.evaluation import COLUMNS, VERDICTS
 from leakbound.claims.scoreboard import (
     CLOSED_FORMS,
     of_datasets,
+    over_networks,
     scoreboard,
     scoreboard_rows,
     to_markdown,
@@ -23,34 +24,37 @@ def claim(name: str, verdict: str, *, paper: str = "tan2024", exact: bool = Fals
     if not exact:
         numbers |= {"delta": 0.01, "low": 0.015, "high": 0.025, "low_90": 0.016, "high_90": 0.024, "power": 0.9}
         numbers |= {"p_value": 0.01, "p_adjusted": 0.02, "blocks": 20, "blocks_needed": 12}
-    return {**stated, **numbers, "exact": exact, "detail": "compared", **changes}
+    return {**stated, **numbers, "exact": exact, "printed": True, "detail": "compared", **changes}
 
 
 @pytest.fixture
 def claims() -> pd.DataFrame:
     rows = [claim(name, name) for name in VERDICTS]
-    rows += [claim("holds", "reproduced", exact=True), claim("fails", "contradicted", exact=True, paper="wang2020")]
-    rows += [claim("partly", "mixed", exact=True, paper="wang2020")]
+    rows += [
+        claim(name, name, exact=True, paper=paper) for name, paper in (("holds", "tan2024"), ("fails", "wang2020"))
+    ]
+    rows += [claim("ours", "contradicted", printed=False)]
     for dataset, verdict in (("cifar10", "reproduced"), ("svhn", "contradicted"), ("celeba", "reproduced")):
         rows.insert(0, claim("mixed", verdict, dataset=dataset, model="lenet", blocks=5))
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"blocks_needed": "Int64", "exact": bool})
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"blocks_needed": "Int64", "exact": bool, "printed": bool})
 
 
 def test_closed_forms_are_counted_apart_from_experiments(claims):
     board = scoreboard(claims).set_index("paper")
     assert board.columns.tolist() == [*VERDICTS, *CLOSED_FORMS.values(), "claims"]
     assert board.loc["tan2024"].tolist() == [1, 1, 1, 1, 1, 1, 0, 6]
-    assert board.loc["wang2020"].tolist() == [0, 0, 0, 0, 0, 0, 2, 2]
-    assert board.loc["all"].tolist() == [1, 1, 1, 1, 1, 1, 2, 8]
+    assert board.loc["wang2020"].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    assert board.loc["beyond"].tolist() == [0, 1, 0, 0, 0, 0, 0, 1]  # ours, on a figure of the paper
+    assert board.loc["all"].tolist() == [1, 2, 1, 1, 1, 1, 1, 8]
 
 
 def test_the_rows_of_the_figure_have_every_paper_kind_and_verdict(claims):
     counts = verdict_counts(claims)
-    assert len(counts) == 2 * 2 * len(VERDICTS)
+    assert len(counts) == 3 * (len(VERDICTS) + len(CLOSED_FORMS))
     assert counts["value"].sum() == 8
     own = counts.set_index(["paper", "kind", "verdict"])["value"]
-    assert own["wang2020", "closed form", "contradicted"] == 1
-    assert own["tan2024", "closed form", "contradicted"] == 0
+    assert own["wang2020", "closed form", "fails"] == 1
+    assert own["tan2024", "closed form", "fails"] == 0
 
 
 def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
@@ -74,7 +78,7 @@ def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
 
 
 def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
-    found = dict(zip([*VERDICTS, "holds", "fails", "partly"], of_datasets(claims), strict=True))
+    found = dict(zip([*VERDICTS, "holds", "fails", "ours"], of_datasets(claims), strict=True))
     assert found["mixed"] == "2 reproduced, 1 contradicted"
     assert found["reproduced"] == found["holds"] == ""
     assert (
@@ -87,3 +91,36 @@ def test_a_claim_of_an_experiment_that_nothing_could_tell_says_so(claims):
     unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
     (line,) = scoreboard_rows(unknown).to_dict("records")
     assert (line["power at 2Δ"], line["blocks needed"]) == ("–", "cannot tell")
+
+
+@pytest.mark.parametrize(
+    ("lenet", "resnet10", "together"),
+    [
+        ("reproduced", "undecided", "reproduced"),
+        ("undecided", "contradicted", "contradicted"),
+        ("reproduced", "contradicted", "mixed"),
+        ("undecided", "undecided", "undecided"),
+        ("holds", "fails", "fails"),
+    ],
+)
+def test_networks_that_decide_a_claim_differently_make_it_mixed_by_name(lenet, resnet10, together):
+    runs = [
+        pd.DataFrame(
+            [
+                claim("rises", verdict, dataset=dataset, model=model, exact=verdict in CLOSED_FORMS)
+                for dataset, model in on
+            ],
+            columns=list(COLUMNS),
+        )
+        for verdict, on in (
+            (lenet, (("cifar10", "lenet"), ("all", "all"))),
+            (resnet10, (("cifar10", "resnet10"), ("all", "all"))),
+        )
+    ]
+    joined = over_networks(runs)
+    assert list(joined.columns) == list(COLUMNS)
+    assert joined["model"].tolist() == ["lenet", "resnet10", "all"]
+    assert joined["verdict"].iloc[-1] == together
+    differ = "undecided" not in (lenet, resnet10)
+    stated = f"networks differ: {lenet} on lenet; {resnet10} on resnet10" if differ else "compared"
+    assert joined["detail"].iloc[-1] == stated

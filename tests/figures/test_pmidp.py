@@ -75,9 +75,8 @@ def test_every_claim_that_the_rows_were_made_for_is_reproduced(tables, key):
     assert verdicts["p_value"].notna().all(), verdicts["detail"].tolist()
     # At a spread of 10 the smallest of 100 budgets is 1 at every mean, so equal noise gains nothing from a larger one.
     made_for = verdicts[verdicts["claim"] != "most_at_low_means"]
-    assert (made_for["verdict"] == "reproduced").all(), verdicts[["claim", "dataset", "verdict", "detail"]].to_dict(
-        "records"
-    )
+    wrong = made_for[~made_for["verdict"].isin(["reproduced", "holds"])]
+    assert wrong.empty, verdicts[["claim", "dataset", "verdict", "detail"]].to_dict("records")
 
 
 def test_budgets_are_drawn_from_light_to_dark_with_the_undisturbed_line_beside(tables):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from leakbound import storage
+from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.cli.launch import warm
 
 from .conftest import FORKS, WHOLE
@@ -40,7 +41,7 @@ def test_chain_makes_every_figure_table_and_verdict(finished):
         found = {f"{path.parent.name}/{path.stem}" for path in (finished.results / "figures").rglob(f"*.{suffix}")}
         assert found == expected
     claims = pd.read_parquet(finished.results / "claims.parquet")
-    assert set(claims["verdict"]) <= {"reproduced", "contradicted", "mixed", "negligible", "undecided"}
+    assert set(claims["verdict"]) <= {*VERDICTS, *EXACT_VERDICTS}
     assert {f"{c.paper}/{c.figure}" for c in claims.itertuples()} <= expected
 
 

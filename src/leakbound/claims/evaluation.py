@@ -1,4 +1,4 @@
-"""Verdicts on a figure's claims: reproduced, contradicted, mixed, negligible or undecided."""
+"""Verdicts on the claims of a figure, from reproduced to contradicted. Closed forms hold or fail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,21 +15,25 @@ from leakbound.claims.judging import (
     opposed,
     part,
     promised,
-    speaking,
+    sides,
     verdict,
 )
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.selection import EmptySelectionError, rows_of, select, split
 from leakbound.claims.statistics import holm
-from leakbound.config.catalogue import ClaimConfig, FigureConfig
+from leakbound.config.catalogue import NETWORKS, ClaimConfig, FigureConfig
 from leakbound.registry import CLAIM_TESTS
 
 _NUMBERS = ("effect", "low", "high", "low_90", "high_90", "p_value", "p_adjusted")
 _STATED = ("paper", "figure", "claim", "text", "dataset", "model", "test", "unit", "delta")
-COLUMNS = (*_STATED, *_NUMBERS, "blocks", "exact", "verdict", "detail", "blocks_needed", "power")
+COLUMNS = (*_STATED, *_NUMBERS, "blocks", "exact", "printed", "verdict", "detail", "blocks_needed", "power")
 VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
+"""Verdicts on claims about experiments."""
+EXACT_VERDICTS = ("holds", "fails")
+"""Verdicts on statements about closed forms."""
 OVERALL = "all"
 _FACETS = ("dataset", "model")
+_SIDES = {1: "as claimed", -1: "the opposite", 0: "negligible"}
 GeneratorOf = Callable[..., np.random.Generator]
 """Function from names, given as words, to the generator for these names."""
 
@@ -44,13 +48,16 @@ def evaluate(
     and models. Holm's rule corrects the p-values of all claims of a figure together. A claim without any
     effect is therefore reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
 
-    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For *reproduced*
-    or *contradicted*, at least half of the datasets must show the effect
-    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly oppose the verdict
-    (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
+    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For
+    *reproduced* or *contradicted*, at least half of the datasets must show the effect
+    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show something else,
+    such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
 
-    Statements about closed forms hold or fail without chance. Their p-value is 0 or 1 and is not part of the
-    correction. A statement that holds in only some settings is *mixed*.
+    Statements about closed forms hold or fail without chance, and fail if they do so in any setting. Their
+    p-value is 0 or 1 and is not part of the correction.
+
+    A statement that a paper prints is judged on the paper's own networks alone. If there is none among the
+    rows, it is judged on theirs and is no longer the paper's (column ``printed``).
 
     Args:
         figure: Entry of the catalogue.
@@ -60,12 +67,13 @@ def evaluate(
             are too many to enumerate.
 
     Returns:
-        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all, with
-        dataset and model ``all``. ``low`` and ``high`` are the ends of a 95 % interval of the mean effect
-        (Student's t with the share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90
-        % interval. ``power`` is the probability that this many blocks detect an effect of 2 delta, given the
-        spread between them and the least favourable of Holm's levels. ``blocks_needed`` is the number of
-        blocks with power .8. Both are missing for closed forms, and if the spread is not known.
+        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all,
+        with dataset and model ``all``. ``printed`` is True for claims of a paper on its own networks.
+        ``low`` and ``high`` are the ends of a 95 % interval of the mean effect (Student's t with the
+        share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90 % interval.
+        ``power`` is the probability that this many blocks detect an effect of 2 delta, given the spread
+        between them and the least favourable of Holm's levels. ``blocks_needed`` is the number of blocks
+        with power .8. Both are missing for closed forms, and if the spread is not known.
 
     Raises:
         ConfigError: If a claim's options are wrong, or it lacks delta.
@@ -96,6 +104,7 @@ def evaluate(
             "unit": claim.unit or "",
             "delta": claim.delta,
             "exact": claim.delta is None,
+            "printed": bool(own_networks(figure, claim, rows)),
         }
         if pooled is not None and isinstance(finding, Blocks):
             verdicts = _of_datasets(claim, finding, alpha, generator_of)
@@ -109,7 +118,7 @@ def evaluate(
         table += [{**stated, "dataset": OVERALL, "model": OVERALL, **row} for row in verdicts]
     types: dict[str, Any] = {**dict.fromkeys((*_NUMBERS, "delta", "power"), float), "blocks": "int64"}
     return pd.DataFrame(table, columns=list(COLUMNS)).astype(
-        {**types, "blocks_needed": "Int64", "exact": bool}
+        {**types, "blocks_needed": "Int64", "exact": bool, "printed": bool}
     )
 
 
@@ -133,6 +142,8 @@ def measured(
     """
     test = CLAIM_TESTS.get(claim.test)
     compared = compared_by(claim)
+    if "model" in rows.columns and (networks := own_networks(figure, claim, rows)):
+        rows = rows[rows["model"].fillna("").isin(networks)]
     everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
     blocks: dict[tuple[str, str], Blocks] = {}
     exact: dict[tuple[str, str], Exact] = {}
@@ -154,6 +165,25 @@ def measured(
         if len(result.effects):
             blocks[setting] = result
     return joined_blocks(blocks) if blocks else exact or reason
+
+
+def own_networks(figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame) -> set[str]:
+    """List the networks on which a claim is the paper's.
+
+    Args:
+        figure: Entry of the catalogue.
+        claim: One of its claims.
+        rows: The table that the figure's conditions choose from.
+
+    Returns:
+        Networks of the paper among the figure's rows, an empty name for rows without a network. Empty if the
+        claim is not the paper's.
+    """
+    if not claim.printed or figure.paper == "beyond":
+        return set()
+    shown = rows_of(figure, rows)
+    models = set(shown["model"].fillna("")) if "model" in shown.columns else {""}
+    return models & {"", *NETWORKS.get(figure.paper, ())}
 
 
 def compared_by(claim: ClaimConfig) -> set[str]:
@@ -201,21 +231,18 @@ def _of_all(
     claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float
 ) -> dict[str, Any]:
     """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
-    delta, reached = claim.smallest_effect(), row["verdict"]
+    reached, shown = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
-    if against := opposed(blocks, whole, delta, alpha):
-        detail = f"{', '.join(against)}: significantly otherwise, by Student's t"
+    if opposed(shown, whole):
+        listed = [f"{', '.join(shown[side])} {words}" for side, words in _SIDES.items() if shown[side]]
+        detail = f"datasets differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
-        shown, half = speaking(blocks, pooled.direction, delta, alpha), -(-len(names(blocks)) // 2)
-        reason = (
-            f"shown by {', '.join(shown)}" if 0 < len(shown) < half else f"{whole} by all datasets together"
-        )
+        agreeing, half = shown[pooled.direction], -(-len(names(blocks)) // 2)
+        mixed = 0 < len(agreeing) < half
+        reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"
         detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
-        return {
-            "verdict": "mixed" if 0 < len(shown) < half else reached,
-            "detail": f"{row['detail']}; {detail}",
-        }
+        return {"verdict": "mixed" if mixed else reached, "detail": f"{row['detail']}; {detail}"}
     return {}
 
 
@@ -226,10 +253,12 @@ def _row(
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level, alpha)
     reached = verdict(judged, blocks.rule, p_adjusted, alpha)
-    notes = [f"{judged.blocks} blocks", blocks.detail]
+    notes = [f"{judged.blocks} blocks", blocks.detail, *filter(None, [blocks.note])]
     if blocks.left_out:
         notes.append(f"{blocks.left_out} blocks with missing values left out")
-    if reached == "undecided" and p_adjusted < alpha:
+    if reached == "undecided" and judged.small and blocks.rule == "beyond":
+        notes.append(f"the mean effect is within ±{delta:g}, but not that of each dataset and network")
+    elif reached == "undecided" and p_adjusted < alpha:
         falling = f"the claimed way, but these steps may go back by delta: {', '.join(judged.falling)}"
         notes.append(falling if judged.direction else "ranks and means go in different directions")
     text = claim.text
@@ -251,7 +280,7 @@ def _row(
 def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
     """Return a row for each setting of a closed form with a dataset, then the row over all, which shows the weakest."""
     rows = [
-        {"dataset": dataset, "model": model, **_exact_row(statement), "verdict": _exact_verdict([statement])}
+        {"dataset": dataset, "model": model, **_exact_row(statement)}
         for (dataset, model), statement in statements.items()
         if dataset
     ]
@@ -259,17 +288,12 @@ def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
         (statement for statement in statements.values() if not statement.holds),
         next(iter(statements.values())),
     )
-    return [*rows, {**_exact_row(weakest), "verdict": _exact_verdict(list(statements.values()))}]
+    return [*rows, _exact_row(weakest)]
 
 
 def _exact_row(statement: Exact) -> dict[str, Any]:
-    """Return the columns of a statement without chance, except its verdict."""
+    """Return the columns of a statement without chance."""
     p_value = 0.0 if statement.holds else 1.0
     numbers = {"effect": statement.effect, "p_value": p_value, "p_adjusted": p_value}
-    return {**numbers, "blocks": 0, "exact": True, "detail": f"exact: {statement.detail}"}
-
-
-def _exact_verdict(statements: list[Exact]) -> str:
-    """Return the verdict on a statement that holds in all settings, in none, or in some."""
-    held = [statement.holds for statement in statements]
-    return "reproduced" if all(held) else "mixed" if any(held) else "contradicted"
+    reached = EXACT_VERDICTS[0 if statement.holds else 1]
+    return {**numbers, "blocks": 0, "exact": True, "verdict": reached, "detail": f"exact: {statement.detail}"}

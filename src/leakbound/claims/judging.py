@@ -28,7 +28,9 @@ class Judged:
         high: Upper end.
         low_90: Lower end of the 90 % interval.
         high_90: Upper end.
-        negligible: True if two one-sided tests at alpha show that the effect is inside ±delta.
+        small: True if two one-sided tests at alpha show that the mean effect is inside ±delta.
+        negligible: True if they show it for each dataset and network, so that effects of opposite sign do not
+            cancel.
         p_value: p-value of the claim's test, two-sided if the claim is that there is an effect, NaN without
             blocks. With several datasets it is the largest over :func:`subsets`, so that at least half of
             them show the effect.
@@ -44,6 +46,7 @@ class Judged:
     high: float = math.nan
     low_90: float = math.nan
     high_90: float = math.nan
+    small: bool = False
     negligible: bool = False
     p_value: float = math.nan
     pooled: float = math.nan
@@ -76,6 +79,7 @@ def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
         steps=joined([blocks.steps for blocks in parts]),
         widths={name: width for blocks in parts for name, width in blocks.widths.items()},
         left_out=sum(blocks.left_out for blocks in parts),
+        note="; ".join(f"{' '.join(key)}: {blocks.note}" for key, blocks in settings.items() if blocks.note),
     )
 
 
@@ -136,6 +140,7 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
         *interval(values, strata, 0.95),
         *interval(values, strata, 0.9),
         _inside(interval(values, strata, 1 - 2 * alpha), delta),
+        _negligible(blocks.effects[name], delta, alpha),
         p_value,
         pooled,
         direction,
@@ -147,11 +152,11 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     """Return the verdict on a claim, or on one dataset of it.
 
-    The verdict is *negligible* if two one-sided tests show that the effect is inside ±delta. It is
-    *reproduced* or *contradicted*, by the direction, if the adjusted p-value is below ``alpha``. Otherwise it
-    is *undecided*. A trend is also *undecided* if a step may fall by delta. The mean of each step must be
-    above -delta by a one-sided test of its own, so a curve with a step that does fall by delta is called a
-    trend in at most a share alpha of cases.
+    The verdict is *negligible* if the effect is inside ±delta in each dataset and network, and
+    *undecided* if only their mean is. It is *reproduced* or *contradicted*, by the direction, if the
+    adjusted p-value is below ``alpha``. Otherwise it is *undecided*. A trend is also *undecided* if a
+    step may fall by delta. The mean of each step must be above -delta by a one-sided test of its own, so
+    a curve with a step that does fall by delta is called a trend in at most a share alpha of cases.
 
     Args:
         judged: Effect over the blocks, judged at the same level.
@@ -159,8 +164,8 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
         p_adjusted: Adjusted p-value.
         alpha: Level of the verdict, in (0, 0.5).
     """
-    if rule == "beyond" and judged.negligible:
-        return "negligible"
+    if rule == "beyond" and (judged.small or judged.negligible):
+        return "negligible" if judged.negligible else "undecided"
     if not p_adjusted < alpha or not judged.direction:
         return "undecided"
     if judged.direction < 0:
@@ -168,54 +173,58 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     return "undecided" if judged.falling else "reproduced"
 
 
-def opposed(blocks: Blocks, pooled: str, delta: float, alpha: float) -> list[str]:
-    """List the datasets that significantly oppose a pooled verdict, or that contradict each other.
+def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
+    """List the datasets by what their effects significantly show.
 
     The test is Student's t of the blocks' effects, Holm-corrected over the datasets. Sign flips of a
     dataset's few blocks can seldom reach a level, so they would never show that a dataset opposes. A dataset
-    with a negligible effect supports neither direction.
+    with a negligible effect shows neither direction. It differs from the others only if its interval is
+    disjoint from that of all others together.
 
     Args:
         blocks: Blocks of all settings.
-        pooled: Verdict over all blocks.
         delta: Smallest effect of interest, in the unit of the effects.
         alpha: Level of the tests, in (0, 0.5).
 
     Returns:
-        Names of datasets, empty if all significant datasets agree with the verdict.
+        Datasets that show the claimed direction (1), the opposite one (-1), or an effect that is negligible
+        and differs from that of the others (0).
     """
-    claimed, otherwise = (speaking(blocks, direction, delta, alpha) for direction in (1, -1))
-    if pooled == "reproduced":
-        return otherwise
-    if pooled == "contradicted":
-        return claimed
-    return [*claimed, *otherwise] if claimed and otherwise else []
-
-
-def speaking(blocks: Blocks, direction: int, delta: float, alpha: float) -> list[str]:
-    """List the datasets that significantly support a direction.
-
-    Args:
-        blocks: Blocks of all settings.
-        direction: 1 for the claimed direction, -1 for the opposite one.
-        delta: Smallest effect of interest, in the unit of the effects.
-        alpha: Level of the tests after Holm's correction over the datasets, in (0, 0.5).
-    """
+    shown: dict[int, list[str]] = {1: [], -1: [], 0: []}
     results = []
     for dataset in names(blocks):
         subset = part(blocks, dataset)
         name, p_value, side = _decisive(
             subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
         )
-        ends = interval(*_column(subset.effects, name), 1 - 2 * alpha)
-        small = blocks.rule == "beyond" and _inside(ends, delta)
+        effects, low, high = subset.effects[name], *interval(*_column(subset.effects, name), 1 - 2 * alpha)
+        small = blocks.rule == "beyond" and _negligible(effects, delta, alpha)
         results.append((p_value, 0 if small else side))
+        rest = blocks.effects.drop(effects.index)
+        if small and len(rest):
+            least, most = interval(*_column(rest, name), 1 - 2 * alpha)
+            shown[0] += [dataset] if high < least or most < low else []
     adjusted = holm([p_value for p_value, _ in results])
-    return [
-        name
-        for name, p, (_, side) in zip(names(blocks), adjusted, results, strict=True)
-        if p < alpha and side == direction
-    ]
+    for dataset, p, (_, side) in zip(names(blocks), adjusted, results, strict=True):
+        if p < alpha and side:
+            shown[side].append(dataset)
+    return shown
+
+
+def opposed(shown: dict[int, list[str]], pooled: str) -> list[str]:
+    """List the datasets that oppose a pooled verdict, or all that show something if they disagree.
+
+    Args:
+        shown: Datasets by what they show, as :func:`sides` returns them.
+        pooled: Verdict over all blocks.
+
+    Returns:
+        Names of datasets, empty if all datasets that show something agree with the verdict.
+    """
+    if pooled in ("reproduced", "contradicted"):
+        return [*shown[-1 if pooled == "reproduced" else 1], *shown[0]]
+    several = sum(bool(datasets) for datasets in shown.values()) > 1
+    return [dataset for datasets in shown.values() for dataset in datasets] if several else []
 
 
 def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design:
@@ -242,6 +251,15 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
         level,
         len(names(subset)) / len(names(blocks)),
         alpha,
+    )
+
+
+def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
+    """Return True if two one-sided tests show that the effect of each dataset and network is small."""
+    parts = effects.dropna().groupby(level=STRATUM)
+    return all(
+        _inside(interval(values.to_numpy(float), _strata(values), 1 - 2 * alpha), delta)
+        for _, values in parts
     )
 
 

@@ -77,6 +77,7 @@ class Blocks:
         rule: Kind of the claim about the effect.
         per: Text after the unit of the effect, e.g. `` per doubling``.
         left_out: Number of blocks left out because they lack a value that other blocks of their setting have.
+        note: What only this setting has, in words.
     """
 
     effects: pd.DataFrame
@@ -89,6 +90,7 @@ class Blocks:
     rule: Rule = "beyond"
     per: str = ""
     left_out: int = 0
+    note: str = ""
 
     def changed(self, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Blocks:
         """Change all tables in one way.

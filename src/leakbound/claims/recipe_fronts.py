@@ -7,7 +7,7 @@ defense. A defense therefore protects only as far as its recipes lie beyond the 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -34,6 +34,9 @@ class LeakageAxis(Settings):
     """Its rows."""
     nothing: float
     """Value without leakage (0.5 for AUC). Fronts clip lower values to it, which are luck."""
+    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Least width of the window of leakages that two fronts must both reach. Levels with a narrower one do
+    not count."""
 
 
 class PlainSGD(Settings):
@@ -130,8 +133,12 @@ def matched(
 
 def heights_above_plain(
     pairs: list[tuple[pd.DataFrame, pd.DataFrame]], leakage: LeakageAxis, plain: PlainSGD
-) -> pd.Series[float]:
+) -> tuple[pd.Series[float], list[float]]:
     """Measure the utility of an arm beyond the front of plain SGD at equal leakage, averaged over the arm's levels.
+
+    The weight of a level is its window, the mean over combinations of the range of leakages that its
+    front and that of plain SGD both reach. A level whose window is narrower than ``leakage.least`` does
+    not count.
 
     Three replicas choose the corners by their means, and another one judges them
     (:func:`leakbound.claims.hulls.beyond_front`), in all combinations or 20 for each judge. One replica
@@ -149,25 +156,29 @@ def heights_above_plain(
         plain: Utility of a guess.
 
     Returns:
-        A number, in the unit of the utility, for each replica that has recipes of the arm and of plain SGD.
-        Only levels whose leakages overlap with those of plain SGD count.
+        A number, in the unit of the utility, for each replica that has recipes of the arm and of plain SGD,
+        and the window of each level, in the unit of the leakage.
 
     Raises:
-        EmptySelectionError: If there are fewer than two such replicas, or no leakage that both fronts reach.
+        EmptySelectionError: If there are fewer than two such replicas, or no level has a wide enough window.
     """
     import pandas as pd
 
     dataset = pairs[0][0]["dataset"].iloc[0] if "dataset" in pairs[0][0].columns else ""
     guess = plain.guess_on(str(dataset), leakage)
-    heights = [
-        height for tried, reference in pairs if (height := _crossed(tried, reference, guess)) is not None
-    ]
-    if not heights:
+    crossed = [_crossed(tried, reference, guess) for tried, reference in pairs]
+    windows = [window for _, window in crossed]
+    kept = [(height, window) for height, window in crossed if height is not None and window >= leakage.least]
+    if not kept:
         raise EmptySelectionError(
             "some replicas choose the corners of fronts and another judges them: no two replicas have recipes of the "
-            "arm and of plain SGD whose leakages overlap"
+            f"arm and of plain SGD whose leakages overlap by {leakage.least:g} or more; "
+            f"windows: {', '.join(f'{window:.2g}' for window in windows)}"
         )
-    return pd.concat(heights, axis=1).mean(axis=1, skipna=False).dropna()
+    heights = pd.concat([height for height, _ in kept], axis=1).dropna()
+    widths = np.array([window for _, window in kept])
+    weights = widths if widths.any() else np.ones(len(widths))
+    return heights @ (weights / weights.sum()), windows
 
 
 def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
@@ -186,16 +197,19 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     """
     recipes = recipes_of(select(rows, options.where), options.leakage, options)
     pairs = matched(recipes, select(recipes, options.arm), options)
-    effects = heights_above_plain(pairs, options.leakage, options)
+    effects, windows = heights_above_plain(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
     front = "+".join(options.plain)
     counts = [[rows["recipe"].nunique() for rows in sides] for sides in pairs]
     numbers = " and ".join(dict.fromkeys(f"{tried} to {reference}" for tried, reference in counts))
     lengths = ", ".join(dict.fromkeys(length for _, ref in pairs for length in sorted(set(ref["length"]))))
     detail = f"sign flips; {name} above the front of {front} at equal leakage, mean over leakages"
-    detail += f" and {len(pairs)} levels; recipes: {numbers} of the lengths {lengths}"
+    detail += f" and {len(pairs)} levels by their windows; recipes: {numbers} of the lengths {lengths}"
     replicas = {replica for sides in pairs for rows in sides for replica in rows["replica"]}
-    return Blocks(effects.to_frame("beyond"), 1, detail, left_out=len(replicas) - len(effects))
+    narrow = [" (too narrow)" * (window < options.leakage.least) for window in windows]
+    note = ", ".join(f"{window:.2g}{words}" for window, words in zip(windows, narrow, strict=True))
+    left_out = len(replicas) - len(effects)
+    return Blocks(effects.to_frame("beyond"), 1, detail, left_out=left_out, note=f"windows {note}")
 
 
 def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
@@ -224,8 +238,10 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(length=stated, recipe=rows.groupby(kept, dropna=False).ngroup())
 
 
-def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) -> pd.Series[float] | None:
-    """Measure the heights of one front above another for each replica, None if no two can be compared."""
+def _crossed(
+    tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray
+) -> tuple[pd.Series[float] | None, float]:
+    """Measure the height of a front above another in each replica, None if no two compare, and the window."""
     import pandas as pd
 
     replicas = sorted(set(tried["replica"]) & set(reference["replica"]))
@@ -243,14 +259,15 @@ def _crossed(tried: pd.DataFrame, reference: pd.DataFrame, guess: np.ndarray) ->
     heights, ranges = np.array([_height(sides, *case, guess) for case in cases]).reshape(-1, 2).T
     weights = ranges if ranges.any() else np.isfinite(heights).astype(float)
     if not weights.any():
-        return None
+        return None, 0.0
+    window = float(ranges.mean())
     heights = np.nan_to_num(heights)
     mean = np.average(heights, weights=weights)
     if n == 2:  # choosing counted too, both would have the same number
-        return pd.Series(mean + (weights / weights.mean() * (heights - mean)), index=replicas)
+        return pd.Series(mean + (weights / weights.mean() * (heights - mean)), index=replicas), window
     part = np.array([[replica in (*chosen, judge) for replica in range(n)] for chosen, judge in cases])
     deviations = (weights / weights.mean() * (heights - mean)) @ part / part.sum(axis=0)
-    return pd.Series(mean + (size + 1) * (n - 1) / (n - 1 - size) * deviations, index=replicas)
+    return pd.Series(mean + (size + 1) * (n - 1) / (n - 1 - size) * deviations, index=replicas), window
 
 
 def _height(

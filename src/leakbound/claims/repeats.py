@@ -85,8 +85,8 @@ def evaluate_twice(
 
     Each analysis tests at half of the level, so that both together err in at most a share ``alpha`` of cases.
     A claim has the verdict of the first analysis, or that of both runs together if the first analysis left it
-    undecided. A claim *flips* if both analyses decide it differently, or if one run reproduces and the other
-    contradicts it. It is undecided then.
+    undecided, or if one of them finds that the datasets differ. A claim *flips* if both analyses decide it
+    otherwise differently, or if one run reproduces and the other contradicts it. It is undecided then.
 
     Args:
         figure: Entry of the catalogue.
@@ -127,8 +127,9 @@ def evaluate_twice(
 
 def _settled(both: str, first: str, repeat: str) -> tuple[str, str]:
     """Return the verdict that follows from the two analyses and from the repeat alone, and a note if it needs one."""
-    if not first or first == _UNDECIDED:
+    opposite = {first, repeat} == {"reproduced", "contradicted"}
+    if first in ("", _UNDECIDED) or (both != _UNDECIDED and "mixed" in (first, both) and not opposite):
         return both, ""
-    if both not in (first, _UNDECIDED) or {first, repeat} == {"reproduced", "contradicted"}:
+    if both not in (first, _UNDECIDED) or opposite:
         return _UNDECIDED, f"flips: {first} by the first run, {repeat} by its repeat, {both} by both"
     return first, "decided by the first run" if both == _UNDECIDED else ""

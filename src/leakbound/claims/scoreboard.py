@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from leakbound.claims.evaluation import OVERALL, VERDICTS
+from leakbound.claims.evaluation import EXACT_VERDICTS, OVERALL, VERDICTS
 
 NUMBERS = ["effect [95 %]", "Δ", "p (Holm)", "blocks", "power at 2Δ", "blocks needed"]
 """Columns of ``written`` with the numbers that a verdict rests on."""
-CLOSED_FORMS = {True: "closed forms that hold", False: "closed forms that fail"}
-"""Columns of ``scoreboard`` for claims without chance: True for reproduced ones."""
-_EXPERIMENT, _CLOSED_FORM = "experiment", "closed form"
+CLOSED_FORMS = dict(zip(EXACT_VERDICTS, ("closed forms that hold", "closed forms that fail"), strict=True))
+"""Verdict on claims without chance to its column of ``scoreboard``."""
+_KINDS = {"experiment": VERDICTS, "closed form": EXACT_VERDICTS}
 
 
 def overall(claims: pd.DataFrame) -> pd.DataFrame:
@@ -22,6 +22,33 @@ def overall(claims: pd.DataFrame) -> pd.DataFrame:
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
+def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Join verdicts on the same claims on different networks.
+
+    Args:
+        tables: Rows of ``evaluate``. None has a claim twice.
+
+    Returns:
+        Rows of all, with one row over all blocks for each claim. If networks decide a claim differently,
+        it is *mixed*, and its detail names them. A closed form fails if it fails on one of them.
+    """
+    key = ["paper", "figure", "claim", "printed"]
+    parts = [rows.assign(on=", ".join(sorted({*rows["model"]} - {"", OVERALL}))) for rows in tables]
+    claims = pd.concat(parts, ignore_index=True)
+    whole = overall(claims)
+    lines = []
+    for _, group in whole.groupby(key, sort=False):
+        decided = group[group["verdict"] != VERDICTS[-1]]
+        line = (decided if len(decided) else group).iloc[-1].to_dict()
+        if decided["verdict"].nunique() > 1:
+            detail = "; ".join(decided["verdict"] + " on " + decided["on"])
+            line |= {"verdict": "fails" if line["exact"] else "mixed", "detail": f"networks differ: {detail}"}
+        lines.append(line)
+    settled = pd.DataFrame(lines, columns=claims.columns)
+    joined = pd.concat([claims.drop(whole.index), settled], ignore_index=True)
+    return joined.astype(claims.dtypes).drop(columns="on")
+
+
 def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
     """Format rows of ``evaluate`` as text, in their order. All lists of claims are made from this table.
 
@@ -29,7 +56,8 @@ def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
         claims: Rows of ``evaluate``.
 
     Returns:
-        Columns figure (``paper/id``), claim (the statement), verdict, ``NUMBERS``, setting and compared.
+        Columns figure (``paper/id``), claim (the statement), by (``paper`` if it counts as a statement of the
+        paper, else ``us``), verdict, ``NUMBERS``, setting and compared.
         Setting is the dataset, with the network if it is only one, or empty for the verdict over all blocks.
         Compared is the comparison in words.
     """
@@ -37,6 +65,7 @@ def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
         (
             f"{row.paper}/{row.figure}",
             str(row.text),
+            "paper" if row.printed else "us",
             str(row.verdict),
             _with_interval(float(row.effect), float(row.low), float(row.high)),
             "–" if pd.isna(row.delta) else f"{row.delta:.3g} {row.unit}".strip(),
@@ -49,11 +78,13 @@ def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
         )
         for row in claims.itertuples(index=False)
     ]
-    return pd.DataFrame(rows, columns=["figure", "claim", "verdict", *NUMBERS, "setting", "compared"])
+    return pd.DataFrame(rows, columns=["figure", "claim", "by", "verdict", *NUMBERS, "setting", "compared"])
 
 
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts over all blocks by paper, with closed forms apart from experiments.
+
+    Claims that are not the paper's (column ``printed``) count as ours, *beyond*.
 
     Args:
         claims: Rows of ``evaluate``.
@@ -63,12 +94,8 @@ def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:
         There is a row for each paper and a last one for ``all``.
     """
     counts = verdict_counts(claims)
-    exact = (counts["verdict"] == "reproduced").map(CLOSED_FORMS)
-    names = counts["verdict"].where(counts["kind"] == _EXPERIMENT, exact)
-    table = counts.assign(verdict=names).pivot_table(
-        index="paper", columns="verdict", values="value", aggfunc="sum"
-    )
-    table = table.reindex(columns=[*VERDICTS, *CLOSED_FORMS.values()], fill_value=0)
+    table = counts.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum")
+    table = table.reindex(columns=[*VERDICTS, *CLOSED_FORMS], fill_value=0).rename(columns=CLOSED_FORMS)
     table.loc["all"] = table.sum()
     table["claims"] = table.sum(axis=1)
     return table.astype("int64").rename_axis(index="paper", columns=None).reset_index()
@@ -85,9 +112,10 @@ def verdict_counts(claims: pd.DataFrame) -> pd.DataFrame:
         There is a row for each paper, kind and verdict, zeros included.
     """
     judged = overall(claims)
-    kind = judged["exact"].map({True: _CLOSED_FORM, False: _EXPERIMENT})
-    counts = pd.crosstab(judged["paper"], [kind, judged["verdict"]])
-    wanted = pd.MultiIndex.from_product([(_EXPERIMENT, _CLOSED_FORM), VERDICTS], names=["kind", "verdict"])
+    kind = judged["exact"].map(dict(zip((False, True), _KINDS, strict=True)))
+    counts = pd.crosstab(judged["paper"].where(judged["printed"], "beyond"), [kind, judged["verdict"]])
+    pairs = [(name, verdict) for name, verdicts in _KINDS.items() for verdict in verdicts]
+    wanted = pd.MultiIndex.from_tuples(pairs, names=["kind", "verdict"])
     table = counts.reindex(columns=wanted, fill_value=0)
     return table.stack(["kind", "verdict"], future_stack=True).rename("value").astype("int64").reset_index()
 
@@ -99,7 +127,7 @@ def to_markdown(claims: pd.DataFrame) -> str:
         claims: Rows of ``evaluate``.
     """
     listed = scoreboard_rows(overall(claims)).assign(datasets=of_datasets(claims))
-    listed = listed[["figure", "claim", "verdict", *NUMBERS, "datasets"]]
+    listed = listed[["figure", "claim", "by", "verdict", *NUMBERS, "datasets"]]
     tables = [markdown_table(table, table.to_numpy().tolist()) for table in (scoreboard(claims), listed)]
     return "\n\n".join(tables) + "\n"
 
@@ -121,13 +149,13 @@ def of_datasets(claims: pd.DataFrame) -> list[str]:
 
 
 def counts_text(verdicts: pd.Series) -> str:
-    """Count verdicts in words, e.g. ``2 reproduced, 1 undecided``, in the order of ``VERDICTS``.
+    """Count verdicts in words, e.g. ``2 reproduced, 1 undecided``, experiments before closed forms.
 
     Args:
         verdicts: Verdicts of several datasets.
     """
     counts = verdicts.value_counts()
-    return ", ".join(f"{counts[name]} {name}" for name in VERDICTS if name in counts)
+    return ", ".join(f"{counts[name]} {name}" for name in (*VERDICTS, *EXACT_VERDICTS) if name in counts)
 
 
 def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str:
@@ -139,7 +167,8 @@ def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str
     """
     head = list(head)
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in body]
-    marked = [[f"**{cell}**" if cell in VERDICTS[:-1] else cell for cell in row] for row in cells]
+    decided = (*VERDICTS[:-1], *EXACT_VERDICTS)
+    marked = [[f"**{cell}**" if cell in decided else cell for cell in row] for row in cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *marked])
 
 

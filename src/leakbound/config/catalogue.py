@@ -12,6 +12,9 @@ EFFICIENCY = "efficiency"
 SCOREBOARD = "scoreboard"
 """Name of the table that counts the verdicts on all claims."""
 
+NETWORKS = {"tan2024": ("lenet", "resnet10", "alexnet", "vgg16"), "pmidp": ("mlp", "cnn")}
+"""Paper to its networks. Claims that it prints are judged on these alone."""
+
 STUDY_COLUMNS = (
     *("run", "dataset", "model", "defense", "level", "rounds", "batch_size", "replica", "learning_rate"),
     *("length", "chosen", "source", "variant", "unit", "metric", "value", "low", "high", "status"),
@@ -61,6 +64,9 @@ class ClaimConfig(Settings):
     id: Name
     text: str
     """The statement, in one sentence."""
+    printed: bool = True
+    """True if the figure's paper prints the statement. False if it is ours: about a corrected metric, a
+    formula of ours, or a control."""
     test: Name
     """Registered claim test."""
     delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

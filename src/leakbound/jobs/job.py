@@ -64,8 +64,11 @@ class Job:
         return " ".join([*words, f"--root {self.root}"] if below else words)
 
     def settings_text(self) -> str:
-        """Write the settings as one line of JSON, for the option ``--settings`` of the command."""
-        return json.dumps(self.settings, sort_keys=True, separators=(",", ":"))
+        """Write the settings as one line of JSON, for the option ``--settings`` of the command.
+
+        Their order is content: the panels of a figure follow it.
+        """
+        return json.dumps(self.settings, separators=(",", ":"))
 
 
 def _flat(files: Files) -> Iterator[str]:

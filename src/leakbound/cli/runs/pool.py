@@ -74,7 +74,7 @@ def pool(
         counts = verdict_counts(claims)
         storage.write_rows(new / f"tables/{SCOREBOARD}.parquet", counts, sealed=False)
         for figure in (figure for figure in catalogue.figures if figure.table == SCOREBOARD):
-            _redraw(figure, counts, readers, new)
+            redraw(figure, counts, readers, new)
         (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
         facts["repeats"] = {**repeats, again.preset: facts_again}
         storage.write_json(new / "provenance.json", facts, sealed=False)
@@ -108,7 +108,7 @@ def _again(
     both = pooled_rows(first, repeat)
     storage.write_rows(folder / table, both, sealed=False)
     for figure in figures:
-        _redraw(figure, both, readers, folder)
+        redraw(figure, both, readers, folder)
     return [evaluate_twice(figure, first, repeat, alpha, partial(numpy_generator, 0)) for figure in figures]
 
 
@@ -117,8 +117,15 @@ def _settings_of(run: Path, preset: str) -> Path:
     return run / "repeats" / f"{preset}.yaml"
 
 
-def _redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str], folder: Path) -> None:
-    """Draw a figure from a table into the folder of a kept run, unless its pictures may not be published."""
+def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str], folder: Path) -> None:
+    """Draw a figure from a table into the folder of a kept run, unless its pictures may not be published.
+
+    Args:
+        figure: Entry of the catalogue.
+        table: The table that it shows.
+        readers: Name of each dataset's reader.
+        folder: Folder of the run.
+    """
     from leakbound.claims.selection import rows_of
     from leakbound.cli.steps.plot import draw
     from leakbound.datasets.pictures import withheld

@@ -16,6 +16,7 @@ from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.runs.config import keep_generated
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
+from leakbound.config.catalogue import SCOREBOARD
 from leakbound.jobs.job import JobList
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import rows_file
@@ -127,10 +128,9 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 
     config = reading.quick()
     catalogue = reading.load_catalogue(folder / config.catalogue, config)
-    yield (
-        folder / "docs/figures.md",
-        figures_page(catalogue.figures, _kept(folder / _KEPT, catalogue.figures)),
-    )
+    # The scoreboard of all runs is in the README.
+    shown = [figure for figure in catalogue.figures if figure.table != SCOREBOARD]
+    yield folder / "docs/figures.md", figures_page(shown, _kept(folder / _KEPT, shown))
     readme = (folder / "README.md").read_text(encoding="utf-8")
     if presets := reference_of_readme(readme):
         verdicts = kept_claims(*map((folder / _KEPT).joinpath, presets.split("+")))
@@ -174,23 +174,24 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
 
 
 def kept_claims(*homes: Path) -> pd.DataFrame:
-    """Read the verdicts of kept runs, those on a figure from the last run that has it.
+    """Read the verdicts of kept runs: of those on the same networks, the last that has a figure.
 
     Args:
         homes: Folders of kept runs. A run without ``claims.parquet`` has no verdicts.
 
     Returns:
-        Rows of ``evaluate``.
+        Rows of ``evaluate`` without claims on which there was nothing to compare. A claim on several networks
+        has one verdict (:func:`leakbound.claims.scoreboard.over_networks`).
     """
     import pandas as pd
 
     from leakbound.claims.evaluation import COLUMNS
+    from leakbound.claims.scoreboard import over_networks
 
-    by_figure = {
-        key: rows
-        for path in (home / "claims.parquet" for home in homes if (home / "claims.parquet").is_file())
-        for key, rows in storage.read_rows(path, sealed=False).groupby(["paper", "figure"], sort=False)
-    }
-    return (
-        pd.concat(by_figure.values(), ignore_index=True) if by_figure else pd.DataFrame(columns=list(COLUMNS))
-    )
+    by_figure = {}
+    for path in (home / "claims.parquet" for home in homes if (home / "claims.parquet").is_file()):
+        rows = storage.read_rows(path, sealed=False)
+        compared = rows[rows["exact"] | (rows["blocks"] > 0)]
+        for key, group in compared.groupby(["paper", "figure", "printed"], sort=False):
+            by_figure[(*key, frozenset(group["model"]))] = group
+    return over_networks(by_figure.values()) if by_figure else pd.DataFrame(columns=list(COLUMNS))

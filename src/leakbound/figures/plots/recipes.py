@@ -119,7 +119,7 @@ def _gains(table: pd.DataFrame, leakage: LeakageAxis, options: RecipesOptions) -
     for (dataset, model), block in table.groupby(["dataset", "model"], sort=True):
         for arm, points in block[~block["defense"].isin(options.plain)].groupby("defense", sort=True):
             try:
-                values = heights_above_plain(matched(block, points, options), leakage, options)
+                values, _ = heights_above_plain(matched(block, points, options), leakage, options)
             except EmptySelectionError as error:
                 reasons.append(error)
                 continue

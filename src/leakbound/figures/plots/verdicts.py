@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 # From reproduced to contradicted, with undecided ones in between. The hatch distinguishes them without colour.
 _BARS = {
     "reproduced": ("#228833", ""),
+    "holds": ("#228833", ""),
     "mixed": ("#DDCC77", "...."),
     "undecided": ("#e0e0e0", ""),
     "negligible": ("#8FA8C8", "||||"),
     "contradicted": ("#CC6677", "////"),
+    "fails": ("#CC6677", "////"),
 }
 
 
@@ -42,7 +44,7 @@ def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
         axes.set_title(f"{kind}s", pad=3)
     grid[0, 0].set_yticks(range(len(papers)), [style.PAPERS.get(name, name) for name in papers])
     grid[0, 0].invert_yaxis()
-    handles, _ = grid[0, 0].get_legend_handles_labels()
+    handles = [handle for axes in grid[0] for handle in axes.get_legend_handles_labels()[0]]
     figure.supxlabel("claims", fontsize=style.FONT_SIZE)
     legend(figure, handles)
     return figure
@@ -51,9 +53,10 @@ def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
 def _bars(axes: Axes, rows: pd.DataFrame, papers: list[str]) -> None:
     """Draw the bars of one kind of claim."""
     counts = rows.pivot_table(index="paper", columns="verdict", values="value", aggfunc="sum", fill_value=0)
-    counts = counts.reindex(index=papers, columns=list(_BARS), fill_value=0)
+    counts = counts.reindex(index=papers, columns=[name for name in _BARS if name in counts], fill_value=0)
     ends = counts.cumsum(axis=1) - counts
-    for verdict, (color, hatch) in _BARS.items():
+    for verdict in counts:
+        color, hatch = _BARS[verdict]
         widths = counts[verdict].to_list()
         bars = axes.barh(
             range(len(papers)),

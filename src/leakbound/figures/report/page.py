@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-from leakbound.claims.evaluation import VERDICTS
+from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, scoreboard_rows
 from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig
@@ -34,7 +34,7 @@ _LARGEST_DRAWING = 300_000
 _WIDE = 6.0
 _THUMBNAIL = (3.6, 2.5)  # inches
 _SHORT_LEGEND = 4  # entries
-_SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "mixed": "±", "negligible": "≈", "undecided": "?"}
+_SYMBOLS = dict(zip((*VERDICTS, *EXACT_VERDICTS), "✓✗±≈?✓✗", strict=True))
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def page(report: Report) -> str:
     surroundings.filters["written"] = style.written
     surroundings.globals |= {
         "symbols": _SYMBOLS,
-        "closed_forms": list(CLOSED_FORMS.values()),
+        "tiles": [*VERDICTS, *CLOSED_FORMS.values()],
         "numbers": NUMBERS,
     }
     claims = list(_claims(report))

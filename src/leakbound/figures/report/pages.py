@@ -24,7 +24,9 @@ _HEAD = """\
 
 Each figure and table of the papers, and those that go beyond them, as the committed runs under `results/reference` drew
 them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
-claims: [the guide](guide.md). `leakbound figures` writes this page, from the catalogue in `config/figures`.
+claims: [the guide](guide.md). A claim is by a paper if the paper prints it and the run has a network of the
+paper, on which alone it is then judged; all others are by us. `leakbound figures` writes this page, from the
+catalogue in `config/figures`.
 """
 _MARKER = "scoreboard of {preset}"
 
@@ -135,7 +137,7 @@ def _entry(key: str, figure: FigureConfig, kept: KeptFigure) -> str:
         f"**Settings.** {'. '.join(_settings(figure, kept))}. {links}.",
     ]
     if len(kept.claims):
-        paragraphs.append(markdown_table(["claim", "verdict", "by dataset", *NUMBERS], _claims(kept)))
+        paragraphs.append(markdown_table(["claim", "by", "verdict", "by dataset", *NUMBERS], _claims(kept)))
     return "\n\n".join(paragraphs) + "\n"
 
 
@@ -171,6 +173,7 @@ def _claims(kept: KeptFigure) -> Iterator[list[str]]:
         warning = f" ⚠ {kept.warnings[name]}" if name in kept.warnings else ""
         yield [
             f"{claim['claim']}{warning}",
+            claim["by"],
             claim["verdict"],
             datasets,
             *(claim[number] for number in NUMBERS),

@@ -1,0 +1,110 @@
+"""Verdicts and pictures of results/reference, made again from the kept tables: ``python docs/judging.py [PRESET ...]``.
+
+A new rule for verdicts, or another plot, changes what kept results say without a new training. This writes verdicts,
+scoreboards and pictures of the presets, or of all, as the workflow and `leakbound pool` write them.
+"""
+
+import functools
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from leakbound import storage
+from leakbound.claims.evaluation import evaluate
+from leakbound.claims.repeats import evaluate_twice
+from leakbound.claims.scoreboard import to_markdown, verdict_counts
+from leakbound.cli.runs.pool import redraw
+from leakbound.config import reading
+from leakbound.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound.jobs.table import RunTable, rows_file
+from leakbound.randomness.seeding import numpy_generator
+from leakbound.storage.replaced_folders import MANIFEST, replaced_folder
+
+KEPT = Path(__file__).parents[1] / "results" / "reference"
+_GENERATOR = functools.partial(numpy_generator, 0)
+
+
+class KeptRun:
+    """A kept run: its configuration, those of its repeats, and its tables.
+
+    Args:
+        home: Its folder.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.config = reading.load(home / "config.yaml")
+        self.repeats = [reading.load(path) for path in sorted((home / "repeats").glob("*.yaml"))]
+        self.catalogue = reading.load_catalogue(self.config.catalogue, self.config)
+        self.claims = storage.read_rows(home / "claims.parquet", sealed=False)
+
+    def rows(self, figure: FigureConfig) -> pd.DataFrame:
+        """Read the table that a figure shows, or the rows that are kept beside its picture."""
+        table = rows_file(self.home, figure)
+        kept = table if table.is_file() else self.home / f"figures/{figure.paper}/{figure.id}.parquet"
+        return storage.read_rows(kept, sealed=False)
+
+    def judged(self, figure: FigureConfig) -> pd.DataFrame:
+        """Judge the claims of a figure: as its first run and the repeat of its study decide them."""
+        rows, alpha = self.rows(figure), self.config.alpha
+        if any(figure.study in config.studies for config in self.repeats):
+            return evaluate_twice(figure, *self._parted(figure, rows), alpha, _GENERATOR)
+        verdicts = evaluate(figure, rows, alpha, _GENERATOR)
+        return verdicts.assign(first=verdicts["verdict"], repeat="") if self.repeats else verdicts
+
+    def _parted(self, figure: FigureConfig, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Part the rows of a study in those of the first run and of its repeat, each numbered from 0.
+
+        Rows about all replicas of a repeat have the number before its first one, because theirs was −1.
+        """
+        table = RunTable(self.config, self.catalogue)
+        count = max(table.runs[slug].replicas for slug in table.studies[str(figure.study)])
+        of_all = rows["source"].eq("evidence") | (rows["source"].eq("accounting") & rows["variant"].ne(""))
+        later = (rows["replica"] >= count) | (of_all & (rows["replica"] == count - 1))
+        return rows[~later], rows[later].assign(replica=rows["replica"] - count)
+
+    def figures(self) -> Iterator[FigureConfig]:
+        """Yield the figures whose verdicts are kept, in the order of the verdicts."""
+        by_key = {(figure.paper, figure.id): figure for figure in self.catalogue.figures}
+        kept = self.claims[["paper", "figure"]].drop_duplicates().itertuples(index=False, name=None)
+        yield from (by_key[key] for key in kept)
+
+
+def judge_again(home: Path) -> pd.DataFrame:
+    """Judge the claims of a kept run again.
+
+    Args:
+        home: Its folder.
+
+    Returns:
+        Rows of ``evaluate``.
+    """
+    run = KeptRun(home)
+    return pd.concat([run.judged(figure) for figure in run.figures()], ignore_index=True)
+
+
+def rewrite(home: Path) -> None:
+    """Write verdicts, scoreboard and pictures of a kept run again.
+
+    Args:
+        home: Its folder.
+    """
+    run, claims = KeptRun(home), judge_again(home)
+    readers = {name: dataset.reader or name for name, dataset in run.config.datasets.items()}
+    with replaced_folder(home) as new:
+        shutil.copytree(home, new, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        counts = verdict_counts(claims)
+        storage.write_rows(new / "claims.parquet", claims, sealed=False)
+        storage.write_rows(new / f"tables/{SCOREBOARD}.parquet", counts, sealed=False)
+        (new / "scoreboard.md").write_text(to_markdown(claims), encoding="utf-8")
+        for figure in run.catalogue.figures:
+            if (home / f"figures/{figure.paper}/{figure.id}.svg").is_file():
+                redraw(figure, counts if figure.table == SCOREBOARD else run.rows(figure), readers, new)
+
+
+if __name__ == "__main__":
+    for preset in sys.argv[1:] or sorted(path.parent.name for path in KEPT.glob("*/claims.parquet")):
+        rewrite(KEPT / preset)
