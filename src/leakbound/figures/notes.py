@@ -160,9 +160,10 @@ def _differences(
     for quantity, printed in figure.facts.items():
         values = _values(quantity, shown, table, ran)
         if quantity == "model":
-            own = NETWORKS.get(figure.paper, ())
+            networks = NETWORKS.get(figure.paper, ())
             values = [
-                name if name in own else f"{style.written(name)} (no network of the paper)" for name in values
+                name if name in networks else f"{style.written(name)} (no network of the paper)"
+                for name in values
             ]
         noun = _QUANTITIES.get(quantity, quantity.replace("_", " "))
         if of_defense := quantity in default_defenses():
