@@ -1,12 +1,24 @@
-"""What stands under a figure: ε, attacks that are no results, and grids of rates that bind."""
+"""What stands under a figure: ε, attacks that are no results, grids of rates that bind, differences from the paper."""
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from leakbound.claims.selection import rows_of
-from leakbound.config.catalogue import ClaimConfig, FigureConfig
+from leakbound.cli.steps.job_list import job_list
+from leakbound.config import reading
+from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
+from leakbound.config.defenses import default_defenses
 from leakbound.figures.notes import caption, notes, warnings, with_epsilon
+
+CONFIG = Path(__file__).parents[2] / "config"
+CATALOGUE = reading.load_catalogue(CONFIG / "figures", reading.quick())
+FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in CATALOGUE.figures}
+COLUMNS = ("model", "dataset", "rounds", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
+OTHERS = {"dataset": ("digits", "digits"), "model": ("mlp", "perceptron of 32 units (no network of the paper)")}
+FEDERATION = {"communication_rounds": 100, "learning_rate": 0.01, "records": 300}
 
 
 def figure(rates: str = "chosen", claims: tuple[ClaimConfig, ...] = (), **select) -> FigureConfig:
@@ -124,3 +136,76 @@ def test_notes_stand_behind_the_caption(recipes):
     shown = figure(source="training", metric="test_accuracy")
     text = caption(shown, rows_of(shown, recipes), ["A note."])
     assert text == "Text. Data: cifar10, svhn. Network: lenet. n = 5 replicas. A note."
+
+
+def experiment(shown: FigureConfig, facts: dict) -> tuple[pd.DataFrame, dict]:
+    """One run with exactly these facts, a row for each value, and its configuration."""
+    start = {"dataset": "cifar10", "model": "lenet", "defense": "none", "level": np.nan, "unit": -1, "metric": "mse"}
+    start |= {"source": "training", "status": "", "variant": ""} if shown.study else {}
+    start |= {name: plain_values(wanted)[0] for name, wanted in shown.select.items() if plain_values(wanted)}
+    start |= {"run": "r", "replica": 0, "value": 1.0}
+    columns = {name: values for name, values in facts.items() if values and name in COLUMNS}
+    start |= {name: values[0] for name, values in columns.items()}
+    rows = [start, *(start | {name: value} for name, values in columns.items() for value in values)]
+    levels = {name: facts[name] for name in facts.keys() & default_defenses().keys()}
+    rows += [start | {"defense": name, "level": level} for name, values in levels.items() for level in values]
+    rows += [start | {"replica": number} for number in range(facts.get("replicas", [0])[0])]
+    rows += [start | {"unit": number} for number in range(facts.get("images", [0])[0])]
+    federated = {name: facts[name][0] if facts.get(name) else value for name, value in FEDERATION.items()}
+    datasets = {row["dataset"]: {"members": 2000} for row in rows}
+    return pd.DataFrame(rows), {"datasets": datasets, "federated": federated}
+
+
+def differences(shown: FigureConfig, **changed) -> list[str]:
+    """What stands under a figure whose experiment is that of the paper except for some facts."""
+    told = [text for text in notes(shown, *experiment(shown, shown.facts | changed)) if text.startswith("Unlike")]
+    return told[0].removeprefix("Unlike in the paper: ").removesuffix(".").split("; ") if told else []
+
+
+def test_every_figure_of_a_papers_experiments_states_what_the_paper_prints():
+    experiments = {key for key, shown in FIGURES.items() if shown.study or shown.paper == "pmidp"}
+    experiments = {key for key in experiments | {"tan2024/table02"} if not key.startswith("beyond/")}
+    assert experiments == {key for key, shown in FIGURES.items() if shown.facts}
+    assert FIGURES["tan2024/fig12"].facts["rounds"] == (*(np.array([5e5, 1e6, 2e6, 3e6]) // 300).astype(int),)
+    assert FIGURES["pmidp/fig05"].facts["n_clients"] == (*np.linspace(20, 200, 10),)
+    assert FIGURES["pmidp/fig06"].facts["max_param_norm"] == (*np.linspace(2.5, 20, 8),)
+
+
+@pytest.mark.parametrize("key", [key for key, shown in FIGURES.items() if shown.facts])
+def test_no_figure_of_a_paper_hides_a_difference(key):
+    shown = FIGURES[key]
+    same = differences(shown)
+    assert [text for text in same if ", which the text of the paper does not print: " not in text] == []
+    assert len(same) == sum(not printed for printed in shown.facts.values())
+    for name, printed in shown.facts.items():
+        if len(printed) > 1:
+            (told,) = {*differences(shown, **{name: printed[1:]})} - {*same}
+            assert f" of {len(printed)} " in told
+        if printed and name not in shown.select:
+            other, words = OTHERS.get(name, (3, "3 "))
+            (told,) = {*differences(shown, **{name: [other]})} - {*same}
+            assert words in told
+
+
+def test_differences_are_said_in_numbers():
+    shown = FIGURES["tan2024/fig09"]
+    assert "; ".join(differences(shown, model=["lenet"], rounds=[1000], replicas=[3], natural=[50.0, 500.0])) == (
+        "LeNet of 4 networks; 1,000 of 10,000 rounds; 3 of 10 repeats; members of a network, which the text of the "
+        "paper does not print: 2,000; 50 of 4 levels (natural); levels (natural): 500 in addition"
+    )
+    assert "none of 4 levels (DP-PSAC)" in differences(FIGURES["tan2024/fig15"], dppsac=[])
+    assert "12 instead of 10 repeats" in differences(shown, replicas=[12])
+
+
+@pytest.mark.parametrize("name", ["paper_lenet", "paper_gradients"])
+def test_runs_on_the_networks_of_the_paper_have_every_level_that_it_prints(name):
+    config = reading.load(CONFIG / f"{name}.yaml")
+    plots = {job.name: job.settings for job in job_list(config).of("plot")}
+    printed = {key: FIGURES[key].facts for key in plots if FIGURES[key].facts}
+    assert len(printed) == {"paper_lenet": 31, "paper_gradients": 11}[name]
+    for key, facts in printed.items():
+        study = config.studies[FIGURES[key].study]
+        assert {*facts["dataset"]} <= {*study.datasets}
+        assert all({*facts[name]} <= {*study.defenses[name]} for name in facts.keys() & default_defenses().keys())
+        assert [*study.rounds] == [n // 10 for n in facts.get("rounds", [0])]
+        assert plots[key]["ran"]["datasets"]["cifar10"]["members"] == 2000

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict, model_validator
 
-from leakbound.config.settings import Name, Settings
+from leakbound.config.settings import Listed, Name, Settings
 
 EFFICIENCY = "efficiency"
 """Name of the table of training times."""
@@ -135,6 +135,9 @@ class FigureConfig(Settings):
     """Passed to the plot."""
     caption: str
     """Text under the figure: what is shown, what the paper leaves open and how it was decided."""
+    facts: dict[Name, Listed[Any]] = {}
+    """What the paper prints about the experiment: a column or another quantity to its values, none if they
+    are not printed; a defense to its levels. The caption says what differs."""
     claims: Annotated[tuple[ClaimConfig, ...], Strict(False)] = ()
 
     @model_validator(mode="after")

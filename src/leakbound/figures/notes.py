@@ -1,20 +1,33 @@
 """Notes under a figure in addition to its caption: ε, attacks without a result, binding grids of learning rates.
 
 They are read from the whole table of the study, because the figure's own conditions may leave out the rows
-that state them.
+that state them. The last one is about what is not as in the paper.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from leakbound.claims.selection import rows_of, select_or_nothing
-from leakbound.config.catalogue import Conditions, FigureConfig
+from leakbound.config.catalogue import NETWORKS, Conditions, FigureConfig
+from leakbound.config.defenses import default_defenses
 from leakbound.figures import style
 
 MOST_AT_EDGE = 0.05
 """Share of chosen rates at an edge of their grid, from which on the grid is called binding."""
 
+_QUANTITIES = {
+    "model": "networks",
+    "dataset": "datasets",
+    "replicas": "repeats",
+    "members": "members of a network",
+    "n_clients": "numbers of clients",
+    "max_param_norm": "clipping thresholds",
+    "mi_budget": "budgets",
+    "budget_spread": "spreads of budgets",
+    "records": "records of a client",
+}
 _SLOT = ["run", "replica", "learning_rate", "length"]
 _LEFT_OUT = {"stuck": "did not move", "not_converged": "did not converge", "diverged": "diverged"}
 _KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and are kept"}
@@ -74,21 +87,24 @@ def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ())
     return " ".join([*sentences, *notes])
 
 
-def notes(figure: FigureConfig, table: pd.DataFrame) -> list[str]:
+def notes(figure: FigureConfig, table: pd.DataFrame, ran: Mapping[str, Any] = {}) -> list[str]:
     """Write the sentences under a figure.
 
     Args:
         figure: Entry of the catalogue.
         table: The whole table that it shows.
+        ran: Plain configuration that made the table, of which members and the federation are used.
     """
     if "run" not in table.columns or (shown := rows_of(figure, table)).empty:
         return []
     binding = binding_grid(shown, table)
+    different = "; ".join(_differences(figure, shown, table, ran))
     return [
         *_budgets(with_epsilon(shown, table)),
         *_invalid(shown, table),
         *_diverged(figure, table),
         *([binding] if binding else []),
+        *([f"Unlike in the paper: {different}."] if different else []),
     ]
 
 
@@ -135,6 +151,64 @@ def binding_grid(rows: pd.DataFrame, table: pd.DataFrame) -> str:
         f"The grid of learning rates binds: {count:,} of {choices:,} chosen ones ({count / choices:.0%}) lie "
         "at its edge."
     )
+
+
+def _differences(
+    figure: FigureConfig, shown: pd.DataFrame, table: pd.DataFrame, ran: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what is not as the paper prints it. What neither rows nor configuration state is left out."""
+    for quantity, printed in figure.facts.items():
+        values = _values(quantity, shown, table, ran)
+        if quantity == "model":
+            networks = NETWORKS.get(figure.paper, ())
+            values = [
+                name if name in networks else f"{style.written(name)} (no network of the paper)"
+                for name in values
+            ]
+        noun = _QUANTITIES.get(quantity, quantity.replace("_", " "))
+        if of_defense := quantity in default_defenses():
+            noun = f"levels ({style.style_of(quantity).label})"
+        if values or of_defense:
+            yield from _difference(noun, values, printed)
+
+
+def _difference(noun: str, values: Sequence[Any], printed: Sequence[Any]) -> Iterator[str]:
+    """Yield how the values of a quantity differ from those that the paper prints."""
+    common = [value for value in printed if value in values]
+    others = [value for value in values if value not in printed]
+    if not printed:
+        yield f"{noun}, which the text of the paper does not print: {_written(values)}"
+    elif noun in ("rounds", "images", "repeats") and len(printed) == 1 == len(values) == len(others):
+        of = "of" if values[0] < printed[0] else "instead of"
+        yield f"{_written(values)} {of} {_written(printed)} {noun}"
+    elif values and not common:
+        yield f"{noun}: {_written(values)} instead of {_written(printed)}"
+    elif len(common) < len(printed):
+        yield f"{_written(common) or 'none'} of {len(printed)} {noun}"
+    if common and others:
+        yield f"{noun}: {_written(others)} in addition"
+
+
+def _values(quantity: str, shown: pd.DataFrame, table: pd.DataFrame, ran: Mapping[str, Any]) -> list[Any]:
+    """Return the distinct values of a quantity, or levels of a defense, none if they are not stated."""
+    if quantity == "replicas":
+        return [shown[shown["replica"] >= 0].groupby("run")["replica"].nunique().min()]
+    if quantity == "images":
+        images = table[table["run"].isin(shown["run"]) & (table["unit"] >= 0)]
+        return [images.drop_duplicates(["run", "replica", "unit"]).groupby("run").size().min()]
+    if quantity in shown.columns:
+        return sorted(shown[quantity].dropna().unique())
+    if quantity in default_defenses():
+        return sorted(shown.loc[shown["defense"] == quantity, "level"].dropna().unique())
+    values = [(ran.get("federated") or {}).get(quantity)]
+    if quantity == "members" and ran:
+        values = [ran["datasets"][name]["members"] for name in shown["dataset"].unique()]
+    return [value for value in dict.fromkeys(values) if value is not None]
+
+
+def _written(values: Sequence[Any]) -> str:
+    """Write names and numbers for people."""
+    return ", ".join(style.written(value) if isinstance(value, str) else f"{value:,.6g}" for value in values)
 
 
 def _budgets(rows: pd.DataFrame) -> Iterator[str]:

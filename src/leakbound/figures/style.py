@@ -60,7 +60,7 @@ _STYLES = {
         for name, style in MECHANISMS.get(mechanism).styles.items()
     },
     "lenet": SeriesStyle("LeNet", "#4477AA", "o"),
-    "lenet_sigmoid": SeriesStyle("sigmoid LeNet", "#66CCEE", "8"),
+    "lenet_sigmoid": SeriesStyle("LeNet of Zhu et al.", "#66CCEE", "8"),
     "resnet10": SeriesStyle("ResNet10", "#228833", "^"),
     "alexnet": SeriesStyle("AlexNet", "#CC6677", "s"),
     "vgg16": SeriesStyle("VGG16", "#AA3377", "D"),
@@ -129,11 +129,8 @@ _SPARE_MARKERS = ("H", "8", "<", ">")
 
 NAMES = {
     **{name: original.label for name, original in ORIGINALS.items()},
-    "lenet_sigmoid": "sigmoid LeNet",
-    "lenet": "LeNet",
-    "resnet10": "ResNet10",
-    "alexnet": "AlexNet",
-    "vgg16": "VGG16",
+    **{name: _STYLES[name].label for name in ("lenet_sigmoid", "lenet", "resnet10", "alexnet", "vgg16")},
+    "mlp": "perceptron of 32 units",
 }
 """Datasets in the paper's order, models by their number of parameters."""
 

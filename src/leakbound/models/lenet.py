@@ -1,4 +1,4 @@
-"""Two small convolutional networks for 32×32 images: LeNet-5 and the sigmoid LeNet of gradient inversion."""
+"""Two small convolutional networks for 32×32 images: LeNet-5 and the sigmoid network of Zhu et al."""
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +36,7 @@ class LeNet(Classifier):
 
 
 class SigmoidLeNet(Classifier):
-    """LeNet of 'Deep Leakage from Gradients': three convolutions, sigmoids, no pooling.
+    """Network of 'Deep Leakage from Gradients': three convolutions, sigmoids, no pooling.
 
     It is smooth, so that gradients can be matched by gradient descent. For 32×32 pixels and 10 classes it has
     15,826 parameters with 3 colors, and 15,226 with 1 color. Sides are multiples of 4.

@@ -37,7 +37,7 @@ def reconstructions(
     moments: Moments | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Reconstruct pictures of a few members from single gradients of an untrained sigmoid LeNet.
+    """Reconstruct pictures of a few members from single gradients of an untrained LeNet of Zhu et al. 2019.
 
     Records that are no square images are reconstructed from gradients of a perceptron. The settings need
     ``levels``, which maps one shape to capacities, and ``images``, the number of pictures. A picture has the

@@ -17,6 +17,7 @@ from leakbound.cli.runs.config import keep_generated
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.catalogue import SCOREBOARD
+from leakbound.config.messages import read_yaml
 from leakbound.jobs.job import JobList
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import rows_file
@@ -146,6 +147,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
+        ran = read_yaml(home / "config.yaml")
         verdicts = kept_claims(home)
         table = cache(partial(storage.read_rows, sealed=False))
         for path in sorted((home / "figures").rglob("*.parquet")):
@@ -166,7 +168,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
                     folder=(Path("..") / _KEPT / home.name).as_posix(),
                     rows=with_epsilon(rows, whole),
                     claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
-                    notes=notes(figure, whole),
+                    notes=notes(figure, whole, ran),
                     warnings=warnings(figure, whole),
                 ),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from pydantic import Field
@@ -29,11 +29,13 @@ class PlotSettings(JobSettings):
 
     figure: FigureConfig
     readers: dict[Name, Name] = Field(default_factory=dict)
+    ran: dict[Name, Any] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each figure."""
     readers = table.readers()
+    ran = table.config.model_dump(mode="json", include={"datasets", "federated"})
     for key, figure in table.figures.items():
         yield new_job(
             table.config,
@@ -43,6 +45,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 # Claims do not change the picture.
                 "figure": figure.model_dump(mode="json", exclude={"claims"}),
                 "readers": readers,
+                "ran": ran if figure.facts else {},
             },
             inputs={"rows": table.rows_file(figure)},
             uses={"plots": [figure.plot], "datasets": sorted({*readers.values()})},
@@ -67,7 +70,7 @@ def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) 
         select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too
         chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
-    draw(figure, chosen, stem, private, notes(figure, table))
+    draw(figure, chosen, stem, private, notes(figure, table, settings.ran))
     storage.write_rows(shown, chosen)
 
 

@@ -124,6 +124,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
     from leakbound.figures.report.page import ReportFigure
 
     read = cache(storage.read_rows)
+    ran = table.config.model_dump(mode="json")
     for key, figure in table.figures.items():
         drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}
         for path in drawn.values():
@@ -144,7 +145,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
             pictures["svg"],
             pictures["png"],
             rows,
-            notes(figure, whole),
+            notes(figure, whole, ran),
             warnings(figure, whole),
         )
 
