@@ -135,6 +135,21 @@ def test_noise_that_nobody_sees_is_said_to_hide_nothing(place, records, kappa, f
     assert ("warning: the copies are nearly the originals" in outcome.message) is faint, outcome.err
 
 
+def test_copies_that_name_one_ledger_are_counted_together(place):
+    """Two copies were once stated with the nats of one each."""
+    words = ("mine.npy", "--public", "public.npy", "--target-leakage", 8, "--uses", 2, "--ledger", "uses.db")
+    outcomes = []
+    for out in ("one", "two"):
+        outcome = called("protect", *words, "--out", out)
+        assert outcome.code == 0, outcome.err
+        outcomes.append(json.loads(Path(out, "protection.json").read_text(encoding="utf-8")))
+    first, second = (outcome["leakage"]["values"] for outcome in outcomes)
+    assert first < second == pytest.approx(8.0)
+    assert "all copies and trainings that uses.db has counted" in str(outcomes[1]["assumed"])
+    assert_refused(called("protect", *words, "--out", "three"), "has had its 2 planned uses")
+    assert not Path("three").exists()
+
+
 def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
     first = protected("mine.npy", "--kappa", 5)
     copy = np.load("out/mine.npy")

@@ -182,6 +182,12 @@ def test_two_labels_of_one_record_are_two(tmp_path):
         assert other.leakage().labels == pytest.approx(2 * math.log(CLASSES))
 
 
+def test_a_label_that_is_released_elsewhere_is_counted():
+    engine = Engine().make(Leakage(3.0, uses=4), classes=CLASSES)
+    engine.protect(list(ROWS)).__getitems__([0, 1])
+    assert engine.leakage().labels == pytest.approx(math.log(CLASSES))
+
+
 @pytest.mark.parametrize("number", [21, 4_000_000_000, -500])
 def test_whole_numbers_that_name_somebody_are_no_labels(number):
     """A patient's number beside the input was once released as a label."""

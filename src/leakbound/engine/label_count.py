@@ -133,6 +133,8 @@ class LabelCount:
     ) -> list[Label]:
         """List the labels of records as the record of uses counts them: each label once for each response.
 
+        A record without one counts as if it had one, since ``classes`` says that its label is released elsewhere.
+
         Args:
             digests: Keyed digests of the records.
             listed: Labels of each.
@@ -140,6 +142,7 @@ class LabelCount:
         """
         if (nats := self.nats) is None:
             return []
+        listed = [labels or [-1] for labels in listed]
         held = [digest for digest, labels in zip(digests, listed, strict=True) for _ in labels]
         keys = identity.of(self._texts(digests, listed))
         return [(digest, key, nats) for digest, key in zip(held, keys, strict=True)]

@@ -67,6 +67,15 @@ def protect(
         ),
     ] = False,
     accept_capacity: own_records.AcceptOption = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=own_records.path_of,
+            help="File in which all copies and trainings that name it count what they reveal of these records. "
+            "It is made if it is not there.",
+        ),
+    ] = None,
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
@@ -105,9 +114,8 @@ def protect(
     private, others = own_records.read_both(path, public, label, form, image=image)
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)
-    engine = _engine(
-        private, others, target, shape=shape, weights=weights, seed=seed, accept_capacity=accept_capacity
-    )
+    options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
+    engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
     released, copies = _released(engine, private)
     with created(out) as folder:
         written = _write(folder, private, released, values)
@@ -299,7 +307,10 @@ def _assumed(
         )
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 else ""
-    yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
+    if engine.ledger is None:
+        yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
+    else:
+        yield f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted"
     if copies:
         yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
     yield "each person is there once: what several different pictures of one person reveal adds up"
