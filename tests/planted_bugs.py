@@ -323,7 +323,7 @@ BUGS = (
         "accounting/statement.py",
         "bounds = [dp_bounds(group, delta, accountant) for group in ([worst], events)]",
         "bounds = [dp_bounds(group, delta, accountant) for group in ([worst], [worst])]",
-        "tests/security/test_composition.py::test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps",
+        "tests/accounting/test_leakage.py::test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps",
     ),
     Bug(
         "capacity in bits where nats are stated",

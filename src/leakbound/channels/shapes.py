@@ -215,6 +215,19 @@ class RateDistortion(_Principal):
 
     name: ClassVar[str] = "rate_distortion"
 
+    @classmethod
+    def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
+        """Compute the principal directions of the data, without the shrinkage of large variances.
+
+        It hides the strongest directions least, and where these are shrunk they would show more than stated.
+        """
+        spectrum, share = super().decompose(moments, weights=weights), moments.shrinkage
+        if share == 1:
+            return spectrum
+        variances = spectrum.eigenvalues
+        variances = np.maximum(variances, (variances - share * variances.mean()) / (1.0 - share))
+        return replace(spectrum, eigenvalues=variances, data_eigenvalues=variances)
+
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
         """Compute gains and noise of :func:`~leakbound.channels.calibration.water_filling`.
