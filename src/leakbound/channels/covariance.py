@@ -258,8 +258,9 @@ def population_moments(
     The covariance of N records is too small in the directions that these records do not cover. Noise in
     proportion to it would protect other records less than it states: the inverse covariance of N Gaussian
     records is too large by N/(N − d − 2), and that of records with rare values by far more. The covariance is
-    therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I. The weight ρ is that of
-    Ledoit and Wolf, which has the least expected squared error, or a larger one: the least weight for which
+    therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I, with 10 d records and more
+    within the d directions in which they vary. The weight ρ is that of Ledoit and Wolf, which has the least
+    expected squared error, or 0 with so many records, or a larger one: the least weight for which
     held-out records x have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ
     then keeps its capacity on other records of the distribution. Noise that differs less from direction to
     direction keeps it too, if the total variance is not too small: Σ is normalised by 1/(N − 1) and raised by
@@ -294,14 +295,18 @@ def population_moments(
         )
     exact = estimate_moments(chunks(flat))
     lengths = np.concatenate([((part - exact.mean) ** 2).sum(axis=1) for part in chunks(flat)])
-    ample = len(flat) >= _AMPLE * width
-    least = 0.0 if ample else _ledoit_wolf(lengths, float((exact.covariance**2).sum()), width)
-    if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
+    target, rank = np.eye(width), width
+    least = _ledoit_wolf(lengths, float((exact.covariance**2).sum()), width)
+    if len(flat) >= _AMPLE * width:
+        # So many records do not vary where none of the others does, and noise there would only cost capacity.
+        variances, basis = linalg.eigh(exact.covariance, driver="evd")
+        basis = basis[:, variances > _ROUNDING * variances[-1]]
+        target, rank, least = basis @ basis.T, max(1, basis.shape[1]), 0.0
+    elif len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
         centred = flat - flat.mean(axis=0, dtype=np.float64)
         flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
-    weight = _weight_for_fresh(flat, width, least, progress)
-    covariance = (1.0 - weight) * exact.covariance
-    covariance[np.diag_indices(width)] += weight * exact.total_variance / width
+    weight = _weight_for_fresh(flat, rank, least, progress)
+    covariance = (1.0 - weight) * exact.covariance + weight * exact.total_variance / rank * target
     return replace(exact, covariance=_raised(lengths) * covariance, shrinkage=weight)
 
 
@@ -356,7 +361,7 @@ def _weight_for_fresh(
 
     Args:
         flat: Coordinates of the records in the directions that they span.
-        width: d, number of values.
+        width: d, number of directions that share the noise.
         least: Smallest weight that is allowed, tried first.
         progress: As in :func:`population_moments`.
     """
@@ -367,17 +372,14 @@ def _weight_for_fresh(
         kept = _merged(parts[:fold] + parts[fold + 1 :])
         variances, basis = linalg.eigh(kept.covariance, driver="evd")
         fresh = np.einsum("ij,ij->j", basis, left_out.covariance @ basis)
-        fresh = np.maximum(fresh, 0.0) + ((left_out.mean - kept.mean) @ basis) ** 2
+        fresh += ((left_out.mean - kept.mean) @ basis) ** 2
+        fresh[fresh < _ROUNDING * fresh.max()] = 0.0
         folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh))
 
     def excess(weight: float) -> float:
-        """Return the mean of xᵀ Σ⁻¹ x over d, or over the directions with noise, less 1."""
-        ratios = []
-        for variances, mean, fresh in folds:
-            scale = (1.0 - weight) * variances + weight * mean
-            noisy = np.count_nonzero(scale > _ROUNDING * scale.max())
-            ratios.append(ratios_of(fresh, scale).sum() / (width if weight else max(1, noisy)))
-        return float(np.mean(ratios)) - 1.0
+        """Return the mean of xᵀ Σ⁻¹ x over d, less 1."""
+        shrunk = [(fresh, (1.0 - weight) * variances + weight * mean) for variances, mean, fresh in folds]
+        return float(np.mean([ratios_of(fresh, scale).sum() / width for fresh, scale in shrunk])) - 1.0
 
     low = high = least
     while high < 1.0 and excess(high) > 0:

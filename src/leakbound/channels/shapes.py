@@ -211,22 +211,13 @@ class LeastPower(_Principal):
 
 
 class RateDistortion(_Principal):
-    """The mechanism of least distortion for its capacity: shrink records to the mean, then add noise."""
+    """The mechanism of least distortion for its capacity: shrink records to the mean, then add noise.
+
+    It hides the strongest directions least, which a shrunk covariance makes weaker. Calibrated to fewer than
+    10 d records at a small capacity it can tell a fifth more than stated. The other shapes do not.
+    """
 
     name: ClassVar[str] = "rate_distortion"
-
-    @classmethod
-    def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Compute the principal directions of the data, without the shrinkage of large variances.
-
-        It hides the strongest directions least, and where these are shrunk they would show more than stated.
-        """
-        spectrum, share = super().decompose(moments, weights=weights), moments.shrinkage
-        if share == 1:
-            return spectrum
-        variances = spectrum.eigenvalues
-        variances = np.maximum(variances, (variances - share * variances.mean()) / (1.0 - share))
-        return replace(spectrum, eigenvalues=variances, data_eigenvalues=variances)
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
