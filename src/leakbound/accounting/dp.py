@@ -55,12 +55,12 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
 
     Args:
         event: Use of the records.
-        delta: δ, in (0, 1).
+        delta: δ, in (0, 1), and below 1 / number of records: publishing a record at random meets a larger one.
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 
     Raises:
         ValueError: If the event is not that of DP-SGD or DP-PSAC with Poisson sampling, which the accountants
-            assume.
+            assume, or an argument is out of range.
     """
     return composed_epsilon([event], delta, accountant)
 
@@ -73,6 +73,11 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
     """
     for event in events:
         _check_event(event)
+        if delta * event.population >= 1:
+            raise ValueError(
+                f"delta = {delta} for {event.population} records: publishing one of them at random has such a delta; "
+                f"it must be below 1 / {event.population}"
+            )
     return _history_epsilon([_steps(event) for event in events if event.steps], delta, accountant)
 
 
@@ -136,6 +141,17 @@ def _check_event(event: PrivacyEvent) -> None:
         raise ValueError(
             "the event states no noise_multiplier; the file is incomplete, run the training again"
         )
+    if event.population < 1 or event.steps < 0:
+        raise ValueError(f"population = {event.population} must be >= 1 and steps = {event.steps} >= 0")
+    _check_step(event.noise_multiplier, event.sample_rate)
+
+
+def _check_step(noise_multiplier: float, sample_rate: float) -> None:
+    """Refuse a noise multiplier and a sample rate that cannot be."""
+    if not 0 <= noise_multiplier < math.inf:
+        raise ValueError(f"noise_multiplier = {noise_multiplier}: it must be >= 0 and finite")
+    if not 0 < sample_rate <= 1:
+        raise ValueError(f"sample_rate = {sample_rate}: it must be in (0, 1]")
 
 
 def poisson_epsilon(
@@ -162,8 +178,8 @@ def poisson_epsilon(
     Raises:
         ValueError: If an argument is out of range, or ``orders`` are given for another accountant.
     """
-    if steps < 0:
-        raise ValueError(f"steps = {steps}: it must be >= 0")
+    if not 0 <= steps < math.inf:
+        raise ValueError(f"steps = {steps}: it must be >= 0 and finite")
     return _history_epsilon([(noise_multiplier, sample_rate, steps)], delta, accountant, orders)
 
 
@@ -177,10 +193,7 @@ def _history_epsilon(
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
     for noise_multiplier, sample_rate, _ in history:
-        if not 0 <= noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier = {noise_multiplier}: it must be >= 0 and finite")
-        if not 0 < sample_rate <= 1:
-            raise ValueError(f"sample_rate = {sample_rate}: it must be in (0, 1]")
+        _check_step(noise_multiplier, sample_rate)
     if accountant not in ("rdp", "prv"):
         raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
     if orders is not None and accountant != "rdp":
@@ -205,7 +218,8 @@ def _history_epsilon(
     with warnings.catch_warnings():
         # At an end of the range of orders ε is still a valid bound, only not the tightest.
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        return float(opacus_accountant.get_epsilon(delta=delta, **options))
+        # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
+        return max(0.0, float(opacus_accountant.get_epsilon(delta=delta, **options)))
 
 
 def _check(**values: float | int | None) -> None:
