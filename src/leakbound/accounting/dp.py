@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from leakbound.accounting.event import DP_MECHANISMS, PrivacyEvent
+from leakbound.accounting.naming import check_steps
 
 Accountant = Literal["rdp", "prv"]
 
@@ -72,13 +73,12 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
     and errors are those of :func:`epsilon`.
     """
     for event in events:
-        _check_event(event)
         if delta * event.population >= 1:
             raise ValueError(
                 f"delta = {delta} for {event.population} records: publishing one of them at random has such a delta; "
                 f"it must be below 1 / {event.population}"
             )
-    return _history_epsilon([_steps(event) for event in events if event.steps], delta, accountant)
+    return _history_epsilon([_steps(event) for event in events], delta, accountant)
 
 
 def record_information(event: PrivacyEvent) -> float:
@@ -101,8 +101,8 @@ def record_information(event: PrivacyEvent) -> float:
         Cuff and Yu 2016, "Differential privacy as a mutual information constraint"; Mironov, Talwar and Zhang
         2019, "Rényi differential privacy of the sampled Gaussian mechanism", Theorem 4.
     """
-    _check_event(event)
     multiplier, rate, steps = _steps(event)
+    check_steps(multiplier, rate, steps)
     if not steps or not multiplier:
         return math.inf if steps else 0.0
     return steps * _sampled_divergence(multiplier, rate)
@@ -121,12 +121,7 @@ def _sampled_divergence(multiplier: float, rate: float) -> float:
 
 
 def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
-    """Return noise multiplier, sample rate and number of steps of a DP event."""
-    return event.noise_multiplier or 0.0, event.sample_rate, event.steps
-
-
-def _check_event(event: PrivacyEvent) -> None:
-    """Refuse an event that the accountants were not derived for."""
+    """Return noise multiplier, sample rate and number of steps of an event that the accountants were derived for."""
     if event.mechanism not in DP_MECHANISMS:
         raise ValueError(
             f"mechanism {event.mechanism!r}: epsilon is defined for {' and '.join(DP_MECHANISMS)}; for a channel use "
@@ -141,17 +136,9 @@ def _check_event(event: PrivacyEvent) -> None:
         raise ValueError(
             "the event states no noise_multiplier; the file is incomplete, run the training again"
         )
-    if event.population < 1 or event.steps < 0:
-        raise ValueError(f"population = {event.population} must be >= 1 and steps = {event.steps} >= 0")
-    _check_step(event.noise_multiplier, event.sample_rate)
-
-
-def _check_step(noise_multiplier: float, sample_rate: float) -> None:
-    """Refuse a noise multiplier and a sample rate that cannot be."""
-    if not 0 <= noise_multiplier < math.inf:
-        raise ValueError(f"noise_multiplier = {noise_multiplier}: it must be >= 0 and finite")
-    if not 0 < sample_rate <= 1:
-        raise ValueError(f"sample_rate = {sample_rate}: it must be in (0, 1]")
+    if event.population < 1:
+        raise ValueError(f"population = {event.population}: it must be >= 1")
+    return event.noise_multiplier, event.sample_rate, event.steps
 
 
 def poisson_epsilon(
@@ -178,8 +165,6 @@ def poisson_epsilon(
     Raises:
         ValueError: If an argument is out of range, or ``orders`` are given for another accountant.
     """
-    if not 0 <= steps < math.inf:
-        raise ValueError(f"steps = {steps}: it must be >= 0 and finite")
     return _history_epsilon([(noise_multiplier, sample_rate, steps)], delta, accountant, orders)
 
 
@@ -192,8 +177,8 @@ def _history_epsilon(
     """Compute ε of Gaussian mechanisms in turn, each (noise multiplier, sample rate, steps)."""
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
-    for noise_multiplier, sample_rate, _ in history:
-        _check_step(noise_multiplier, sample_rate)
+    for mechanism in history:
+        check_steps(*mechanism)
     if accountant not in ("rdp", "prv"):
         raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
     if orders is not None and accountant != "rdp":

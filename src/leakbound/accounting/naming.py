@@ -134,9 +134,8 @@ def gained_information(
     check_candidates(candidates)
     check_confidence(confidence)
     if not (2 <= trials < math.inf and variance >= 0 and mean <= math.log(candidates) + 1e-9):
-        raise ValueError(
-            f"trials = {trials} must be >= 2, variance = {variance} >= 0 and mean = {mean} <= ln {candidates}"
-        )
+        told = f"trials = {trials} must be >= 2, variance = {variance} >= 0"
+        raise ValueError(f"{told} and mean = {mean} <= ln {candidates}")
     doubt = math.log(2.0 / (1.0 - confidence))
     spread = math.log(candidates) - math.log(_HEDGE)
     limit = mean - math.sqrt(2.0 * variance * doubt / trials) - 7.0 * spread * doubt / (3.0 * (trials - 1))
@@ -201,11 +200,7 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
         Proposition 3, with κ = 1/M.
     """
     check_candidates(candidates)
-    if not (0 <= noise_multiplier < math.inf and 0 < sample_rate <= 1 and 0 <= steps < math.inf):
-        raise ValueError(
-            f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
-            f"steps = {steps} >= 0"
-        )
+    check_steps(noise_multiplier, sample_rate, steps)
     chance = 1.0 / candidates
     if not steps or not noise_multiplier:
         return 1.0 if steps else chance
@@ -260,6 +255,15 @@ def check_candidates(candidates: int) -> None:
     """Refuse fewer than two candidates, or infinitely many."""
     if not 2 <= candidates < math.inf:
         raise ValueError(f"candidates = {candidates}: identification takes at least 2 and finitely many")
+
+
+def check_steps(noise_multiplier: float, sample_rate: float, steps: int | float) -> None:
+    """Refuse a noise multiplier, a sample rate and a number of steps that cannot be."""
+    if not (0 <= noise_multiplier < math.inf and 0 < sample_rate <= 1 and 0 <= steps < math.inf):
+        raise ValueError(
+            f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
+            f"steps = {steps} >= 0"
+        )
 
 
 def check_information(information: float) -> None:

@@ -295,16 +295,18 @@ def population_moments(
         )
     exact = estimate_moments(chunks(flat))
     lengths = np.concatenate([((part - exact.mean) ** 2).sum(axis=1) for part in chunks(flat)])
-    target, rank = np.eye(width), width
     least = _ledoit_wolf(lengths, float((exact.covariance**2).sum()), width)
+    target = np.eye(width)
     if len(flat) >= _AMPLE * width:
         # So many records do not vary where none of the others does, and noise there would only cost capacity.
+        least = 0.0
         variances, basis = linalg.eigh(exact.covariance, driver="evd")
         basis = basis[:, variances > _ROUNDING * variances[-1]]
-        target, rank, least = basis @ basis.T, max(1, basis.shape[1]), 0.0
+        target = basis @ basis.T
     elif len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
         centred = flat - flat.mean(axis=0, dtype=np.float64)
         flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
+    rank = max(1, round(float(np.trace(target))))
     weight = _weight_for_fresh(flat, rank, least, progress)
     covariance = (1.0 - weight) * exact.covariance + weight * exact.total_variance / rank * target
     return replace(exact, covariance=_raised(lengths) * covariance, shrinkage=weight)
@@ -327,11 +329,10 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, flo
     spread = float((gram**2).sum()) / count**2
     least = max(_LEAST_WEIGHT, _ledoit_wolf(lengths, spread, width))  # no direction may be without noise
     weight = _weight_for_fresh(vectors * roots, width, least, progress)
-    raised = _raised(lengths)
-    rest = raised * weight * float(lengths.mean()) / width
-    variances = raised * (1.0 - weight) * roots**2 / count + rest
+    rest = weight * float(lengths.mean()) / width
+    variances = _raised(lengths) * ((1.0 - weight) * roots**2 / count + rest)
     directions = Directions(flat, mean, vectors / roots)
-    return LowRankMoments(directions, variances, rest, count=count, shrinkage=weight)
+    return LowRankMoments(directions, variances, _raised(lengths) * rest, count=count, shrinkage=weight)
 
 
 def _ledoit_wolf(lengths: Float[np.ndarray, " n"], spread: float, width: int) -> float:
@@ -389,13 +390,10 @@ def _weight_for_fresh(
 
 def _merged(parts: Sequence[Moments]) -> Moments:
     """Compute the moments of all records of several parts, normalised by their number."""
-    shares = np.array([part.count for part in parts]) / sum(part.count for part in parts)
-    mean = sum(share * part.mean for share, part in zip(shares, parts, strict=True))
-    covariance = sum(
-        share * (part.covariance + np.outer(part.mean - mean, part.mean - mean))
-        for share, part in zip(shares, parts, strict=True)
-    )
-    return Moments(mean, covariance, sum(part.count for part in parts))
+    counts = [part.count for part in parts]
+    mean = np.average([part.mean for part in parts], axis=0, weights=counts)
+    around = [part.covariance + np.outer(part.mean - mean, part.mean - mean) for part in parts]
+    return Moments(mean, np.average(around, axis=0, weights=counts), sum(counts))
 
 
 def ratios_of(variances: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

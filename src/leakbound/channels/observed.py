@@ -167,10 +167,9 @@ def own_capacity(
     gaussian = math.sqrt(2.0) * float(np.linalg.norm(prior)) / float(prior.sum()) if prior.sum() > 0 else 0.0
     spread = max(float(power.std() / power.mean()), gaussian) if power.any() else 0.0
     quantile = float(stats.t.isf(_FALSE_ALARM, min(count, calibrated) - 1))
-    known = 1.0 / calibrated if calibrated >= _KNOWN else 0.0
     errors = (
         0.0,
-        _DEVIATIONS * gaussian * math.sqrt(1.0 / count + known),
+        _DEVIATIONS * gaussian * math.sqrt(1.0 / count + (calibrated >= _KNOWN) / calibrated),
         quantile * spread * math.sqrt(1.0 / count + 1.0 / calibrated),
     )
     nats, likely, certain = (
