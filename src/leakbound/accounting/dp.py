@@ -56,7 +56,7 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
 
     Args:
         event: Use of the records.
-        delta: δ, in (0, 1), and below 1 / number of records: publishing a record at random meets a larger one.
+        delta: δ, in (0, 1), and below 1 / number of records: publishing one at random meets a larger one.
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 
     Raises:
@@ -75,8 +75,8 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
     for event in events:
         if delta * event.population >= 1:
             raise ValueError(
-                f"delta = {delta} for {event.population} records: publishing one of them at random has such a delta; "
-                f"it must be below 1 / {event.population}"
+                f"delta = {delta} for {event.population} records: publishing one of them at random has "
+                f"such a delta; it must be below 1 / {event.population}"
             )
     return _history_epsilon([_steps(event) for event in events], delta, accountant)
 
@@ -121,7 +121,7 @@ def _sampled_divergence(multiplier: float, rate: float) -> float:
 
 
 def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
-    """Return noise multiplier, sample rate and number of steps of an event that the accountants were derived for."""
+    """Return noise multiplier, sample rate and steps of an event that the accountants were derived for."""
     if event.mechanism not in DP_MECHANISMS:
         raise ValueError(
             f"mechanism {event.mechanism!r}: epsilon is defined for {' and '.join(DP_MECHANISMS)}; for a channel use "

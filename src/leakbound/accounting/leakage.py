@@ -114,8 +114,8 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
     if capacity is None or not capacity >= 0 or event.noise not in ("fresh", "frozen") or counts < 0:
         raise ValueError(
             f"capacity {capacity}, noise {event.noise!r}, uses {event.uses}, steps {event.steps}, population "
-            f"{event.population}: the event of a channel states a capacity >= 0, noise 'fresh' or 'frozen' and counts "
-            ">= 0; the file is incomplete, train again"
+            f"{event.population}: the event of a channel states a capacity >= 0, noise 'fresh' or 'frozen' "
+            "and counts >= 0; the file is incomplete, train again"
         )
     reached = joint_information(ratios, 1)
     if reached > capacity * (1.0 + 1e-9):

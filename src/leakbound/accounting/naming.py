@@ -134,8 +134,8 @@ def gained_information(
     check_candidates(candidates)
     check_confidence(confidence)
     if not (2 <= trials < math.inf and variance >= 0 and mean <= math.log(candidates) + 1e-9):
-        told = f"trials = {trials} must be >= 2, variance = {variance} >= 0"
-        raise ValueError(f"{told} and mean = {mean} <= ln {candidates}")
+        least = f"trials = {trials} must be >= 2, variance = {variance} >= 0"
+        raise ValueError(f"{least} and mean = {mean} <= ln {candidates}")
     doubt = math.log(2.0 / (1.0 - confidence))
     spread = math.log(candidates) - math.log(_HEDGE)
     limit = mean - math.sqrt(2.0 * variance * doubt / trials) - 7.0 * spread * doubt / (3.0 * (trials - 1))

@@ -17,9 +17,9 @@ with w = d/(d + n). It has these properties:
 * For another distribution and few records it is too large.
 
 Chance is subtracted before an alarm. A refusal subtracts all that chance explains, with the dispersion that
-the records show. A warning subtracts two standard errors of Gaussian records: those of a law like the
-calibration's are warned of once in some 200 comparisons, or less, and heavy tails do not hide an excess.
-Where fewer than 30 calibration records leave their own law open, their error is not subtracted.
+the records show. A warning subtracts two standard errors of Gaussian records: those of a distribution like
+the calibration's are warned of once in some 200 comparisons, or less, and heavy tails do not hide an excess.
+Where fewer than 30 calibration records leave their own distribution open, their error is not subtracted.
 """
 
 import math

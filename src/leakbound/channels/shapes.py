@@ -214,7 +214,7 @@ class RateDistortion(_Principal):
     """The mechanism of least distortion for its capacity: shrink records to the mean, then add noise.
 
     It hides the strongest directions least, which a shrunk covariance makes weaker. Calibrated to fewer than
-    10 d records at a small capacity it can tell a fifth more than stated. The other shapes do not.
+    10 d records at a small capacity it can leak a fifth more than stated. The other shapes do not.
     """
 
     name: ClassVar[str] = "rate_distortion"

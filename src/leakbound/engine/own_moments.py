@@ -110,7 +110,7 @@ class OwnMoments:
             self.check(np.stack(self._rows))
 
     def check(self, rows: Num[np.ndarray, "n d"]) -> None:
-        """Compare different records with the calibration: warn of 5 % more capacity, refuse a certain 25 % more.
+        """Compare different records with the calibration: warn of 5 % more, refuse what is certainly 25 % more.
 
         Raises:
             GuaranteeError: If their own moments give more than a quarter above what was promised, beyond
