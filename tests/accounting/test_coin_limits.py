@@ -110,3 +110,15 @@ def test_bounds_and_coins_that_cannot_be_are_refused():
         check_coins(np.array([0, 1]), 3)
     with pytest.raises(ValueError, match="100 of 100 are included, which fair coins do not give"):
         check_coins(np.ones(100), 100)
+
+
+def test_limits_are_those_of_the_written_out_levels():
+    """Canaries and pairs share the doubt about ε, and four ways to guess canaries share theirs. All are right."""
+    included = np.arange(40) < 20
+    one = {"scores": [np.ones(30), np.zeros(30)]}
+    found = list(CoinGuesses(StatedBound("epsilon", 1.0, 0.0), 0.9).limits(one, one, (included + 0.0, included)))
+    canaries, pairs, nats = (limit.demonstrated for limit in found)
+    ways = [one_run_epsilon(40, guesses, guesses, 0.0, 1 - 0.05 / 4) for guesses in (40, 20, 4)]
+    assert canaries == pytest.approx(max(ways), rel=1e-9)
+    assert pairs == pytest.approx(one_run_epsilon(30, 30, 30, 0.0, 0.95, "pairs"), rel=1e-9)
+    assert nats == pytest.approx(one_run_information(30, 30, 30, 0.9), rel=1e-9)

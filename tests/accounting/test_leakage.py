@@ -5,12 +5,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opacus.accountants.analysis.rdp import compute_rdp
 
-from leakbound import accounting
+from leakbound import accounting, datasets
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
-from leakbound.channels import Moments, signal_to_noise
+from leakbound.accounting.statement import stated_bounds
+from leakbound.channels import Moments, estimate_moments, signal_to_noise
 from leakbound.channels.calibration import noise_scale
+from leakbound.config.data import DatasetConfig
 from leakbound.registry import SHAPES
 
 EVENT = PrivacyEvent(
@@ -108,3 +111,95 @@ def test_incomplete_events_are_refused(changes):
 def test_ratios_of_a_noisier_event_are_refused():
     with pytest.raises(ValueError, match="belong to another channel"):
         accounting.leakage(dataclasses.replace(EVENT, capacity=200.0), RATIOS)
+
+
+# -- several trainings on the same records ---------------------------------------------------------------------------
+
+CHANNEL = PrivacyEvent("channel", "shuffled", 400, 32, 300, 24, shape="natural", capacity=4.0, noise="fresh")
+PRIVATE = PrivacyEvent("dpsgd", "poisson", 400, 32, 300, 0, noise_multiplier=2.0, max_grad_norm=1.0)
+FORTY = np.geomspace(3.0, 1e-4, 40)
+ANY = dataclasses.replace(CHANNEL, capacity=gaussian_capacity(FORTY, 1.0))
+COUNTS = st.lists(st.integers(1, 500), min_size=1, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def quick_natural() -> np.ndarray:
+    """Variance ratios of the channel natural-4 of the quick configuration."""
+    digits = datasets.prepare("digits", DatasetConfig(members=400, test=300, aux=500), 0)
+    spectrum = SHAPES.get("natural").decompose(estimate_moments([digits.pool.images]))
+    return signal_to_noise(SHAPES.get("natural").calibrate(spectrum, 4.0), spectrum)
+
+
+def test_three_replicas_of_the_quick_configuration_tell_half_as_much_again_as_one(quick_natural):
+    bounds = stated_bounds([CHANNEL] * 3, quick_natural, labels=math.log(10))
+    assert bounds["replica"]["record"] == pytest.approx(27.85, abs=0.05)
+    assert bounds["replicas"]["record"] == pytest.approx(44.5, abs=0.05)
+    assert bounds["replica"]["stated"] == "27.85 nats"
+    assert bounds["labels"] == math.log(10)
+
+
+def test_frozen_noise_of_three_replicas_is_three_looks(quick_natural):
+    bounds = stated_bounds([dataclasses.replace(CHANNEL, noise="frozen")] * 3, quick_natural, labels=math.log(10))
+    assert bounds["replica"]["record"] == pytest.approx(4.0, rel=1e-9)
+    assert bounds["replicas"]["record"] == pytest.approx(8.77, abs=0.05)
+
+
+def test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps():
+    bounds = stated_bounds([PRIVATE] * 3, delta=1e-5, labels=math.log(10))
+    assert bounds["replica"]["epsilon"] == pytest.approx(3.56, abs=0.005)
+    assert bounds["replicas"]["epsilon"] == pytest.approx(6.49, abs=0.005)
+    longer = accounting.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5)
+    assert bounds["replicas"]["epsilon"] == pytest.approx(longer, rel=1e-12)
+    assert bounds["labels"] == 0.0
+
+
+def test_numerical_accountant_composes_replicas_too():
+    longer = accounting.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5, "prv")
+    found = accounting.composed_epsilon([PRIVATE] * 3, 1e-5, "prv")
+    assert found == pytest.approx(longer, rel=1e-2)
+    assert found < accounting.composed_epsilon([PRIVATE] * 3, 1e-5)
+
+
+@pytest.mark.parametrize("mechanism", ["none", "parameter_noise", "compression", "gradient_compression", "homemade"])
+def test_run_without_a_derived_bound_states_none(mechanism):
+    assert stated_bounds([dataclasses.replace(CHANNEL, mechanism=mechanism)], FORTY, labels=math.log(10)) is None
+
+
+def test_clipping_without_noise_states_no_bound():
+    assert stated_bounds([dataclasses.replace(PRIVATE, noise_multiplier=0.0)], delta=1e-5, labels=math.log(10)) is None
+
+
+@given(COUNTS)
+def test_replicas_tell_what_one_training_with_all_their_uses_tells(counts):
+    events = [dataclasses.replace(ANY, uses=count, steps=count) for count in counts]
+    whole = dataclasses.replace(ANY, uses=sum(counts), steps=sum(counts))
+    together = accounting.composed_leakage(events, FORTY)
+    assert together == accounting.leakage(whole, FORTY)
+    each = [accounting.leakage(event, FORTY).record for event in events]
+    assert max(each) <= together.record <= sum(each) * (1 + 1e-12)
+
+
+def test_trainings_through_other_channels_are_refused():
+    with pytest.raises(ValueError, match="of other channels or records"):
+        accounting.composed_leakage([ANY, dataclasses.replace(ANY, population=401)], FORTY)
+    with pytest.raises(ValueError, match="there are no events"):
+        accounting.composed_leakage([], FORTY)
+
+
+@given(st.floats(0.3, 20.0), st.floats(0.001, 1.0), st.integers(1, 2000))
+def test_nats_of_dp_are_the_limit_of_its_renyi_divergences(multiplier, rate, steps):
+    event = dataclasses.replace(
+        PRIVATE, population=10**6, batch_size=round(rate * 10**6), steps=steps, noise_multiplier=multiplier
+    )
+    found = accounting.record_information(event)
+    low, high = compute_rdp(q=event.sample_rate, noise_multiplier=multiplier, steps=steps, orders=[1.01, 1.02])
+    assert found <= low * (1 + 1e-6) + steps * 1e-12
+    assert found == pytest.approx(2 * low - high, rel=2e-2, abs=steps * 1e-11)
+    assert found <= steps / (2 * multiplier**2) * (1 + 1e-8) + steps * 1e-14
+
+
+def test_nats_of_dp_without_sampling_are_those_of_its_gaussian():
+    event = dataclasses.replace(PRIVATE, batch_size=400, steps=10)
+    found = accounting.record_information(event)
+    assert 10 / (2 * 2.0**2) <= found <= 10 / (2 * 2.0**2) * (1 + 3e-9)  # rounded up
+    assert accounting.record_information(dataclasses.replace(event, noise_multiplier=0.0)) == math.inf

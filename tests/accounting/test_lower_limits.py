@@ -182,3 +182,67 @@ def test_audits_of_all_replicas_count_together():
     assert (general.trials, general.allowed, general.quantity) == (300, 9.0, "epsilon")
     assert tight.demonstrated > general.demonstrated
     assert tight.quantity == "gaussian_epsilon"
+
+
+def student(rates, doubt):
+    """Student's one-sided lower limit of a mean, written out."""
+    rates = np.asarray(rates)
+    return rates.mean() - stats.t.isf(doubt, len(rates) - 1) * rates.std(ddof=1) / math.sqrt(len(rates))
+
+
+def test_limits_from_weights_are_those_of_the_written_out_levels():
+    """Three numbers of candidates share the doubt, and then the attackers of which the best one counts."""
+    members, others = shifted(1.0, 5, 120)
+    rates = {count: [naming_rate(*pair, count) for pair in zip(members, others, strict=True)] for count in (2, 10, 100)}
+
+    def limit(doubt):
+        return max(identification_information(max(student(of, doubt / 3), 0.0), count) for count, of in rates.items())
+
+    assert weights_information(members, others) == pytest.approx(limit(0.05), rel=1e-12)
+    assert weights_information(members, others, (2,)) == pytest.approx(
+        identification_information(student(rates[2], 0.05), 2), rel=1e-12
+    )
+    coins = np.tile([0, 1], (5, 20))
+    scores = np.where(np.arange(2) == coins[..., None], 1.0, 0.0)
+    scores[:, :8] = scores[:, :8, ::-1]  # eight wrong of forty, and one more in the first network
+    scores[0, 8] = scores[0, 8, ::-1]
+    arrays = {f"{name}_{part}": of for name in "ab" for part, of in (("members", members), ("nonmembers", others))}
+    arrays |= {"a_canaries": scores, "b_canaries": scores, "canaries_inserted": coins}
+    bounds = {"replica": {"record": 9.0, "epsilon": 9.0, "delta": 0.0}, "labels": 1.0}
+    nats, pairs, epsilon = evidence({}, arrays, bounds)
+    assert (nats.demonstrated, nats.allowed) == (pytest.approx(limit(0.025), rel=1e-12), 10.0)
+    right = student([31 / 40, 0.8, 0.8, 0.8, 0.8], 0.025)
+    assert pairs.demonstrated == pytest.approx(identification_information(right, 2), rel=1e-12)
+    assert epsilon.demonstrated == weights_epsilon(scores, coins, 0.0, 0.975)[0]
+    assert pairs.demonstrated > 0 < epsilon.demonstrated
+
+
+def test_pooled_trials_have_the_variance_of_all_of_them_and_share_the_doubt():
+    """Two replicas of four trials; gains by two numbers of candidates and hits by one: a third of the doubt each."""
+    gains = {2: np.array([[0.6, 0.5, 0.6, 0.6], [0.5, 0.6, 0.5, 0.6]]), 50: np.full((2, 4), 3.0)}
+    gains[50][0, 0] = 2.9
+    table = [("images", "trials", -1, replica, 4.0) for replica in range(2)]
+    table += [("images", "rate_1", 2, replica, 1.0) for replica in range(2)]
+    for count, of in gains.items():
+        table += [("images", "gain_1", count, replica, of[replica].mean()) for replica in range(2)]
+        table += [("images", "gain_variance_1", count, replica, of[replica].var(ddof=1)) for replica in range(2)]
+    rows = pd.DataFrame(table, columns=["variant", "metric", "unit", "replica", "value"])
+    doubt = 0.9
+    limits = [demonstrated_information(8, 8, 2, 1 - doubt / 3)]
+    for count, of in gains.items():
+        limits.append(gained_information(of.mean(), of.var(ddof=1), 8, count, 1 - doubt / 3))
+    (found,) = evidence({"naming": rows}, confidence=1 - doubt)
+    assert found.demonstrated == pytest.approx(max(limits), rel=1e-12)
+    assert max(limits) == limits[0] > 0
+    rows = rows[rows["metric"] != "rate_1"]
+    more = pd.concat([rows, pd.DataFrame([("images", "rate_1", 2, r, 0.0) for r in range(2)], columns=rows.columns)])
+    more = more.assign(value=more["value"].where(more["metric"] != "trials", 400.0))
+    within = {count: 399 * of.var(axis=1, ddof=1).sum() for count, of in gains.items()}
+    between = {count: 400 * np.square(of.mean(axis=1) - of.mean()).sum() for count, of in gains.items()}
+    limits = [
+        gained_information(of.mean(), (within[count] + between[count]) / 799, 800, count, 1 - doubt / 3)
+        for count, of in gains.items()
+    ]
+    (found,) = evidence({"naming": more}, confidence=1 - doubt)
+    assert found.demonstrated == pytest.approx(max(limits), rel=1e-12)
+    assert max(limits) > 0

@@ -156,3 +156,13 @@ def test_values_out_of_range_are_refused():
         naming_bound(math.nan, 2)
     with pytest.raises(ValueError, match=r"sample_rate = 0\.0"):
         dp_naming_bound(1.0, 0.0, 1, 2)
+
+
+def test_limit_from_gains_is_the_empirical_bernstein_bound_written_out():
+    """Gains lie between ln .01, by the hedge, and ln M: a range of ln 50 + ln 100."""
+    doubt, spread = math.log(2 / 0.05), math.log(50) + math.log(100)
+    expected = 3.0 - math.sqrt(2 * 0.5 * doubt / 400) - 7 * spread * doubt / (3 * 399)
+    assert gained_information(3.0, 0.5, 400, 50) == pytest.approx(expected, rel=1e-12)
+    lowest, highest = stated_gains(np.array([0.0, 1.0]), 50)
+    assert lowest == pytest.approx(math.log(0.01), rel=1e-12)
+    assert math.log(49.5) < highest <= math.log(50)

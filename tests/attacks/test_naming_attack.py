@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from leakbound import datasets
+from leakbound.accounting import demonstrated_information, gained_information
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.lower_bounds.identification import identify_records
+from leakbound.attacks.lower_bounds.identification import _Outcome, identify_records
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.config.data import DatasetConfig
@@ -154,3 +155,30 @@ def test_what_cannot_be_named_is_refused(digits, moments):
         named(digits, moments, config=NamingConfig(candidates=(2, 5000)))
     with pytest.raises(ValueError, match=r"candidates = 300: gradients of candidates of one class"):
         named(digits, moments, config=NamingConfig(candidates=(300,)))
+
+
+def test_who_knows_nothing_of_equal_records_names_nobody(digits, moments):
+    """All scores are equal, and ties are no hits: with them everybody would be named."""
+    pool = digits.pool
+    blank = dataclasses.replace(digits, pool=dataclasses.replace(pool, images=np.zeros_like(pool.images)))
+    values, arrays = named(blank, moments, channel=calibrated(moments, "natural", 2.0))
+    assert not arrays["images"].any()
+    assert values["exact_images", "rate_1", 50] == pytest.approx(1 / 50, rel=1e-9)
+    assert values["exact_images", "nats_1", -1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_limits_in_nats_share_the_doubt_between_numbers_of_candidates_and_ways_to_answer():
+    gains = np.array([[[0.5], [3.5]], [[0.01], [0.01]]])
+    found = _Outcome((2, 50), np.array([[390], [390]]), gains=gains).limits(400, 0.9)
+    each = [
+        f(*of, 1 - 0.1 / 4)
+        for f, of in (
+            (demonstrated_information, (390, 400, 2)),
+            (demonstrated_information, (390, 400, 50)),
+            (gained_information, (0.5, 0.01, 400, 2)),
+            (gained_information, (3.5, 0.01, 400, 50)),
+        )
+    ]
+    assert found == pytest.approx([max(each)], rel=1e-12)
+    alone = _Outcome((2, 50), np.array([[390], [390]])).limits(400, 0.9)
+    assert alone == pytest.approx([demonstrated_information(390, 400, 50, 1 - 0.1 / 2)], rel=1e-12)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from leakbound import datasets
-from leakbound.channels import Moments, estimate_moments
+from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.data import DatasetConfig
@@ -51,3 +51,12 @@ def test_linear_estimate_refuses_a_channel_of_other_images(digits, moments):
     channel = shape.calibrate(shape.decompose(moments), 20.0)
     with pytest.raises(ValueError, match="take all three from one dataset"):
         linear_estimate(np.zeros((1, 1, 8, 8), np.float32), channel, moments)
+
+
+def test_estimate_of_one_value_is_its_conditional_mean_where_the_channel_has_another_mean():
+    """Record 5 ± 2, released as 1 + .5 (D − 1) + noise of variance 3, seen at 2."""
+    channel = GaussianChannel("rate_distortion", 1.0, np.array([3.0]), np.array([0.5]), np.array([1.0]), np.eye(1))
+    moments = Moments(np.array([5.0]), np.array([[4.0]]), 9)
+    seen = np.full((1, 1, 1, 1), 2.0)
+    expected = 5.0 + 4.0 * 0.5 / (0.5**2 * 4.0 + 3.0) * (2.0 - (1.0 + 0.5 * (5.0 - 1.0)))
+    assert linear_estimate(seen, channel, moments).item() == pytest.approx(expected, rel=1e-6)

@@ -1,5 +1,7 @@
 """Verdicts: what is compared in a block, over blocks, over datasets and over the claims of a figure."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -467,3 +469,15 @@ def test_counted_verdicts_are_drawn_as_bars_as_long_as_their_number():
     bars = {c.get_label(): (c[0].get_x(), c[0].get_width()) for c in axes.containers}
     assert (bars["reproduced"], bars["contradicted"][1]) == ((0, 5), 1)
     assert sum(width for _, width in bars.values()) == 6
+
+
+def test_power_is_that_of_students_test_at_the_least_favourable_level_of_holm():
+    """Noncentral t, written out, for a figure of three claims: a third of the level, and half of it on a side."""
+    claim = ("greater", {"a": {"defense": "white"}, "b": {"defense": "natural"}, "match": ["level"]})
+    rows = pair(0.5, noise=0.4)
+    for claims in (1, 3):
+        found = over_all(evaluate(figure(*[claim] * claims), rows, alpha=ALPHA))
+        means = rows.groupby(["replica", "defense"])["value"].mean().unstack()
+        spread = (means["white"] - means["natural"]).std(ddof=1)
+        tail, far = ALPHA / claims / 2, 2 * DELTA * math.sqrt(8) / spread
+        assert found["power"] == pytest.approx(stats.nct.sf(stats.t.isf(tail, 7), 7, far), rel=1e-9)

@@ -108,3 +108,13 @@ def test_two_looks_at_half_of_the_level_err_as_seldom_as_one_look():
         parts = [rows(generator.standard_t(3, size=8)) for _ in range(2)]
         errors += evaluate_twice(figure(), *parts, ALPHA, generator_of)["verdict"].iloc[-1] != "undecided"
     assert errors / trials <= most(trials)
+
+
+def test_each_of_the_two_analyses_has_half_of_the_level():
+    """Six blocks of one sign have p = 2/64 by sign flips: below .05, above .025."""
+    six = np.linspace(0.8, 1.2, 6)
+    assert evaluated(figure(), rows(six), ALPHA, generator_of).set_index("dataset").loc["all", "p_value"] == 2 / 64
+    first = twice(six, six[:1])
+    assert (first["first"], first["verdict"]) == ("undecided", "reproduced")  # seven blocks together: 2/128
+    both = twice(six[:3], six[3:])
+    assert (both["blocks"], both["p_value"], both["verdict"]) == (6, 2 / 64, "undecided")

@@ -9,6 +9,9 @@ from pydantic import ValidationError
 from leakbound.claims.selection import select
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
+from leakbound.consensus.dynamics import state_scale
+from leakbound.consensus.privacy import contributor_variance
+from leakbound.consensus.schemes import PairwiseMasks
 from leakbound.consensus.simulations import network, simulation_rows
 from verdicts import evaluate
 
@@ -111,3 +114,18 @@ def test_settings_that_cannot_be_averaged_are_refused_before_anything_runs(setti
 def test_an_unknown_table_is_refused():
     with pytest.raises(ValueError, match="table = 'rounds': known: averaging, privacy"):
         simulation_rows("rounds", SMALL, 0)
+
+
+def test_level_of_masks_is_that_of_the_server_that_they_protect_least():
+    """On the path 0–1–2, by the inverse of a matrix of three: an end has one mask, the middle has two."""
+    config = ConsensusConfig(servers=3, edges=((0, 1), (1, 2)), averaging=AveragingConfig(runs=500))
+    found = value(simulation_rows("privacy", config, 0), scheme="masks", release="all_messages")
+    graph = network(config, 0)
+    masks = PairwiseMasks.of_mean_variance(graph, config.noise_variance)
+    scale = state_scale(np.full(3, config.contributors))
+    reported = config.contributors * contributor_variance(config.adjacent_distance, config.kl_budget)
+    laplacian = np.array([[1.0, -1, 0], [-1, 2, -1], [0, -1, 1]])
+    inverse = np.linalg.inv(scale**2 * reported * np.eye(3) + masks.variance * laplacian)
+    levels = 0.5 * (scale * config.adjacent_distance) ** 2 * np.diag(inverse)
+    assert found == pytest.approx(levels.max(), rel=1e-9)
+    assert levels.max() > 1.001 * levels.min()

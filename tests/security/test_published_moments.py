@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.metrics import roc_auc_score
 
 from formulas import distances
 from leakbound import datasets, storage
-from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
+from leakbound.channels import Moments, estimate_moments, population_moments
 from leakbound.claims.evaluation import COLUMNS
 from leakbound.cli.inputs import read_moments, read_spectrum
 from leakbound.cli.step_command import as_command
@@ -155,83 +154,6 @@ def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_dif
     assert f"{own:.3g}" not in caplog.text  # a statistic of the members
     metadata = storage.read_metadata(tmp_path / "loud" / "channel.safetensors")
     assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of", "accept_capacity"}
-
-
-@pytest.mark.parametrize("shape", [White, Natural])
-@pytest.mark.parametrize("records", [60, 200])
-def test_channel_of_few_records_keeps_its_capacity_on_fresh_ones_of_their_law(shape, records):
-    """Without shrinking, 60 records of 40 values make a white channel that lets 14 nats of 8 through."""
-    generator = np.random.default_rng(0)
-    turned = np.linalg.qr(generator.normal(size=(40, 40)))[0]
-    law = Moments(np.zeros(40), turned @ np.diag(np.exp(-np.arange(40) / 6.0)) @ turned.T, 1)
-    drawn = generator.multivariate_normal(law.mean, law.covariance, size=records)
-    reached = [
-        channel_capacity(shape.calibrate(shape.decompose(moments), 8.0), law)
-        for moments in (estimate_moments([drawn]), population_moments(drawn))
-    ]
-    assert reached[0] > 1.02 * 8.0
-    assert reached[1] <= 8.0
-
-
-def test_shrinking_that_fits_best_is_not_enough_for_noise_like_the_data_and_more_is_taken():
-    """Variances that fall as 1/i: the weight of Ledoit and Wolf lets 11 nats of 8 through."""
-    generator = np.random.default_rng(0)
-    turned = np.linalg.qr(generator.normal(size=(200, 200)))[0]
-    law = Moments(np.zeros(200), turned @ np.diag(1 / np.arange(1.0, 201)) @ turned.T, 1)
-    drawn = generator.multivariate_normal(law.mean, law.covariance, size=100)
-    raw, weight = estimate_moments([drawn]), ledoit_wolf_shrinkage(drawn)
-    identity = raw.total_variance / 200 * np.eye(200)
-    fitted = dataclasses.replace(raw, covariance=(1 - weight) * raw.covariance + weight * identity)
-    found = population_moments(drawn)
-    assert found.shrinkage > weight
-    reached = [channel_capacity(White.calibrate(White.decompose(one), 8.0), law) for one in (raw, fitted, found)]
-    assert reached[0] > 100
-    assert reached[1] > 10
-    assert 4 < reached[2] <= 8
-
-
-@pytest.mark.parametrize(("records", "width"), [(120, 100), (60, 100)])
-def test_records_left_out_are_as_long_as_they_have_values_under_the_rest(records, width):
-    """The rule written out: of every fourth record, under the others' shrunk covariance, xᵀ Σ⁻¹ x is d on average."""
-    drawn = np.random.default_rng(3).normal(size=(records, width)) / np.sqrt(np.arange(1.0, width + 1))
-    found = population_moments(drawn).shrinkage
-    assert found > ledoit_wolf_shrinkage(drawn) + 1e-3
-    assert population_moments(drawn + 50.0).shrinkage == pytest.approx(found, abs=5e-6)
-    # With fewer records than values it is asked in the directions that these take.
-    flat = (drawn - drawn.mean(axis=0)) @ np.linalg.svd(drawn - drawn.mean(axis=0), full_matrices=False)[2].T
-    lengths = []
-    for fold in range(4):
-        rest, left = flat[np.arange(records) % 4 != fold], flat[np.arange(records) % 4 == fold]
-        covariance = np.cov(rest.T, bias=True)
-        shrunk = (1 - found) * covariance + found * np.trace(covariance) / width * np.eye(len(covariance))
-        away = left - rest.mean(axis=0)
-        lengths.append(np.einsum("ij,jk,ik->i", away, np.linalg.inv(shrunk), away).mean() / width)
-    assert np.mean(lengths) == pytest.approx(1.0, abs=1e-3)
-
-
-@pytest.mark.parametrize("records", [2, 3, 9])
-def test_records_without_variance_are_shrunk_to_nothing(records):
-    assert population_moments(np.ones((records, 1, 4, 4))).total_variance == 0
-
-
-def test_fewest_records_are_shrunk_to_equal_noise_and_a_single_one_is_refused():
-    drawn = np.random.default_rng(0).normal(size=(3, 5))
-    assert population_moments(drawn[:2]).shrinkage == 1
-    assert 0 < population_moments(drawn).shrinkage <= 1
-    for count in (0, 1):
-        with pytest.raises(ValueError, match=f"records = {count}: an estimate of their distribution needs at least 2"):
-            population_moments(drawn[:count])
-
-
-def test_shrinking_ends_at_ten_records_for_each_value_and_keeps_the_trace():
-    drawn = np.random.default_rng(1).normal(size=(50, 5)) * [5, 4, 3, 2, 1]
-    few, many = population_moments(drawn[:49]), population_moments(drawn)
-    assert 0 < few.shrinkage < 1
-    assert few.total_variance == pytest.approx(estimate_moments([drawn[:49]]).total_variance)
-    assert many.shrinkage == 0
-    np.testing.assert_array_equal(many.covariance, estimate_moments([drawn]).covariance)
-    again = Moments.from_arrays(few.arrays())
-    assert (again.shrinkage, again.count) == (few.shrinkage, 49)
 
 
 def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold_no_secret(

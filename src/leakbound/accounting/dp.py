@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from leakbound.accounting.event import DP_MECHANISMS, PrivacyEvent
+from leakbound.accounting.naming import check_steps
 
 Accountant = Literal["rdp", "prv"]
 
@@ -55,12 +56,12 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
 
     Args:
         event: Use of the records.
-        delta: δ, in (0, 1).
+        delta: δ, in (0, 1), and below 1 / number of records: publishing one at random meets a larger one.
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 
     Raises:
         ValueError: If the event is not that of DP-SGD or DP-PSAC with Poisson sampling, which the accountants
-            assume.
+            assume, or an argument is out of range.
     """
     return composed_epsilon([event], delta, accountant)
 
@@ -72,8 +73,12 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
     and errors are those of :func:`epsilon`.
     """
     for event in events:
-        _check_event(event)
-    return _history_epsilon([_steps(event) for event in events if event.steps], delta, accountant)
+        if delta * event.population >= 1:
+            raise ValueError(
+                f"delta = {delta} for {event.population} records: publishing one of them at random has "
+                f"such a delta; it must be below 1 / {event.population}"
+            )
+    return _history_epsilon([_steps(event) for event in events], delta, accountant)
 
 
 def record_information(event: PrivacyEvent) -> float:
@@ -96,8 +101,8 @@ def record_information(event: PrivacyEvent) -> float:
         Cuff and Yu 2016, "Differential privacy as a mutual information constraint"; Mironov, Talwar and Zhang
         2019, "Rényi differential privacy of the sampled Gaussian mechanism", Theorem 4.
     """
-    _check_event(event)
     multiplier, rate, steps = _steps(event)
+    check_steps(multiplier, rate, steps)
     if not steps or not multiplier:
         return math.inf if steps else 0.0
     return steps * _sampled_divergence(multiplier, rate)
@@ -116,12 +121,7 @@ def _sampled_divergence(multiplier: float, rate: float) -> float:
 
 
 def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
-    """Return noise multiplier, sample rate and number of steps of a DP event."""
-    return event.noise_multiplier or 0.0, event.sample_rate, event.steps
-
-
-def _check_event(event: PrivacyEvent) -> None:
-    """Refuse an event that the accountants were not derived for."""
+    """Return noise multiplier, sample rate and steps of an event that the accountants were derived for."""
     if event.mechanism not in DP_MECHANISMS:
         raise ValueError(
             f"mechanism {event.mechanism!r}: epsilon is defined for {' and '.join(DP_MECHANISMS)}; for a channel use "
@@ -136,6 +136,9 @@ def _check_event(event: PrivacyEvent) -> None:
         raise ValueError(
             "the event states no noise_multiplier; the file is incomplete, run the training again"
         )
+    if event.population < 1:
+        raise ValueError(f"population = {event.population}: it must be >= 1")
+    return event.noise_multiplier, event.sample_rate, event.steps
 
 
 def poisson_epsilon(
@@ -162,8 +165,6 @@ def poisson_epsilon(
     Raises:
         ValueError: If an argument is out of range, or ``orders`` are given for another accountant.
     """
-    if steps < 0:
-        raise ValueError(f"steps = {steps}: it must be >= 0")
     return _history_epsilon([(noise_multiplier, sample_rate, steps)], delta, accountant, orders)
 
 
@@ -176,11 +177,8 @@ def _history_epsilon(
     """Compute ε of Gaussian mechanisms in turn, each (noise multiplier, sample rate, steps)."""
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
-    for noise_multiplier, sample_rate, _ in history:
-        if not 0 <= noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier = {noise_multiplier}: it must be >= 0 and finite")
-        if not 0 < sample_rate <= 1:
-            raise ValueError(f"sample_rate = {sample_rate}: it must be in (0, 1]")
+    for mechanism in history:
+        check_steps(*mechanism)
     if accountant not in ("rdp", "prv"):
         raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
     if orders is not None and accountant != "rdp":
@@ -205,7 +203,8 @@ def _history_epsilon(
     with warnings.catch_warnings():
         # At an end of the range of orders ε is still a valid bound, only not the tightest.
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        return float(opacus_accountant.get_epsilon(delta=delta, **options))
+        # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
+        return max(0.0, float(opacus_accountant.get_epsilon(delta=delta, **options)))
 
 
 def _check(**values: float | int | None) -> None:

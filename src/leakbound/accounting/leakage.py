@@ -110,10 +110,12 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
             "use `accounting.epsilon` and `accounting.dp_capacity`; for all others no guarantee was derived"
         )
     capacity = event.capacity
-    if capacity is None or not capacity >= 0 or event.noise not in ("fresh", "frozen") or event.uses < 0:
+    counts = min(event.uses, event.steps, event.population)
+    if capacity is None or not capacity >= 0 or event.noise not in ("fresh", "frozen") or counts < 0:
         raise ValueError(
-            f"capacity {capacity}, noise {event.noise!r}, uses {event.uses}: the event of a channel states a "
-            "capacity >= 0, noise 'fresh' or 'frozen' and a count of uses; the file is incomplete, train again"
+            f"capacity {capacity}, noise {event.noise!r}, uses {event.uses}, steps {event.steps}, population "
+            f"{event.population}: the event of a channel states a capacity >= 0, noise 'fresh' or 'frozen' "
+            "and counts >= 0; the file is incomplete, train again"
         )
     reached = joint_information(ratios, 1)
     if reached > capacity * (1.0 + 1e-9):
@@ -150,4 +152,4 @@ def joint_information(ratios: Float[np.ndarray, " d"], looks: float | int) -> fl
     """
     if not looks:
         return 0.0
-    return math.inf if np.isinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))
+    return math.inf if np.isposinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))

@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from scipy import special, stats
 
 from leakbound.accounting.naming import (
+    check_candidates,
+    check_confidence,
     demonstrated_information,
     gained_information,
     identification_information,
@@ -114,8 +116,11 @@ def naming_rate(
     Ties count as failures. For a member above L of N non-members it is C(L, M−1) / C(N, M−1).
 
     Raises:
-        ValueError: If there are fewer than M − 1 non-members.
+        ValueError: If there are fewer than M − 1 non-members, M < 2, or a score is NaN.
     """
+    check_candidates(candidates)
+    if np.isnan(members).any() or np.isnan(nonmembers).any():
+        raise ValueError("members, nonmembers: a score is NaN; leave that record out")
     others = candidates - 1
     if len(nonmembers) < others:
         raise ValueError(f"candidates = {candidates}: there are only {len(nonmembers)} non-members")
@@ -154,7 +159,11 @@ def weights_information(
 
     Returns:
         Nats, or 0 for fewer than two networks, or where no rate is above chance beyond doubt.
+
+    Raises:
+        ValueError: If the confidence is out of range.
     """
+    check_confidence(confidence)
     sound = np.isfinite(members).all(axis=1) & np.isfinite(nonmembers).all(axis=1)
     fitting = [count for count in candidates if count <= nonmembers.shape[1]]
     if sound.sum() < 2 or not fitting:

@@ -34,7 +34,7 @@ def identification_information(rate: float, candidates: int) -> float:
     Raises:
         ValueError: If p is no probability or M < 2.
     """
-    _check_candidates(candidates)
+    check_candidates(candidates)
     if not 0 <= rate <= 1:
         raise ValueError(f"rate = {rate}: a probability is in [0, 1]")
     if rate * candidates <= 1:
@@ -97,9 +97,15 @@ def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Fl
     Returns:
         Nats between ln 0.01 and ln M.
 
+    Raises:
+        ValueError: If a stated probability is none, or M < 2.
+
     Source:
         Barber and Agakov 2003, "The IM algorithm".
     """
+    check_candidates(candidates)
+    if np.any((posteriors < 0) | (posteriors > 1 + 1e-9)):
+        raise ValueError("posteriors: a stated probability is in [0, 1]")
     return np.log((1.0 - _HEDGE) * candidates * posteriors + _HEDGE)
 
 
@@ -125,10 +131,11 @@ def gained_information(
     Source:
         Maurer and Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
     """
-    _check_candidates(candidates)
+    check_candidates(candidates)
     check_confidence(confidence)
-    if trials < 2 or not variance >= 0:
-        raise ValueError(f"trials = {trials} must be >= 2 and variance = {variance} >= 0")
+    if not (2 <= trials < math.inf and variance >= 0 and mean <= math.log(candidates) + 1e-9):
+        least = f"trials = {trials} must be >= 2, variance = {variance} >= 0"
+        raise ValueError(f"{least} and mean = {mean} <= ln {candidates}")
     doubt = math.log(2.0 / (1.0 - confidence))
     spread = math.log(candidates) - math.log(_HEDGE)
     limit = mean - math.sqrt(2.0 * variance * doubt / trials) - 7.0 * spread * doubt / (3.0 * (trials - 1))
@@ -151,7 +158,7 @@ def naming_bound(information: float, candidates: int) -> float:
     Raises:
         ValueError: If ``information`` is negative or NaN, or M < 2.
     """
-    _check_candidates(candidates)
+    check_candidates(candidates)
     check_information(information)
     if information >= math.log(candidates):
         return 1.0
@@ -192,12 +199,8 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
         Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD", Theorem 2 and
         Proposition 3, with κ = 1/M.
     """
-    _check_candidates(candidates)
-    if not 0 <= noise_multiplier < math.inf or not 0 < sample_rate <= 1 or steps < 0:
-        raise ValueError(
-            f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
-            f"steps = {steps} >= 0"
-        )
+    check_candidates(candidates)
+    check_steps(noise_multiplier, sample_rate, steps)
     chance = 1.0 / candidates
     if not steps or not noise_multiplier:
         return 1.0 if steps else chance
@@ -248,10 +251,19 @@ def _most_likely(losses: np.ndarray, masses: np.ndarray, chance: float) -> float
     return reached
 
 
-def _check_candidates(candidates: int) -> None:
-    """Refuse fewer than two candidates."""
-    if candidates < 2:
-        raise ValueError(f"candidates = {candidates}: identification takes at least 2")
+def check_candidates(candidates: int) -> None:
+    """Refuse fewer than two candidates, or infinitely many."""
+    if not 2 <= candidates < math.inf:
+        raise ValueError(f"candidates = {candidates}: identification takes at least 2 and finitely many")
+
+
+def check_steps(noise_multiplier: float, sample_rate: float, steps: int | float) -> None:
+    """Refuse a noise multiplier, a sample rate and a number of steps that cannot be."""
+    if not (0 <= noise_multiplier < math.inf and 0 < sample_rate <= 1 and 0 <= steps < math.inf):
+        raise ValueError(
+            f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
+            f"steps = {steps} >= 0"
+        )
 
 
 def check_information(information: float) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from leakbound.accounting.gaussian import check_uses, clip_eigenvalues
-from leakbound.accounting.naming import check_information
+from leakbound.accounting.naming import check_candidates, check_information
 
 
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
@@ -46,8 +46,7 @@ def fano_error(information: float, candidates: int) -> float:
             ``candidates`` M, which are equally likely.
     """
     check_information(information)
-    if candidates < 2:
-        raise ValueError(f"candidates = {candidates}: guessing takes at least 2")
+    check_candidates(candidates)
     return max(0.0, 1.0 - (information + math.log(2.0)) / math.log(candidates))
 
 
@@ -142,9 +141,11 @@ def whiten(
         gain: Factor along each axis, or None for 1.
 
     Raises:
-        ValueError: If an axis passes something without noise.
+        ValueError: If an axis passes something without noise, or a gain or a variance is negative or NaN.
     """
     factors = np.ones_like(variances) if gain is None else gain
+    if not (np.all(factors >= 0) and np.all(variances >= 0)):
+        raise ValueError("noise_variances and gain: each is >= 0")
     passing = (factors > 0) & (variances < math.inf)
     if not np.all(variances[passing] > 0):
         raise ValueError(

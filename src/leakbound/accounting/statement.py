@@ -75,6 +75,8 @@ def stated_bounds(
 ) -> dict[str, Any] | None:
     """Bound what the most leaking network of a run reveals, and what all reveal, None without a bound.
 
+    A δ of 1 / number of records or more is none: publishing one of them at random meets it.
+
     Args:
         events: Privacy event of each network: of every replica with every candidate learning rate.
         ratios: (d,) variance ratios of one use of the channel, if it has one.
@@ -92,7 +94,7 @@ def stated_bounds(
     if kinds == {"nats"} and ratios is not None:
         worst = max(events, key=lambda event: event.uses)
         bounds = [_in_words(asdict(composed_leakage(group, ratios))) for group in ([worst], events)]
-    elif kinds == {"epsilon"} and delta is not None:
+    elif kinds == {"epsilon"} and delta is not None and delta * events[0].population < 1:
         worst = max(events, key=lambda event: event.steps)
         bounds = [dp_bounds(group, delta, accountant) for group in ([worst], events)]
     else:

@@ -7,7 +7,7 @@ quantities are computed from the Gram matrix of the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Num
 from scipy import linalg
 from scipy.linalg.blas import dsyrk
-from scipy.optimize import brentq
+from scipy.optimize import bisect
 
 from leakbound.accounting.gaussian import check_covariance, clip_eigenvalues
 from leakbound.channels.directions import Directions, gram_matrix
@@ -29,7 +29,7 @@ FEW = 5_000
 """Records at most whose Gram matrix stands for the covariance of larger ones."""
 LARGE = 4_096
 """Values of a record at most whose covariance is formed however few records there are."""
-_AMPLE = 10  # records for each dimension beyond which a covariance needs no shrinking
+_AMPLE = 10  # records for each dimension beyond which the least error takes no shrinking
 _CHUNK = 2000  # records held as float64 at once
 _FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
 _LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
@@ -256,11 +256,15 @@ def population_moments(
     """Estimate mean and covariance of the distribution of some records, for use with other records.
 
     The covariance of N records is too small in the directions that these records do not cover. Noise in
-    proportion to it would protect other records less than it states. With fewer than 10 d records the
-    covariance is therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I. The weight ρ
-    is that of Ledoit and Wolf, which has the least expected squared error, or a larger one: the least weight
-    for which held-out records x have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in
-    proportion to Σ then keeps its capacity on other records of the distribution.
+    proportion to it would protect other records less than it states: the inverse covariance of N Gaussian
+    records is too large by N/(N − d − 2), and that of records with rare values by far more. The covariance is
+    therefore shrunk towards a multiple of the identity, (1 − ρ) Σ + ρ (tr Σ/d) I, with 10 d records and more
+    within the d directions in which they vary. The weight ρ is that of Ledoit and Wolf, which has the least
+    expected squared error, or 0 with so many records, or a larger one: the least weight for which
+    held-out records x have a mean of xᵀ Σ⁻¹ x of at most d. As ½ ln det is concave, noise in proportion to Σ
+    then keeps its capacity on other records of the distribution. Noise that differs less from direction to
+    direction keeps it too, if the total variance is not too small: Σ is normalised by 1/(N − 1) and raised by
+    the squared relative standard error of its trace, because nats grow with the inverse of the noise.
 
     With at most 5,000 records, each of more than 4,096 values and more values than records, the same result
     is computed from their Gram matrix (:class:`LowRankMoments`), which keeps the records.
@@ -270,7 +274,7 @@ def population_moments(
         progress: Called when a stage begins, with its name and the completed share of the work.
 
     Returns:
-        Moments in float64 with their ``shrinkage`` ρ, which is 0 for 10 d records and more.
+        Moments in float64 with their ``shrinkage`` ρ, which tends to 0 with 1/N.
 
     Raises:
         ValueError: As :func:`estimate_moments`, for fewer than 2 records, and for more than 5,000 records of
@@ -290,18 +294,22 @@ def population_moments(
             f"records = {len(flat)} of {width} values: with more than {DENSE} values, allowed are {FEW} records"
         )
     exact = estimate_moments(chunks(flat))
+    lengths = np.concatenate([((part - exact.mean) ** 2).sum(axis=1) for part in chunks(flat)])
+    least = _ledoit_wolf(lengths, float((exact.covariance**2).sum()), width)
+    target = np.eye(width)
     if len(flat) >= _AMPLE * width:
-        return exact
-    from sklearn.covariance import ledoit_wolf_shrinkage
-
-    least = float(ledoit_wolf_shrinkage(flat.astype(np.float64)))
-    if len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
+        # So many records do not vary where none of the others does, and noise there would only cost capacity.
+        least = 0.0
+        variances, basis = linalg.eigh(exact.covariance, driver="evd")
+        basis = basis[:, variances > _ROUNDING * variances[-1]]
+        target = basis @ basis.T
+    elif len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
         centred = flat - flat.mean(axis=0, dtype=np.float64)
         flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
-    weight = _weight_for_fresh(flat, width, least, progress)
-    covariance = (1.0 - weight) * exact.covariance
-    covariance[np.diag_indices(width)] += weight * exact.total_variance / width
-    return replace(exact, covariance=covariance, shrinkage=weight)
+    rank = max(1, round(float(np.trace(target))))
+    weight = _weight_for_fresh(flat, rank, least, progress)
+    covariance = (1.0 - weight) * exact.covariance + weight * exact.total_variance / rank * target
+    return replace(exact, covariance=_raised(lengths) * covariance, shrinkage=weight)
 
 
 def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, float], None]) -> LowRankMoments:
@@ -317,26 +325,34 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, flo
     roots, vectors = np.sqrt(squares[kept][::-1]), vectors[:, kept][:, ::-1]
     if not len(roots):  # all records are equal
         return LowRankMoments(Directions(flat, mean, vectors), roots, 0.0, count=count, shrinkage=0.0)
-    least = max(_LEAST_WEIGHT, _ledoit_wolf(gram, width))  # no direction may be without noise
-    weight = _weight_for_fresh(vectors * roots, width, least, progress)
-    total = float(np.trace(gram)) / count
-    rest = weight * total / width
-    variances = (1.0 - weight) * roots**2 / count + rest
-    directions = Directions(flat, mean, vectors / roots)
-    return LowRankMoments(directions, variances, rest, count=count, shrinkage=weight)
-
-
-def _ledoit_wolf(gram: Float[np.ndarray, "n n"], width: int) -> float:
-    """Compute the weight of Ledoit and Wolf from the Gram matrix of n centred records.
-
-    The squares of the Gram matrix and of the covariance have the same sums.
-    """
-    count = len(gram)
-    mean = float(np.trace(gram)) / count / width
+    lengths = np.diag(gram)
     spread = float((gram**2).sum()) / count**2
-    error = float((np.diag(gram) ** 2).sum()) / count - spread
-    distance = spread - width * mean**2
-    return min(error / count, distance) / distance if error > 0 and distance > 0 else 0.0
+    least = max(_LEAST_WEIGHT, _ledoit_wolf(lengths, spread, width))  # no direction may be without noise
+    weight = _weight_for_fresh(vectors * roots, width, least, progress)
+    rest = weight * float(lengths.mean()) / width
+    variances = _raised(lengths) * ((1.0 - weight) * roots**2 / count + rest)
+    directions = Directions(flat, mean, vectors / roots)
+    return LowRankMoments(directions, variances, _raised(lengths) * rest, count=count, shrinkage=weight)
+
+
+def _ledoit_wolf(lengths: Float[np.ndarray, " n"], spread: float, width: int) -> float:
+    """Compute the weight of Ledoit and Wolf from n centred records.
+
+    Args:
+        lengths: Squared length of each record.
+        spread: Sum of the squared entries of their covariance, normalised by 1/n.
+        width: d, number of values.
+    """
+    error = float((lengths**2).mean()) - spread
+    distance = spread - float(lengths.mean()) ** 2 / width
+    return min(error / len(lengths), distance) / distance if error > 0 and distance > 0 else 0.0
+
+
+def _raised(lengths: Float[np.ndarray, " n"]) -> float:
+    """Compute n/(n − 1)/(1 − squared relative standard error of a total variance), from squared lengths."""
+    count, mean = len(lengths), float(lengths.mean())
+    error = float(lengths.var()) / mean**2 / count if mean else 0.0
+    return count / (count - 1.0) / (1.0 - error)
 
 
 def _weight_for_fresh(
@@ -346,18 +362,20 @@ def _weight_for_fresh(
 
     Args:
         flat: Coordinates of the records in the directions that they span.
-        width: d, number of values.
+        width: d, number of directions that share the noise.
         least: Smallest weight that is allowed, tried first.
         progress: As in :func:`population_moments`.
     """
-    folds, parts = [], min(_FOLDS, len(flat))
-    for fold in range(parts):
-        progress(f"shrinkage, part {fold + 1} of {parts}", 0.2 + 0.6 * fold / parts)
-        left_out = np.arange(len(flat)) % parts == fold
-        kept = estimate_moments(chunks(flat[~left_out]))
+    folds = []
+    parts = [estimate_moments(chunks(flat[fold::_FOLDS])) for fold in range(min(_FOLDS, len(flat)))]
+    for fold, left_out in enumerate(parts):
+        progress(f"shrinkage, part {fold + 1} of {len(parts)}", 0.2 + 0.6 * fold / len(parts))
+        kept = _merged(parts[:fold] + parts[fold + 1 :])
         variances, basis = linalg.eigh(kept.covariance, driver="evd")
-        fresh = ((flat[left_out] - kept.mean) @ basis) ** 2
-        folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh.mean(axis=0)))
+        fresh = np.einsum("ij,ij->j", basis, left_out.covariance @ basis)
+        fresh += ((left_out.mean - kept.mean) @ basis) ** 2
+        fresh[fresh < _ROUNDING * fresh.max()] = 0.0
+        folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh))
 
     def excess(weight: float) -> float:
         """Return the mean of xᵀ Σ⁻¹ x over d, less 1."""
@@ -366,8 +384,16 @@ def _weight_for_fresh(
 
     low = high = least
     while high < 1.0 and excess(high) > 0:
-        low, high = max(high, _LEAST_WEIGHT), min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
-    return high if high == low or excess(high) > 0 else float(brentq(excess, low, high, xtol=_LEAST_WEIGHT))
+        low, high = high, min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
+    return high if high == low or excess(high) > 0 else float(bisect(excess, low, high, xtol=_LEAST_WEIGHT))
+
+
+def _merged(parts: Sequence[Moments]) -> Moments:
+    """Compute the moments of all records of several parts, normalised by their number."""
+    counts = [part.count for part in parts]
+    mean = np.average([part.mean for part in parts], axis=0, weights=counts)
+    around = [part.covariance + np.outer(part.mean - mean, part.mean - mean) for part in parts]
+    return Moments(mean, np.average(around, axis=0, weights=counts), sum(counts))
 
 
 def ratios_of(variances: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

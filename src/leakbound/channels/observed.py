@@ -10,11 +10,16 @@ with w = d/(d + n). It has these properties:
 
 * If the distribution is that of the calibration, its expectation is at most the promised capacity for any
   number of records, because ½ ln det is concave.
-* If only the scale differs, a dozen records show it.
+* If only the scale differs, a dozen records show it, on twice the scale for data of several directions.
 * With many records it tends to the capacity for their covariance, and it is never below this capacity.
 * It is at most the sum over the axes of the noise, ½ Σ ln(1 + k own variance/noise variance), which is an
   upper bound (Hadamard).
 * For another distribution and few records it is too large.
+
+Chance is subtracted before an alarm. A refusal subtracts all that chance explains, with the dispersion that
+the records show. A warning subtracts two standard errors of Gaussian records: those of a distribution like
+the calibration's are warned of once in some 200 comparisons, or less, and heavy tails do not hide an excess.
+Where fewer than 30 calibration records leave their own distribution open, their error is not subtracted.
 """
 
 import math
@@ -32,6 +37,8 @@ _SAMPLE = 512  # records that are enough for the comparison
 _FEWEST = 16  # of them, however large they are
 _VALUES = 2**26  # of all of them, if those are more
 _FALSE_ALARM = 1e-4  # of one comparison, about
+_DEVIATIONS = 2.0  # standard errors that a warning grants to Gaussian records
+_KNOWN = 30  # calibration records from which on their error counts as chance in a warning
 _BARE = 1e-12  # share of the largest variance, below which noise does not follow that of the data (channels.shapes)
 _HIDDEN = 1e-3  # standard deviations of the noise: what is below them is hidden, 5e-7 nats
 
@@ -43,13 +50,14 @@ class OwnCapacity:
     Attributes:
         records: Number of records that it was estimated from.
         nats: The estimate, nats. It is 0 with fewer than two records.
-        certain: The same with variances lowered by what chance explains, nats. Only this value raises an
-            alarm.
+        likely: The same with variances lowered by two standard errors, nats. This value raises a warning.
+        certain: The same with variances lowered by all that chance explains, nats. This value refuses.
         promised: Capacity for the moments that the channel was calibrated to, nats.
     """
 
     records: int
     nats: float
+    likely: float
     certain: float
     promised: float
 
@@ -61,6 +69,10 @@ class OwnCapacity:
             accepted: Nats that the owner of the records accepts in any case.
         """
         return self.certain > max(share * self.promised, accepted or 0.0)
+
+    def seems_to_exceed(self, accepted: float | int | None = None) -> bool:
+        """Check whether probably 5 % more leaks than was promised, and more than was accepted."""
+        return self.likely > max(WARNED * self.promised, accepted or 0.0)
 
     def sentence(self, option: str = "accept_capacity=") -> str:
         """Describe the excess and its remedies in one sentence, which is a statistic of the records."""
@@ -137,11 +149,11 @@ def own_capacity(
     count = len(records)
     promised = _capacity(uses * ratios)
     if count < 2:
-        return OwnCapacity(count, 0.0, 0.0, promised)
+        return OwnCapacity(count, 0.0, 0.0, 0.0, promised)
     large = isinstance(channel.basis, Directions) or (channel.basis is None and count < len(ratios))
     seen = (_by_gram if large else _in_noise)(records, channel)
     if seen is None:
-        return OwnCapacity(count, math.inf, math.inf, promised)
+        return OwnCapacity(count, math.inf, math.inf, math.inf, promised)
     gram, power, axes = seen
     sample = np.zeros(max(len(ratios), len(gram)))
     sample[: len(gram)] = np.maximum(linalg.eigvalsh(gram)[::-1], 0.0) / count
@@ -155,15 +167,19 @@ def own_capacity(
     gaussian = math.sqrt(2.0) * float(np.linalg.norm(prior)) / float(prior.sum()) if prior.sum() > 0 else 0.0
     spread = max(float(power.std() / power.mean()), gaussian) if power.any() else 0.0
     quantile = float(stats.t.isf(_FALSE_ALARM, min(count, calibrated) - 1))
-    kept = math.exp(-quantile * spread * math.sqrt(1.0 / count + 1.0 / calibrated))
-    nats, certain = (
+    errors = (
+        0.0,
+        _DEVIATIONS * gaussian * math.sqrt(1.0 / count + (calibrated >= _KNOWN) / calibrated),
+        quantile * spread * math.sqrt(1.0 / count + 1.0 / calibrated),
+    )
+    nats, likely, certain = (
         min(
             max(_capacity(uses * share * estimate) for estimate in (mixed, sample)),
             _capacity(uses * share * axes),
         )
-        for share in (1.0, kept)
+        for share in (math.exp(-error) for error in errors)
     )
-    return OwnCapacity(count, nats, certain, promised)
+    return OwnCapacity(count, nats, likely, certain, promised)
 
 
 def _capacity(ratios: Float[np.ndarray, " d"]) -> float:

@@ -211,7 +211,11 @@ class LeastPower(_Principal):
 
 
 class RateDistortion(_Principal):
-    """The mechanism of least distortion for its capacity: shrink records to the mean, then add noise."""
+    """The mechanism of least distortion for its capacity: shrink records to the mean, then add noise.
+
+    It hides the strongest directions least, which a shrunk covariance makes weaker. Calibrated to fewer than
+    10 d records at a small capacity it can leak a fifth more than stated. The other shapes do not.
+    """
 
     name: ClassVar[str] = "rate_distortion"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Num
 
-from leakbound.channels.observed import REFUSED, WARNED, OwnCapacity, own_capacity, sample_size
+from leakbound.channels.observed import REFUSED, OwnCapacity, own_capacity, sample_size
 from leakbound.engine.records import Key, Layout, as_tensor, taken
 from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
@@ -110,7 +110,7 @@ class OwnMoments:
             self.check(np.stack(self._rows))
 
     def check(self, rows: Num[np.ndarray, "n d"]) -> None:
-        """Compare different records with the calibration: warn from 5 % more capacity, refuse from 25 % more.
+        """Compare different records with the calibration: warn of 5 % more, refuse what is certainly 25 % more.
 
         Raises:
             GuaranteeError: If their own moments give more than a quarter above what was promised, beyond
@@ -119,7 +119,7 @@ class OwnMoments:
         self._checked = capacity = self._capacity_of(rows)
         if capacity.exceeds(REFUSED, self._accepted):
             raise GuaranteeError(capacity.sentence())
-        if capacity.exceeds(WARNED, self._accepted) and not self._warned:
+        if capacity.seems_to_exceed(self._accepted) and not self._warned:
             self._warned = True
             warnings.warn(capacity.sentence(), CapacityWarning, stacklevel=3)
 
