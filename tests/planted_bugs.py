@@ -76,8 +76,8 @@ BUGS = (
     Bug(
         "nats of labels that pass a response left out",
         "engine/label_count.py",
-        "else self.response.capacity",
-        "else 0.0",
+        "return self.response.capacity",
+        "return 0.0",
         "tests/engine/test_label_response.py::test_its_nats_are_added_to_those_of_the_records",
     ),
     Bug(
@@ -364,7 +364,7 @@ BUGS = (
     Bug(
         "own moments compared for one use where several are planned",
         "engine/engine.py",
-        "OwnMoments(calibration, target.looks(frozen), accept_capacity)",
+        "OwnMoments(calibration, looks, accept_capacity)",
         "OwnMoments(calibration, 1, accept_capacity)",
         "tests/engine/test_own_moments.py::"
         "test_private_records_on_a_larger_scale_are_refused_before_the_first_release[2.0]",
@@ -436,9 +436,9 @@ BUGS = (
     ),
     Bug(
         "one use more than planned",
-        "engine/use_plan.py",
-        "over: np.ndarray = looks > self.most",
-        "over: np.ndarray = looks > self.most + 1",
+        "engine/counting.py",
+        "        nats = self.mechanism",
+        "        held = replace(held, fresh_uses=held.fresh_uses - 1)\n        nats = self.mechanism",
         "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
     ),
     Bug(
@@ -499,23 +499,58 @@ BUGS = (
     ),
     Bug(
         "uses on disk that are not kept",
-        "engine/ledger_file.py",
+        "engine/uses.py",
         'connection.execute("COMMIT")',
         'connection.execute("ROLLBACK")',
         "tests/engine/test_ledger_file.py::test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do",
     ),
     Bug(
         "looks through other channels forgotten",
-        "engine/ledger_file.py",
-        "others[places[digest]] += joint",
-        "others[places[digest]] = 0 * joint",
+        "engine/uses.py",
+        "held.others[place] += self",
+        "held.others[place] = 0 * self",
         "tests/engine/test_ledger_file.py::test_nats_of_other_channels_count_toward_the_plan",
+    ),
+    Bug(
+        "uses of a stronger channel along the same axes forgotten",
+        "engine/uses.py",
+        "held.parallel[place] += worth * looks",
+        "held.parallel[place] += 0 * looks",
+        "tests/engine/test_bounds.py::test_a_plan_is_one_of_nats_over_all_strengths",
+    ),
+    Bug(
+        "a record that stands twice in one call is one use",
+        "engine/transformer.py",
+        "counts = Counter(rows)",
+        "counts = Counter(set(rows))",
+        "tests/engine/test_bounds.py::test_a_record_that_stands_twice_in_one_call_is_two_uses",
+    ),
+    Bug(
+        "labels of other runs forgotten",
+        "engine/uses.py",
+        "held.labels[places[digest]] = nats",
+        "held.labels[places[digest]] = min(nats, 0.2)",
+        "tests/engine/test_bounds.py::test_labels_that_were_released_as_they_are_stay_released_behind_a_response",
+    ),
+    Bug(
+        "accepted nats that no line states",
+        "engine/uses.py",
+        "if self.accepted is None or not looks:",
+        "if self.accepted != 0 or not looks:",
+        "tests/engine/test_bounds.py::test_an_accepted_capacity_is_the_bound_in_every_line",
+    ),
+    Bug(
+        "every copy of an engine releases",
+        "engine/counting.py",
+        "if held:\n                self._claim()",
+        "if held is None:\n                self._claim()",
+        "tests/engine/test_bounds.py::test_one_of_many_copies_releases_and_with_a_ledger_all_do",
     ),
     Bug(
         "a forked process that counts for itself",
         "engine/counting.py",
-        "if os.getpid() != self._process:",
-        "if self._process < 0:",
+        "if process() != self._process:",
+        "if not self._process:",
         "tests/engine/test_hands.py::test_a_forked_process_is_refused_or_counts_in_the_ledger[True]",
     ),
     Bug(

@@ -138,6 +138,15 @@ def test_equal_values_are_one_record_in_whatever_type(front):
         front.release(made, np.asfortranarray(ROWS))
 
 
+def test_a_record_that_stands_twice_in_one_call_is_two_uses():
+    channel = Channel(Leakage(3.0, uses=1), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)
+    with pytest.raises(BudgetError, match="row 0 would be used 2 times"):
+        channel.transform(ROWS[[0, 1, 0]])
+    free = Channel(Capacity(3.0), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)
+    free.transform(ROWS[[0, 1, 0]])
+    assert free.leakage() == free.leakage(2)
+
+
 def test_a_search_over_strengths_is_told_or_stopped():
     """Candidates of 2 and 22 nats were once told as 24 where 266 had been released."""
     channel = Channel(Capacity(2.0), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)

@@ -32,4 +32,4 @@ class BudgetError(GuaranteeError):
 
 
 class CapacityWarning(UserWarning):
-    """Records whose own moments give a channel a larger capacity than the promised one, by 5 % to 25 %."""
+    """Records that may reveal more than is stated: by their own moments, 5 % or more, or as copies of others."""
