@@ -469,3 +469,11 @@ def test_auxiliary_records_that_are_the_private_ones_in_another_order_are_refuse
     with pytest.raises(GuaranteeError, match="897 of 897 public records are among those to protect"):
         Channel(auxiliary=OWN[::-1]).fit(OWN)
     Channel(auxiliary=np.eye(2)[np.arange(60) % 2]).fit(np.eye(2)[np.arange(40) % 2])  # equal rows by nature
+
+
+def test_calibration_records_with_long_tails_are_said_to_leave_the_variance_uncertain():
+    tails = np.random.default_rng(3).standard_t(2.1, size=(4000, 4))
+    for made in (ChannelEngine.for_data, lambda rows, target: Channel(target, auxiliary=rows).fit(rows[::-1] + 0.01)):
+        with pytest.warns(CapacityWarning, match="a few of the 4000 calibration records hold much of their variance"):
+            made(tails, 3.0)
+        made(np.random.default_rng(3).normal(size=(50, 4)), 3.0)  # a warning would be an error

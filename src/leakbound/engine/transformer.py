@@ -18,7 +18,7 @@ from leakbound.engine.counting import Plan
 from leakbound.engine.identity import Identity
 from leakbound.engine.near_copies import NearCopies
 from leakbound.engine.noise import CentredSampler, RecordNoise, name_of
-from leakbound.engine.own_moments import OwnMoments
+from leakbound.engine.own_moments import OwnMoments, warn_of_tails
 from leakbound.engine.records import Layout, refuse_shared
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.targets import Reconstruction, Target, as_target
@@ -131,6 +131,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._seed = None
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        warn_of_tails(records, self.calibration_)
         self._count(target, torch.from_numpy(records))
         self._near = NearCopies(self.calibration_.moments)
         if self.auxiliary is not None:
