@@ -15,7 +15,7 @@ uncached = fingerprint.code_fingerprint.__wrapped__
 STEPS = {
     "prepare": "leakbound.datasets.digits",
     "calibrate": "leakbound.channels.shapes",
-    "train": "leakbound.models.lenet",
+    "train": "leakbound.models.lenet leakbound.training.sgd",
     "attack": "leakbound.attacks.membership.attack",
     "plot": "leakbound.figures.plots.lines",
     "consensus": "leakbound.storage",
@@ -122,7 +122,7 @@ def package(copied, monkeypatch) -> Iterator[Path]:
 
 def fingerprints() -> dict[str, str]:
     """Fingerprint of each step with something that it looks up."""
-    return {step: uncached(f"leakbound.cli.steps.{step}", module) for step, module in STEPS.items()}
+    return {step: uncached(f"leakbound.cli.steps.{step}", *looked_up.split()) for step, looked_up in STEPS.items()}
 
 
 untouched = cache(fingerprints)
