@@ -1,5 +1,6 @@
 """Initial weights of networks, all drawn from one generator, and weights that are not trained."""
 
+import hashlib
 import math
 
 import torch
@@ -47,3 +48,12 @@ def leave_out_frozen(model: nn.Module) -> None:
                 layer.register_buffer(name, parameter.detach())
         for name, value in layer._buffers.items():
             layer.register_buffer(name, value, persistent=False)
+
+
+def frozen_hash(model: nn.Module) -> str:
+    """Hash what a network computes with besides the weights that are trained. Empty if it is nothing."""
+    digest = hashlib.sha256()
+    for name, value in (frozen := sorted(model.named_buffers())):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest() if frozen else ""

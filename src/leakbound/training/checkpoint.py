@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
+from leakbound.models.initialization import frozen_hash
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
@@ -29,12 +29,6 @@ logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
 _FORM = 3  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
-
-
-def frozen_hash(network: nn.Module) -> str:
-    """Hash what a network computes with besides the weights that are trained. Empty if it is nothing."""
-    frozen = {name: value.cpu().numpy() for name, value in network.named_buffers()}
-    return storage.arrays_hash(frozen) if frozen else ""
 
 
 def fingerprint(request: TrainingRequest) -> str:

@@ -4,9 +4,9 @@ import math
 from dataclasses import replace
 from typing import cast, get_args
 
+from leakbound.models.initialization import frozen_hash
 from leakbound.randomness.origin import PrivacyNoise
 from leakbound.registry import load_attribute
-from leakbound.training.checkpoint import frozen_hash
 from leakbound.training.network_trial import network_problems
 from leakbound.training.precision import full_precision
 from leakbound.training.request import TrainingRequest, TrainingResult, initial_network

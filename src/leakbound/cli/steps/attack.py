@@ -214,7 +214,7 @@ def _networks(
 
     from leakbound.attacks.trained_networks import Networks
     from leakbound.models import build
-    from leakbound.training.checkpoint import frozen_hash
+    from leakbound.models.initialization import frozen_hash
 
     if not config.trained:
         raise typer.BadParameter(
