@@ -317,7 +317,9 @@ def test_empty_folder_is_filled(project):
 def test_what_a_killed_publication_left_is_removed_by_the_next(project):
     left = Path(".out.a1b2c3d4")
     left.mkdir()
-    (left / "weights.safetensors").write_bytes(b"half")
+    (left / ".lock").touch()
+    (left / ".out").mkdir()
+    (left / ".out" / "weights.safetensors").write_bytes(b"half")
     assert publish("dpsgd-1").code == 0
     assert not left.exists()
 

@@ -54,13 +54,12 @@ _WHOLE = (
 )
 Label = tuple[bytes, bytes, float]
 """A released label: the record's digest, a keyed digest of the label and its response, and its nats."""
-_process = [os.urandom(16)]
-os.register_at_fork(after_in_child=lambda: _process.__setitem__(0, os.urandom(16)))
+_processes: dict[int, bytes] = {}  # names by process id; a fork adds its own
 
 
 def process() -> bytes:
     """Name this process, which neither a fork nor another machine has."""
-    return _process[0]
+    return _processes.setdefault(os.getpid(), os.urandom(16))
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Held:
-    """What the record of uses holds about some records, as one channel sees it.
+    """Uses and nats of some records, as one channel sees them.
 
     Attributes:
         fresh_uses: (records,) uses through this channel with independent noise.

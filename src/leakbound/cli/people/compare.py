@@ -122,7 +122,7 @@ def compare(
     else:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
-            images, folder = _own(records, home, label, PictureForm(resize, color), standardize, seed)
+            images, folder = _records_of(records, home, label, PictureForm(resize, color), standardize, seed)
             dataset = replace(images, label_nats=label_nats), folder
             _store(target, _configured(records, preset, dataset, members, minutes, jobs, seed), folder)
         except BaseException:
@@ -201,7 +201,7 @@ def _configured(
     return values
 
 
-def _own(
+def _records_of(
     records: str, home: Path, label: str, form: PictureForm, standardize: bool, seed: int
 ) -> tuple[OwnImages, Path | None]:
     """Facts of the records, and the folder of their copy, None for those that the package carries.
