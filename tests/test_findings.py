@@ -12,12 +12,12 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def program():
-    return runpy.run_path(str(ROOT / "docs" / "findings.py"))
+    return runpy.run_path(str(ROOT / "tools" / "findings.py"))
 
 
 def test_pages_hold_the_numbers_of_the_kept_results(program):
     stale = [str(path.relative_to(ROOT)) for path, text in program["pages"]().items() if path.read_text() != text]
-    assert not stale, "run python docs/findings.py"
+    assert not stale, "run python tools/findings.py"
 
 
 @pytest.mark.parametrize(
