@@ -21,28 +21,12 @@ MODULES = {
 }
 TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 TORCH_FREE = (
-    *("accounting", "claims", "config", "datasets", "figures", "jobs", "metrics", "registry", "storage", "theory"),
-    *(
-        "consensus",
-        "tracking",
-        "randomness.seeding",
-        "randomness.origin",
-        "cli.steps",
-        "cli.runs.plan",
-        "cli.launch.main",
-        "cli.command_line",
-        "cli.launch.warm",
-    ),
+    *("accounting", "claims", "config", "consensus", "datasets", "figures", "jobs", "metrics", "registry", "storage"),
+    *("theory", "tracking", "randomness.seeding", "randomness.origin"),
+    *(f"cli.{name}" for name in ("steps", "runs.plan", "launch.main", "command_line", "launch.warm")),
 )
 PLAIN_DECORATORS = {
-    "cache",
-    "contextmanager",
-    "dataclass",
-    "in_full_precision",
-    "lru_cache",
-    "no_grad",
-    "overload",
-    "plot",
+    *("cache", "contextmanager", "dataclass", "in_full_precision", "lru_cache", "no_grad", "overload", "plot"),
     "runtime_checkable",
 }
 

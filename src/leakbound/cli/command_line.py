@@ -28,8 +28,8 @@ app.add_typer(
 )
 _USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
 _DEFECT = (
-    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one. No input should cause "
-    "it. Please report all of these lines with the command."
+    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one. No input "
+    "should cause it. Please report all of these lines with the command."
 )
 
 

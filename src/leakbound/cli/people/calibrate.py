@@ -135,8 +135,8 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
 
     if (width := collection.values[0].size) > LARGE:
         raise typer.BadParameter(
-            f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: leave --out "
-            "away, or give --resize 32"
+            f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: "
+            "leave --out away, or give --resize 32"
         )
     if not collection.pictures:
         return collection
@@ -247,10 +247,10 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     lines = [
         "",
         f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
-        f"one copy, all copies: most nats that one noisy copy reveals about a record, and {facts['uses']} together; "
-        "with label: plus its label, which is not protected",
-        f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean errs by "
-        f"{facts['mse_mean']:.5g}",
+        f"one copy, all copies: most nats that one noisy copy reveals about a record, and {facts['uses']} "
+        "together; with label: plus its label, which is not protected",
+        f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean "
+        f"errs by {facts['mse_mean']:.5g}",
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
         *(
