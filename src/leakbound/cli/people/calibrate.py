@@ -88,9 +88,7 @@ def calibrate(
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
             row["own"], refused = _compared(calibration, private, uses, accept_capacity)
-            if refused and shape is not None:
-                raise typer.BadParameter(refused)
-            sys.stderr.write(f"leakbound: warning: {refused}\n" if refused else "")
+            _report_refusal(refused, asked=shape is not None)
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -197,6 +195,14 @@ def _compared(
             refused = f"{private.origin}: {calibration.channel.shape} noise: {reason}"
     capacity = compared.capacity
     return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
+
+
+def _report_refusal(reason: str, *, asked: bool) -> None:
+    """Refuse the user's records if the user asked for this shape. Of another shape only warn."""
+    if reason and asked:
+        raise typer.BadParameter(reason)
+    if reason:
+        sys.stderr.write(f"leakbound: warning: {reason}\n")
 
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
