@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run open bench gpu gpu-wheels test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
-  chaos plan report ui sync verify check lock site reference audit sbom
+  chaos plan report ui sync verify check lock site reference figures audit sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -96,8 +96,13 @@ verify: .venv/ready
 
 # Keep the results of a finished configuration, and bring docs/figures.md and the README up to date with them.
 reference: .venv/ready
-	leakbound reference --configfile $(CONFIG)
-	leakbound figures
+	python tools/keep.py --configfile $(CONFIG)
+	python tools/figures.py
+
+# Pages whose numbers come from results/reference.
+figures: .venv/ready
+	python tools/figures.py
+	python tools/findings.py
 
 check: .venv/ready
 	ruff check
@@ -107,7 +112,7 @@ check: .venv/ready
 	codespell
 	snakefmt --check Snakefile workflow
 	leakbound config --check
-	leakbound figures --check
+	python tools/figures.py --check
 	snakemake --lint
 	.ci/audit
 

@@ -178,11 +178,10 @@ def plan(tmp_path_factory):
         (package / file).write_text(whole, encoding="utf-8")
     (folder / "figures.yaml").write_text(FIGURES, encoding="utf-8")
 
-    def planned(config, *options):
+    def planned(config, *options, program=("-c", "from leakbound.cli.launch.main import main; main()", "plan")):
         (folder / "added.yaml").write_text(config, encoding="utf-8")
-        command = "from leakbound.cli.launch.main import main; main()"
         return subprocess.run(
-            [sys.executable, "-c", command, "plan", "--configfile", "added.yaml", *options],
+            [sys.executable, *program, "--configfile", "added.yaml", *options],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder)},
             capture_output=True,
@@ -216,7 +215,8 @@ def test_the_datasets_of_a_section_that_is_added_are_checked(plan):
 
 def test_claims_on_a_section_that_is_added_have_a_block_for_each_dataset(plan):
     two = CONFIG.replace("  blobs: {", "  digits: {}\n  blobs: {").replace("[blobs]}", "[blobs, digits]}")
-    done = plan(two, "--power", "--variances", str(ROOT / "results" / "reference" / "photos"))
+    photos = str(ROOT / "results" / "reference" / "photos")
+    done = plan(two, "--variances", photos, program=(str(ROOT / "tools" / "power.py"),))
     assert done.returncode == 0, done.stderr
     assert "2 x 1" in next(line for line in done.stdout.splitlines() if line.startswith("beyond/balance/"))
 

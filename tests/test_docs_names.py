@@ -14,7 +14,10 @@ PAGES = [
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "changelog.md"),
 ]
 SUFFIXES = (".py", ".csv", ".smk", ".sh", ".cff", ".lock", ".yaml", ".yml", ".toml", ".css")
-FOLDERS = ("src/", "tests/", "docs/", "config/", "examples/", "workflow/", "profiles/", "results/reference/", ".ci/")
+FOLDERS = (
+    *("src/", "tests/", "tools/", "docs/", "config/", "examples/", "workflow/", "profiles/"),
+    *("results/reference/", ".ci/"),
+)
 # What a command of the page makes, and what its reader writes.
 MADE = {
     "results/reference/gpu",

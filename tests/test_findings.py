@@ -2,22 +2,18 @@
 
 import itertools
 import re
-import runpy
 from pathlib import Path
 
 import pytest
 
+import findings
+
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def program():
-    return runpy.run_path(str(ROOT / "docs" / "findings.py"))
-
-
-def test_pages_hold_the_numbers_of_the_kept_results(program):
-    stale = [str(path.relative_to(ROOT)) for path, text in program["pages"]().items() if path.read_text() != text]
-    assert not stale, "run python docs/findings.py"
+def test_pages_hold_the_numbers_of_the_kept_results():
+    stale = [str(path.relative_to(ROOT)) for path, text in findings.pages().items() if path.read_text() != text]
+    assert not stale, "run python tools/findings.py"
 
 
 @pytest.mark.parametrize(
@@ -33,12 +29,12 @@ def test_pages_hold_the_numbers_of_the_kept_results(program):
         (1.0, 3, False, "1.000"),
     ],
 )
-def test_numbers_are_written_as_the_pages_write_them(program, value, digits, sign, text):
-    assert program["written"](value, digits, sign) == text
+def test_numbers_are_written_as_the_pages_write_them(value, digits, sign, text):
+    assert findings.written(value, digits, sign) == text
 
 
-def test_what_no_row_has_is_an_error(program):
-    kept = program["Numbers"]("photos")
+def test_what_no_row_has_is_an_error():
+    kept = findings.Numbers("photos")
     with pytest.raises(ValueError, match="no rows"):
         kept.mean("comparison", "auc", defense="natural", level=77.0)
     with pytest.raises(ValueError, match="0 rows of"):
@@ -60,10 +56,10 @@ def test_tables_have_a_header_rows_and_as_many_cells_in_each(page):
             assert len(cells) == 1, header
 
 
-def test_two_runs_together_have_the_blocks_of_both_and_the_mean_of_their_effects(program):
+def test_two_runs_together_have_the_blocks_of_both_and_the_mean_of_their_effects():
     key = "tan2024/fig15_recipes/dpsgd_against_membership"
-    single = [program["Numbers"](name).claim(key) for name in ("rates", "svhn_celeba")]
-    both = program["together"]("rates", "svhn_celeba", "comparison").claim(key)
+    single = [findings.Numbers(name).claim(key) for name in ("rates", "svhn_celeba")]
+    both = findings.together("rates", "svhn_celeba", "comparison").claim(key)
     assert both["blocks"] == sum(row["blocks"] for row in single)
     assert both["effect"] == pytest.approx(sum(row["effect"] for row in single) / 2)  # two datasets each
     assert min(row["low"] for row in single) < both["low"] < both["high"] < max(row["high"] for row in single)

@@ -1,30 +1,33 @@
 """Commands that show and keep what a finished configuration has left."""
 
 import json
-import runpy
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
+from figures import app as figures_app
+from figures import kept_claims
+from judging import KeptRun
+from keep import app as keep_app
 from leakbound import storage
 from leakbound.claims.evaluation import VERDICTS
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.command_line import app
-from leakbound.cli.runs.reference import kept_claims
 from leakbound.config import reading
 from verdicts import evaluate
 
 ROOT = Path(__file__).parents[1]
 
 
-def call(*words: object) -> tuple[int, str]:
-    """Exit code and output of a command."""
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+def call(*words: object, program: typer.Typer = app) -> tuple[int, str]:
+    """Exit code and output of a command, or of a program of one."""
+    result = CliRunner().invoke(program, [str(word) for word in words], catch_exceptions=False)
     return result.exit_code, result.output
 
 
@@ -72,6 +75,16 @@ def finish(dataset: str, reader: str) -> Path:
     return path
 
 
+def keep(*words: object) -> tuple[int, str]:
+    """Exit code and output of ``tools/keep.py``."""
+    return call("--configfile", *words, program=keep_app)
+
+
+def write_pages(*words: object) -> tuple[int, str]:
+    """Exit code and output of ``tools/figures.py``."""
+    return call(*words, program=figures_app)
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -79,7 +92,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("dataset", "reader"), [("celeba", "celeba"), ("faces", "celeba"), ("mine", "parquet")])
 def test_reference_never_keeps_pictures_that_may_not_be_published(dataset, reader):
-    code, output = call("reference", "--configfile", finish(dataset, reader))
+    code, output = keep(finish(dataset, reader))
     assert code == 0
     assert f"left out tan2024/fig05: it shows pictures of {dataset}" in output
     kept = {path.name for path in Path("results/reference/shown").rglob("*") if path.is_file()}
@@ -88,7 +101,7 @@ def test_reference_never_keeps_pictures_that_may_not_be_published(dataset, reade
 
 
 def test_reference_keeps_pictures_that_may_be_published():
-    assert call("reference", "--configfile", finish("digits", "digits"))[0] == 0
+    assert keep(finish("digits", "digits"))[0] == 0
     kept = Path("results/reference/shown")
     assert {path.suffix for path in (kept / "figures/tan2024").glob("fig05.*")} == {".svg", ".png", ".parquet"}
     assert storage.read_json(kept / "provenance.json", sealed=False)["preset"] == "shown"
@@ -103,7 +116,7 @@ def test_values_of_single_units_may_stay_behind_but_not_that_attacks_failed():
     storage.write_rows(Path("results/shown/tables/scoreboard.parquet"), rows)
     kept = {}
     for option in ("--units", "--no-units"):
-        assert call("reference", "--configfile", path, option)[0] == 0
+        assert keep(path, option)[0] == 0
         home = Path("results/reference/shown")
         kept[option] = storage.read_rows(home / "tables/scoreboard.parquet", sealed=False)
         assert len(storage.read_rows(home / "figures/beyond/scoreboard.parquet", sealed=False)) > 4
@@ -122,7 +135,7 @@ def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
     stale = {"prepare/mnist": 100, "train/digits/lenet/none/n20-b64": 100}
     for name, time in {**seconds, **stale}.items():
         write_text(measured / f"{name}.tsv", f"s\tmax_rss\tcpu_time\n{time}\t100\t{time / 2}\n")
-    assert call("reference", "--configfile", path)[0] == 0
+    assert keep(path)[0] == 0
     steps = storage.read_json(Path("results/reference/shown/provenance.json"), sealed=False)["steps"]
     assert {step: (cost["jobs"], cost["seconds"], cost["cpu_seconds"]) for step, cost in steps.items()} == {
         "claims": (1, 5.0, 2.5),
@@ -134,14 +147,14 @@ def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
 @pytest.mark.parametrize("name", ["claims.parquet", "scoreboard.md", "figures/tan2024/fig17.png"])
 def test_reference_keeps_the_old_copy_if_a_result_is_damaged(name):
     path = finish("digits", "digits")
-    assert call("reference", "--configfile", path)[0] == 0
+    assert keep(path)[0] == 0
     kept = Path("results/reference/shown")
     before = {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()}
     assert not [file for file in before if file.name.startswith(".")]
     with (Path("results/shown") / name).open("ab") as file:
         file.write(b"\n")
     with pytest.raises(storage.DamagedFileError, match=Path(name).name):
-        call("reference", "--configfile", path)
+        keep(path)
     assert {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()} == before
 
 
@@ -158,7 +171,7 @@ def test_report_shows_no_damaged_figure(suffix):
 def test_reference_of_a_configuration_that_has_not_been_run_says_what_to_do():
     path = finish("digits", "digits")
     shutil.rmtree("results")
-    code, output = call("reference", "--configfile", path)
+    code, output = keep(path)
     assert code == 2
     assert "run snakemake" in output
 
@@ -196,8 +209,8 @@ def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
 
 
 def test_pages_of_the_repository_show_what_is_kept():
-    """`leakbound figures` brings docs/figures.md and the README up to date."""
-    code, output = call("figures", "--check", "--folder", ROOT)
+    """`make figures` brings docs/figures.md and the README up to date."""
+    code, output = write_pages("--check", "--folder", ROOT)
     assert code == 0, output
 
 
@@ -212,7 +225,7 @@ def test_pages_of_the_repository_show_what_is_kept():
 )
 def test_kept_verdicts_are_those_that_the_kept_tables_give(monkeypatch, preset, figures):
     monkeypatch.chdir(ROOT)
-    run = runpy.run_path("docs/judging.py")["KeptRun"](ROOT / "results/reference" / preset)
+    run = KeptRun(ROOT / "results/reference" / preset)
     judged = pd.concat([run.judged(one) for one in run.figures() if figures is None or one.id in figures])
     kept = run.claims[run.claims["figure"].isin(judged["figure"])]
     pd.testing.assert_frame_equal(judged.reset_index(drop=True), kept.reset_index(drop=True), rtol=1e-9)
@@ -251,12 +264,12 @@ def test_perceptrons_and_twins_do_not_count_for_a_paper():
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
     for name in ("config", "results/reference/photos/figures/beyond"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    for name in ("claims.parquet", "provenance.json"):
+    for name in ("claims.parquet", "config.yaml", "provenance.json"):
         shutil.copy(ROOT / "results/reference/photos" / name, tmp_path / "results/reference/photos")
     (tmp_path / "README.md").write_text("<!-- scoreboard of photos -->\n<!-- end of scoreboard -->\n")
-    assert call("figures", "--check", "--folder", tmp_path)[0] == 1
-    assert call("figures", "--folder", tmp_path)[0] == 0
-    assert call("figures", "--check", "--folder", tmp_path)[0] == 0
+    assert write_pages("--check", "--folder", tmp_path)[0] == 1
+    assert write_pages("--folder", tmp_path)[0] == 0
+    assert write_pages("--check", "--folder", tmp_path)[0] == 0
     assert "| Tan et al. 2024 |" in (tmp_path / "README.md").read_text()
     assert "(../results/reference/photos/figures/beyond/shapes.png)" in (tmp_path / "docs/figures.md").read_text()
 
@@ -271,6 +284,6 @@ def test_a_scoreboard_of_two_runs_counts_a_figure_by_the_later_one(tmp_path):
     counts = {}
     for names in ("one", "one+two", "two+one"):
         (tmp_path / "README.md").write_text(f"<!-- scoreboard of {names} -->\n<!-- end of scoreboard -->\n")
-        assert call("figures", "--folder", tmp_path)[0] == 0
+        assert write_pages("--folder", tmp_path)[0] == 0
         counts[names] = (tmp_path / "README.md").read_text().splitlines()[-2]
     assert counts["two+one"] == counts["one"] != counts["one+two"]

@@ -1,4 +1,4 @@
-"""`leakbound pool` adds the blocks of a repeat to a kept run, each study once, and refuses what is no repeat."""
+"""`tools/pool.py` adds the blocks of a repeat to a kept run, each study once, and refuses what is no repeat."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.cli.command_line import app
 from leakbound.storage.replaced_folders import write_manifest
+from pool import app
 
 ROOT = Path(__file__).parents[1]
 PHOTOS = ROOT / "results/reference/photos"
@@ -18,7 +18,7 @@ STUDY, OTHER = "compression", "uses"  # few rows, and figures that take little t
 
 def pooled(first: Path, repeat: Path, out: Path) -> tuple[int, str]:
     """Exit code and output of the command, without the frame of its messages."""
-    result = CliRunner().invoke(app, ["pool", str(first), str(repeat), "--out", str(out)])
+    result = CliRunner().invoke(app, [str(first), str(repeat), "--out", str(out)])
     return result.exit_code, " ".join(result.output.replace("│", " ").split())
 
 

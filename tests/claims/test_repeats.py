@@ -6,8 +6,8 @@ import pytest
 from test_false_alarms import most
 
 from leakbound.claims.evaluation import evaluate as evaluated
-from leakbound.claims.repeats import evaluate_twice, pooled_rows
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
+from repeats import evaluate_twice, pooled_rows
 
 ALPHA = 0.05
 CLAIM = {

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from figures import over_networks
 from leakbound.claims.evaluation import COLUMNS, VERDICTS
 from leakbound.claims.scoreboard import (
     CLOSED_FORMS,
     of_datasets,
-    over_networks,
     scoreboard,
     scoreboard_rows,
     to_markdown,

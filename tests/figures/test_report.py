@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from markupsafe import escape
 
+from figure_pages import KeptFigure, figures_page, readme_scoreboard, reference_of_readme
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.cli.steps.plot import draw
@@ -23,7 +24,6 @@ from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report.opening import pictures, sentences
 from leakbound.figures.report.overview import category, datasets, families, levels
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
-from leakbound.figures.report.pages import KeptFigure, figures_page, readme_scoreboard, reference_of_readme
 from verdicts import evaluate
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""``leakbound reference --out`` replaces what it wrote, and never anything else."""
+"""``tools/keep.py --out`` replaces what it wrote, and never anything else."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from leakbound.storage.replaced_folders import MANIFEST, ForeignFolderError, check_replaceable, replaced_folder
-from test_kept_results import call, finish
+from test_kept_results import finish, keep
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +49,7 @@ def test_folder_of_somebody_else_is_refused_and_keeps_every_file(tmp_path, kind)
     folder = foreign(kind)
     before = contents(tmp_path)
     with pytest.raises(ForeignFolderError, match=rf"{folder}: it .*missing, empty, or exactly as leakbound left it"):
-        call("reference", "--configfile", configfile, "--out", folder)
+        keep(configfile, "--out", folder)
     assert contents(tmp_path) == before
 
 
@@ -57,15 +57,15 @@ def test_refusal_comes_before_the_results_are_looked_at(tmp_path):
     configfile = finish("digits", "digits")
     (tmp_path / "results/shown/claims.parquet").write_bytes(b"damaged")
     with pytest.raises(ForeignFolderError):
-        call("reference", "--configfile", configfile, "--out", foreign("folder"))
+        keep(configfile, "--out", foreign("folder"))
 
 
 @pytest.mark.parametrize("change", ["added", "edited", "linked"])
 def test_file_that_came_into_our_own_folder_is_not_lost(tmp_path, change):
     configfile = finish("digits", "digits")
-    words = ("reference", "--configfile", configfile, "--out", "kept")
-    assert call(*words)[0] == 0
-    assert call(*words)[0] == 0  # ours, so it is replaced
+    words = (configfile, "--out", "kept")
+    assert keep(*words)[0] == 0
+    assert keep(*words)[0] == 0  # ours, so it is replaced
     if change == "added":
         Path("kept/notes.md").write_text("why seed 3 diverged\n")
     elif change == "edited":
@@ -75,7 +75,7 @@ def test_file_that_came_into_our_own_folder_is_not_lost(tmp_path, change):
         Path("kept/scoreboard.md").symlink_to(tmp_path / "results/shown/scoreboard.md")
     before = contents(tmp_path)
     with pytest.raises(ForeignFolderError, match="notes.md" if change == "added" else "scoreboard.md"):
-        call(*words)
+        keep(*words)
     assert contents(tmp_path) == before
 
 
@@ -83,7 +83,7 @@ def test_absent_and_empty_folders_are_filled_and_our_own_loses_what_is_stale():
     configfile = finish("digits", "digits")
     Path("empty").mkdir()
     for name in ("empty", "absent/deeper"):
-        assert call("reference", "--configfile", configfile, "--out", name)[0] == 0
+        assert keep(configfile, "--out", name)[0] == 0
         assert Path(name, "claims.parquet").is_file()
     with replaced_folder(Path("empty")) as new:
         (new / "only").write_text("one\n")
@@ -91,7 +91,7 @@ def test_absent_and_empty_folders_are_filled_and_our_own_loses_what_is_stale():
 
 
 def test_manifest_can_be_checked_without_leakbound():
-    assert call("reference", "--configfile", finish("digits", "digits"), "--out", "kept")[0] == 0
+    assert keep(finish("digits", "digits"), "--out", "kept")[0] == 0
     subprocess.run(["sha256sum", "--check", "--strict", MANIFEST], cwd="kept", check=True, capture_output=True)
 
 

@@ -110,22 +110,22 @@ class ChannelSampler:
                 self._factor = self._upload(factor)
         if channel.gain is not None and channel.mean is not None:
             self._dither = _DITHER * float(deviations.max())
-        if channel.gain is not None and channel.mean is not None and not thin:
-            passing = channel.gain > 0
-            axes = (
-                np.eye(channel.dimension)[:, passing] if channel.basis is None else channel.basis[:, passing]
-            )
-            self._shrink = (
-                self._upload(channel.mean),
-                self._upload(axes * channel.gain[passing]),
-                self._upload(np.ascontiguousarray(axes.T)),
-            )
+            if not thin:
+                self._shrink = self._shrinkage(channel.mean, channel.gain)
         self.spacing = (
             self._upload(grid_spacing(np.sqrt(channel.pixel_variances() + self._dither**2)))
             if on_grid
             else None
         )
         self._rounded = None if self.spacing is None or bool((self.spacing > 0).all()) else self.spacing > 0
+
+    def _shrinkage(self, mean: np.ndarray, gain: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mean and the two factors with which a gain shrinks images along its axes."""
+        passing = gain > 0
+        basis = self.channel.basis
+        axes = np.eye(self.channel.dimension)[:, passing] if basis is None else basis[:, passing]
+        shrunk = self._upload(axes * gain[passing])
+        return self._upload(mean), shrunk, self._upload(np.ascontiguousarray(axes.T))
 
     def noise(self, count: int, source: NoiseSource | torch.Generator) -> Float[Tensor, "count d"]:
         """Draw independent ξ ~ N(0, Σ_ξ), pixels flattened in the order (color, row, column).

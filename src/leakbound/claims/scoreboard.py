@@ -22,33 +22,6 @@ def overall(claims: pd.DataFrame) -> pd.DataFrame:
     return claims[(claims["dataset"] == OVERALL) & (claims["model"] == OVERALL)]
 
 
-def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Join verdicts on the same claims on different networks.
-
-    Args:
-        tables: Rows of ``evaluate``. None has a claim twice.
-
-    Returns:
-        Rows of all, with one row over all blocks for each claim. If networks decide a claim differently,
-        it is *mixed*, and its detail names them. A closed form fails if it fails on one of them.
-    """
-    key = ["paper", "figure", "claim", "printed"]
-    parts = [rows.assign(on=", ".join(sorted({*rows["model"]} - {"", OVERALL}))) for rows in tables]
-    claims = pd.concat(parts, ignore_index=True)
-    whole = overall(claims)
-    lines = []
-    for _, group in whole.groupby(key, sort=False):
-        decided = group[group["verdict"] != VERDICTS[-1]]
-        line = (decided if len(decided) else group).iloc[-1].to_dict()
-        if decided["verdict"].nunique() > 1:
-            detail = "; ".join(decided["verdict"] + " on " + decided["on"])
-            line |= {"verdict": "fails" if line["exact"] else "mixed", "detail": f"networks differ: {detail}"}
-        lines.append(line)
-    settled = pd.DataFrame(lines, columns=claims.columns)
-    joined = pd.concat([claims.drop(whole.index), settled], ignore_index=True)
-    return joined.astype(claims.dtypes).drop(columns="on")
-
-
 def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
     """Format rows of ``evaluate`` as text, in their order. All lists of claims are made from this table.
 

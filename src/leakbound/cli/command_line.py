@@ -28,8 +28,8 @@ app.add_typer(
 )
 _USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
 _DEFECT = (
-    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one. No input should cause "
-    "it. Please report all of these lines with the command."
+    "leakbound: this is a defect of the program, or of a plugin if the lines above end in one. No input "
+    "should cause it. Please report all of these lines with the command."
 )
 
 
@@ -59,11 +59,12 @@ def _leakbound(
     _USAGE.set(usage)
 
 
-def run(began: float) -> None:
-    """Run the command line. A mistake of the user ends with a message and exit code 2, without a traceback.
+def run(began: float, commands: typer.Typer = app) -> None:
+    """Run a program of commands. A mistake of the user ends with a message and exit code 2, without a traceback.
 
     Args:
         began: Monotonic clock when this process began, in seconds.
+        commands: The program, by default the command line.
 
     Raises:
         SystemExit: In all cases except a defect of the program.
@@ -75,7 +76,7 @@ def run(began: float) -> None:
     try:
         coordination.follow_coordinator()
         try:
-            app(standalone_mode=True)
+            commands(standalone_mode=True)
         except SystemExit as ended:
             if not ended.code and (path := _USAGE.get()) is not None:
                 write(path, began)

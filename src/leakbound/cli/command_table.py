@@ -53,9 +53,6 @@ COMMANDS: Mapping[str, Place] = {
     "config": Place("runs.config", "config", RUNS),
     "verify": Place("runs.verify", "verify", RUNS),
     "report": Place("runs.report", "report", RUNS),
-    "figures": Place("runs.reference", "figures", RUNS),
-    "reference": Place("runs.reference", "reference", RUNS),
-    "pool": Place("runs.pool", "pool", RUNS),
     "sync": Place("runs.tracking", "sync", RUNS),
     "ui": Place("runs.tracking", "ui", RUNS),
 }

@@ -264,8 +264,8 @@ def check_passing(
     )
     if unspanned(rows, noise, source):
         raise typer.BadParameter(
-            f"{where}: an image varies where no calibration image does, and {noise.shape} noise hides next to nothing "
-            "there: use the shape natural, or prepare more of the attacker's records (aux)"
+            f"{where}: an image varies where no calibration image does, and {noise.shape} noise hides next "
+            "to nothing there: use the shape natural, or prepare more of the attacker's records (aux)"
         )
 
 

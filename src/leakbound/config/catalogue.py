@@ -105,8 +105,8 @@ class ClaimConfig(Settings):
         """
         if self.delta is None:
             raise ValueError(
-                f"delta is missing (claim {self.id}): give the smallest effect of interest, > 0, and its unit, as in "
-                "delta: 0.01, unit: accuracy; closed forms have options.exact: true instead"
+                f"delta is missing (claim {self.id}): give the smallest effect of interest, > 0, and its "
+                "unit, as in delta: 0.01, unit: accuracy; closed forms have options.exact: true instead"
             )
         return self.delta
 

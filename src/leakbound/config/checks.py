@@ -111,8 +111,8 @@ def _federated_mistakes(config: Config) -> Iterator[str]:
         members = config.datasets[source].members if source in config.datasets else None
         if members is not None and clients * each > members:
             yield (
-                f"federated: {clients} clients of at least {each} records each need {clients * each}, but {source} has "
-                f"only {members} members; take fewer clients, or raise datasets.{source}.members"
+                f"federated: {clients} clients of at least {each} records each need {clients * each}, but "
+                f"{source} has only {members} members; take fewer clients, or raise datasets.{source}.members"
             )
 
 
@@ -229,8 +229,8 @@ def _network_mistakes(
         side = config.datasets[dataset].side if dataset in config.datasets else IMAGE_SIDE
         for model in fixed if side != IMAGE_SIDE else ():
             yield (
-                f"{key} = {model}: takes images of {IMAGE_SIDE}×{IMAGE_SIDE} pixels, but datasets.{dataset}.side = "
-                f"{side}; use one of {', '.join(ANY_SIDE)}, or leave side out"
+                f"{key} = {model}: takes images of {IMAGE_SIDE}×{IMAGE_SIDE} pixels, but "
+                f"datasets.{dataset}.side = {side}; use one of {', '.join(ANY_SIDE)}, or leave side out"
             )
 
 
@@ -241,8 +241,8 @@ def _table_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     for name, channel in channels.items() if tables else ():
         if channel is not None and channel.shape == "personalized":
             yield (
-                f"{key}.defenses.{name}: has more noise in a rectangle of images, and datasets.{tables[0]} is a table; "
-                "take natural or white"
+                f"{key}.defenses.{name}: has more noise in a rectangle of images, and datasets.{tables[0]} "
+                "is a table; take natural or white"
             )
     steps = config.attacks.gradient_inversion.estimator.steps
     if tables and steps and "gradient_inversion" in study.attacks and any(channels.values()):
@@ -313,6 +313,6 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
         if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
             yield (
                 f"{key}: compares runs of one length and batch size, but studies.{figure.study}.{field} = "
-                f"{shown(getattr(study, field))}; put the others into a study of their own, or draw them, e.g. "
-                f"by options.x: {column}"
+                f"{shown(getattr(study, field))}; put the others into a study of their own, or draw them, "
+                f"e.g. by options.x: {column}"
             )

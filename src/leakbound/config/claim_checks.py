@@ -56,8 +56,8 @@ def _match_mistakes(where: str, options: Any, figure: FigureConfig, config: Conf
     if len(with_levels) == 2:
         rest = [column for column in match if column not in ("level", "strength")]
         yield (
-            f"{where} = {shown(match)}: {with_levels[False]}, without a level, and {with_levels[True]} share no level, "
-            f"so nothing matches and the claim stays undecided; write match: {shown(rest)}"
+            f"{where} = {shown(match)}: {with_levels[False]}, without a level, and {with_levels[True]} share "
+            f"no level, so nothing matches and the claim stays undecided; write match: {shown(rest)}"
         )
 
 

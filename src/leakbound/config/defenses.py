@@ -411,8 +411,8 @@ class Compression(Defense):
         directions = pixels or MOST_COLORS * IMAGE_SIDE**2
         return _unless(
             level is not None and 0 <= level < directions and level % 1 == 0,
-            "compression needs the index of a principal direction, a whole number from 0 (the largest eigenvalue) to "
-            f"below the number of pixels times colors, {directions}",
+            "compression needs the index of a principal direction, a whole number from 0 (the largest "
+            f"eigenvalue) to below the number of pixels times colors, {directions}",
         )
 
 

@@ -58,10 +58,10 @@ def _of_no_secret(address: str) -> str:
     """
     if without_password(address) != address:
         raise ValueError(
-            "holds a password or a token, which would reach command lines, results and provenance; give the address "
-            "without, and the password in the environment: MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
-            "~/.netrc) for a server, PGPASSWORD or ~/.pgpass (?passfile=... for another file) for PostgreSQL, the "
-            "option file of its client for another database"
+            "holds a password or a token, which would reach command lines, results and provenance; give the "
+            "address without, and the password in the environment: MLFLOW_TRACKING_USERNAME and "
+            "MLFLOW_TRACKING_PASSWORD (or ~/.netrc) for a server, PGPASSWORD or ~/.pgpass (?passfile=... for "
+            "another file) for PostgreSQL, the option file of its client for another database"
         )
     return address
 

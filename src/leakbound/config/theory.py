@@ -30,8 +30,8 @@ class _Exchangeable(Settings):
         least = -self.variance / (self.n_clients - 1)
         if not least < self.covariance < self.variance:
             raise ValueError(
-                f"covariance = {self.covariance}: {self.n_clients} clients of variance {self.variance} can have equal "
-                f"covariances above {least:.6g} and below {self.variance:.6g} only"
+                f"covariance = {self.covariance}: {self.n_clients} clients of variance {self.variance} can "
+                f"have equal covariances above {least:.6g} and below {self.variance:.6g} only"
             )
         return self
 

@@ -35,16 +35,16 @@ _CheckpointOption = Annotated[
     Path | None,
     _option(
         "FILE",
-        "File of the network. The script's function load(path) reads it. Without such a function it must be a file "
-        "that torch.save wrote.",
+        "File of the network. The script's function load(path) reads it. Without such a function it must be "
+        "a file that torch.save wrote.",
     ),
 ]
 _ScriptOption = Annotated[
     str | None,
     _option(
         "FILE:FUNCTION",
-        "Python file and a function in it. The function of (network, records, labels) returns logits of all classes or "
-        "a loss of each record. The file is executed with all your rights.",
+        "Python file and a function in it. The function of (network, records, labels) returns logits of all "
+        "classes or a loss of each record. The file is executed with all your rights.",
     ),
 ]
 _MembersOption = Annotated[
@@ -195,8 +195,8 @@ def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
     attacks = [name for name in table.attacks[run] if name in demonstrating]
     if not attacks:
         raise typer.BadParameter(
-            f"RUN = {run!r}: no study of {configfile} asks for an attack on it that demonstrates anything; add one of "
-            f"{', '.join(demonstrating)} to attacks of {table.first_study[run]}"
+            f"RUN = {run!r}: no study of {configfile} asks for an attack on it that demonstrates anything; "
+            f"add one of {', '.join(demonstrating)} to attacks of {table.first_study[run]}"
         )
     return attacks
 
@@ -210,8 +210,8 @@ def _files(root: Path, run: str, attacks: Sequence[str], configfile: Path) -> di
     files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise typer.BadParameter(
-            f"RUN = {run!r} was not attacked yet: {', '.join(missing)} does not exist; make it by snakemake -j 2 "
-            f"--configfile {configfile} -- {' '.join(missing)}"
+            f"RUN = {run!r} was not attacked yet: {', '.join(missing)} does not exist; make it by snakemake "
+            f"-j 2 --configfile {configfile} -- {' '.join(missing)}"
         )
     return files
 

@@ -138,8 +138,8 @@ def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] =
         raise typer.BadParameter(f"--{option} {path}: cannot be read as .npz: {error}") from error
     if missing := [name for name in names if name not in held]:
         raise typer.BadParameter(
-            f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(held) or 'no names'}): write it by "
-            f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
+            f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(held) or 'no names'}): "
+            f"write it by numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
         )
     return [held.get(name) for name in (*names, *more)]
 
@@ -205,8 +205,8 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
         return torch.load(checkpoint, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
         raise typer.BadParameter(
-            f"--checkpoint {checkpoint}: is no file of weights alone: define load(path) in the script, which gives the "
-            "network"
+            f"--checkpoint {checkpoint}: is no file of weights alone: define load(path) in the script, which "
+            "gives the network"
         ) from error
 
 
@@ -274,8 +274,8 @@ def _text(facts: Mapping[str, Any], out: Path | None) -> str:
         counts = [f"{limit[name]}" for name in ("coins", "guesses", "correct")]
         limits.append([limit["source"], limit["quantity"], *numbers, *counts])
     lines = [
-        f"{facts['members']} members, {facts['others']} others; evaluated on {facts['evaluated_members']} and "
-        f"{facts['evaluated_others']}, which no attacker was chosen on",
+        f"{facts['members']} members, {facts['others']} others; evaluated on {facts['evaluated_members']} "
+        f"and {facts['evaluated_others']}, which no attacker was chosen on",
         text_table(cells, left=5),
         text_table(limits, left=2) + _MEANING,
         facts["verdict"],

@@ -88,9 +88,7 @@ def calibrate(
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
             row["own"], refused = _compared(calibration, private, uses, accept_capacity)
-            if refused and shape is not None:
-                raise typer.BadParameter(refused)
-            sys.stderr.write(f"leakbound: warning: {refused}\n" if refused else "")
+            _report_refusal(refused, asked=shape is not None)
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -135,8 +133,8 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
 
     if (width := collection.values[0].size) > LARGE:
         raise typer.BadParameter(
-            f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: leave --out "
-            "away, or give --resize 32"
+            f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: "
+            "leave --out away, or give --resize 32"
         )
     if not collection.pictures:
         return collection
@@ -199,6 +197,14 @@ def _compared(
     return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
 
 
+def _report_refusal(reason: str, *, asked: bool) -> None:
+    """Refuse the user's records if the user asked for this shape. Of another shape only warn."""
+    if reason and asked:
+        raise typer.BadParameter(reason)
+    if reason:
+        sys.stderr.write(f"leakbound: warning: {reason}\n")
+
+
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
     """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
     from leakbound.accounting.naming import naming_bound
@@ -247,10 +253,10 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     lines = [
         "",
         f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
-        f"one copy, all copies: most nats that one noisy copy reveals about a record, and {facts['uses']} together; "
-        "with label: plus its label, which is not protected",
-        f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean errs by "
-        f"{facts['mse_mean']:.5g}",
+        f"one copy, all copies: most nats that one noisy copy reveals about a record, and {facts['uses']} "
+        "together; with label: plus its label, which is not protected",
+        f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean "
+        f"errs by {facts['mse_mean']:.5g}",
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
         *(

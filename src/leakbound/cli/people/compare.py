@@ -58,8 +58,8 @@ def compare(
         str,
         typer.Argument(
             help="Folder with a subfolder of images for each class, Parquet file of images with labels, table .csv "
-            "or .parquet of numbers with labels, arrays .npz (records and labels), or the word digits for the images "
-            "in the package."
+            "or .parquet of numbers with labels, arrays .npz (records and labels), or the word digits for "
+            "the images in the package."
         ),
     ],
     name: Annotated[
@@ -109,8 +109,8 @@ def compare(
 
     if not (_ROOT / "Snakefile").is_file():
         raise typer.BadParameter(
-            "compare runs the workflow, which the installed package does not hold: clone the repository, and call "
-            "leakbound from its environment (README)"
+            "compare runs the workflow, which the installed package does not hold: clone the repository, and "
+            "call leakbound from its environment (README)"
         )
     preset = _preset(name, records)
     home = _ROOT / "results" / preset
@@ -194,9 +194,9 @@ def _configured(
             break
     if shortest > minutes:
         sys.stderr.write(
-            f"leakbound: warning: --minutes {minutes:g}: {FEWEST_REPLICAS} replicas, the fewest that can decide "
-            f"anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it whenever you like, the "
-            "same command resumes it\n"
+            f"leakbound: warning: --minutes {minutes:g}: {FEWEST_REPLICAS} replicas, the fewest that can "
+            f"decide anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it "
+            "whenever you like, the same command resumes it\n"
         )
     return values
 

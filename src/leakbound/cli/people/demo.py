@@ -80,9 +80,9 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
     """Write the three sentences that open the page."""
     bare, *_, strictest = shown
     return [
-        "Without a defense the gradient of one record reveals the record: what the attacker recovers differs from it "
-        f"by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.identified:.0%} of the records are "
-        "identified.",
+        "Without a defense the gradient of one record reveals the record: what the attacker recovers differs "
+        f"from it by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.identified:.0%} of "
+        "the records are identified.",
         "Behind a channel the network sees a noisy picture, and no attacker can recover more than that picture: at "
         f"{strictest.capacity:g} nats the attacker's estimates err by {strictest.mse:.2g}, and it identifies "
         f"{strictest.identified:.1%} of the records; no attacker identifies more than {strictest.most:.1%} on average.",

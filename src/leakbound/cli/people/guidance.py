@@ -56,14 +56,14 @@ def guidance(calibration: Calibration, target: Target, uses: int, public: Collec
     copies = "a copy" if uses == 1 else f"all {uses} copies averaged"
     if share < LITTLE:
         yield (
-            f"next to nothing is left: the best linear estimate from {copies} recovers {_percent(share)} of a "
-            "record's variance"
+            f"next to nothing is left: the best linear estimate from {copies} recovers {_percent(share)} of "
+            "a record's variance"
         )
     else:
         yield (
             f"single values of {copies} show next to nothing: the standard deviation of their noise is "
-            f"{math.sqrt(1.0 / shown - 1.0):.2g} times that of the records. Only an estimate from all values recovers "
-            f"{_percent(share)} of the variance"
+            f"{math.sqrt(1.0 / shown - 1.0):.2g} times that of the records. Only an estimate from all values "
+            f"recovers {_percent(share)} of the variance"
         )
     natural = calibration
     if calibration.spectrum.weights is not None:

@@ -245,8 +245,8 @@ def read_both(
     _check_size(public, len(others), others.values.shape[1:])
     if others.pictures != private.pictures or others.values.shape[1:] != private.values.shape[1:]:
         raise typer.BadParameter(
-            f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: convert "
-            "one, or give --resize and --color"
+            f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: "
+            "convert one, or give --resize and --color"
         )
     with refusing(f"--public {public}", GuaranteeError):
         refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))

@@ -31,8 +31,8 @@ _ROUNDED = (
     "gets worse; but the remaining noise is no longer the channel's: take --values npy for what was released"
 )
 _LAW = (
-    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, which makes the noise a "
-    "statistic of the given records, so that no bound holds against whoever knows the other records"
+    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, which makes the "
+    "noise a statistic of the given records, so that no bound holds against whoever knows the other records"
 )
 _SEEDED = (
     "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; omit --seed to protect real records"
@@ -129,8 +129,8 @@ def protect(
     sys.stdout.write(_text(statement, out))
     if others is not None and (capacity := engine.own_capacity) is not None:
         sys.stdout.write(
-            f"by the moments of the given records all planned copies reveal {capacity.rounded:g} nats about the values "
-            f"of a record; this number is in no file, keep it to yourself\n"
+            f"by the moments of the given records all planned copies reveal {capacity.rounded:g} nats about "
+            f"the values of a record; this number is in no file, keep it to yourself\n"
         )
     write_guidance(engine.calibration, target, others or private)
     _warn_faint(engine, private)
@@ -295,15 +295,15 @@ def _assumed(
     uses = engine.target.uses or 1
     if public is None:
         yield (
-            f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds against "
-            "whoever knows the other records; --public PATH takes records that an attacker may know"
+            f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds "
+            "against whoever knows the other records; --public PATH takes records that an attacker may know"
         )
     else:
         yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
     if moments.shrinkage:
         yield (
-            f"{100 * moments.shrinkage:.2g} % of their variance is spread evenly over all directions, because {count} "
-            f"records show few of {moments.dimension}"
+            f"{100 * moments.shrinkage:.2g} % of their variance is spread evenly over all directions, "
+            f"because {count} records show few of {moments.dimension}"
         )
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 else ""
@@ -337,14 +337,14 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     std = channel["std"]
     lines = [
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
-        f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['root_mean_square']:.4g} "
-        f"({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
-        f"leakage          {leakage['record']:.6g} nats about a record: {leakage['values']:.6g} by its values, "
-        f"{leakage['label']:.4g} by its label",
-        f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, guessing "
-        f"the mean by {leakage['mse_mean']:.4g}",
-        f"identification   among {leakage['candidates']} equally likely records by the values, with a probability of "
-        f"at most {leakage['identification']:.4g}",
+        f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
+        f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
+        f"leakage          {leakage['record']:.6g} nats about a record: {leakage['values']:.6g} by its "
+        f"values, {leakage['label']:.4g} by its label",
+        f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, "
+        f"guessing the mean by {leakage['mse_mean']:.4g}",
+        f"identification   among {leakage['candidates']} equally likely records by the values, with a "
+        f"probability of at most {leakage['identification']:.4g}",
         f"clipped          {written['clipped']:.1%} of all values; {written['remark']}",
         "assumed",
         *(f"  - {assumption}" for assumption in statement["assumed"]),

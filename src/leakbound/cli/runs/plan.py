@@ -1,4 +1,4 @@
-"""Command: the cost of a configuration, and what its claims can decide, before anything runs."""
+"""Command: the cost of a configuration before anything runs."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from leakbound.cli.job_settings import ConfigOption, register_plugins
-from leakbound.cli.runs.power import REFERENCE, power_text
+from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.config import reading
 from leakbound.jobs.plan.job_costs import Machine
@@ -34,45 +33,14 @@ def plan(
             help="CSV file of measured times of elementary work. Default: the table in the package."
         ),
     ] = None,
-    power: Annotated[
-        bool,
-        typer.Option(
-            "--power", help="Predict which claims the configuration can decide, instead of its time."
-        ),
-    ] = False,
-    variances: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --power: folder of results, whose spread between blocks is used. Default: the results of the "
-            f"configuration, or {REFERENCE}."
-        ),
-    ] = None,
 ) -> None:
     """Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time."""
     config = reading.load(configfile)
     try_networks(config, str(configfile))
     made = job_list(config)
-    if power:
-        register_plugins(config.plugins.model_dump())
-        sys.stdout.write(power_text(made.table, _results(Path(config.root), variances)))
-        return
     training = (config.resources.train, config.resources.attack)
     on_gpu = config.device == "cuda" or any(resources.gpu for resources in training)
     where = device or ("cuda" if on_gpu else "cpu")
     costs = UnitCosts(read_costs(table or PACKAGED), where)
     source = "of the package" if table is None else f"from {table}"
     sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))
-
-
-def _results(root: Path, requested: Path | None) -> Path:
-    """Return the folder of the results whose spread is used: requested, of the configuration, or kept.
-
-    Raises:
-        BadParameter: If it contains no tables.
-    """
-    folder = requested or (root if any((root / "tables").glob("*.parquet")) else REFERENCE)
-    if not any((folder / "tables").glob("*.parquet")):
-        raise typer.BadParameter(
-            f"--variances: {folder} has no tables of finished studies, {folder}/tables/*.parquet"
-        )
-    return folder

@@ -230,8 +230,8 @@ def _networks(
     if kept.empty or {name: (str(array.dtype), array.shape) for name, array in weights.items()} != expected:
         raise storage.DamagedFileError(
             path,
-            f"its weights are not those of {len(kept)} networks {settings.model} for {images.colors} colors and "
-            f"{len(images.classes)} classes",
+            f"its weights are not those of {len(kept)} networks {settings.model} for {images.colors} colors "
+            f"and {len(images.classes)} classes",
         )
     if about.get("frozen", "") != frozen_hash(network):
         raise ValueError(

@@ -67,8 +67,8 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         rows = _of_one_network(tables, "auc", variant)
         if len(rows):
             yield (
-                f"Membership inference from the last weights by the {style.style_of(variant).label}{_place(rows)}, "
-                f"AUC (chance is .5): {_arms(rows)}."
+                f"Membership inference from the last weights by the "
+                f"{style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
             )
             return
 
@@ -79,8 +79,8 @@ def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     prior = _of_one_network(tables, "mse", "prior")
     if len(errors) and len(prior):
         yield (
-            f"Error of the record recovered from one gradient{_place(errors)}, over that of the mean record, which "
-            f"is {_number(prior['value'].mean())}: {_arms(errors)}."
+            f"Error of the record recovered from one gradient{_place(errors)}, over that of the mean record, "
+            f"which is {_number(prior['value'].mean())}: {_arms(errors)}."
         )
 
 

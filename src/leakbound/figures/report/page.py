@@ -95,7 +95,7 @@ class Report:
         config: Configuration of the results.
         figures: Figures in the catalogue's order.
         claims: Rows of ``evaluate`` for all figures.
-        provenance: Origin of the results, as ``leakbound reference`` keeps it.
+        provenance: Origin of the results, as ``summary`` states it.
         counts: Noun to a number, e.g. that of runs.
         links: Slug of a run to the address of its page.
         tables: Study to its rows.

@@ -1,37 +1,41 @@
-"""Command: add the blocks of a repeat to the kept results of a run."""
+"""Add the blocks of a repeat to the kept results of a run: ``python tools/pool.py FIRST REPEAT --out FOLDER``."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import pandas as pd
 import typer
 
 from leakbound import storage
+from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
+from leakbound.claims.selection import rows_of
+from leakbound.cli.command_line import run
 from leakbound.cli.job_settings import register_plugins
+from leakbound.cli.steps.plot import draw
 from leakbound.config import reading
-from leakbound.config.catalogue import SCOREBOARD
+from leakbound.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound.datasets.pictures import withheld
+from leakbound.figures.notes import notes, with_epsilon
+from leakbound.randomness.seeding import numpy_generator
 from leakbound.storage.replaced_folders import MANIFEST, check_replaceable, replaced_folder
+from repeats import differences, evaluate_twice, pooled_rows
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from leakbound.config.catalogue import FigureConfig
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
+@app.command()
 def pool(
-    first: Annotated[Path, typer.Argument(help="Folder of a kept run, as `leakbound reference` writes it.")],
-    repeat: Annotated[
-        Path, typer.Argument(help="Folder of a kept run of the same studies with another seed.")
-    ],
-    out: Annotated[
-        Path, typer.Option(help="Folder to write or to replace. It may be that of the first run.")
-    ],
+    first: Annotated[Path, typer.Argument(help="Folder of a kept run, as `keep.py` writes it.")],
+    repeat: Annotated[Path, typer.Argument(help="Folder of a kept run of the same studies with another seed.")],
+    out: Annotated[Path, typer.Option(help="Folder to write or to replace. It may be that of the first run.")],
 ) -> None:
     """Add the blocks of a repeat to those of a run, each study once, and decide the claims again.
 
@@ -39,20 +43,11 @@ def pool(
     claim has half of the level, so that a second one does not make errors more frequent (docs/protocol.md).
     Other studies of the run can be repeated later.
     """
-    import pandas as pd
-
-    from leakbound.claims.repeats import differences
-    from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
-
     config, again = (reading.load(folder / "config.yaml") for folder in (first, repeat))
-    facts, facts_again = (
-        storage.read_json(folder / "provenance.json", sealed=False) for folder in (first, repeat)
-    )
+    facts, facts_again = (storage.read_json(folder / "provenance.json", sealed=False) for folder in (first, repeat))
     repeats = facts.get("repeats", {})
     if again.preset in repeats:
-        raise typer.BadParameter(
-            f"{first}: has the blocks of {again.preset} already, and they are added once"
-        )
+        raise typer.BadParameter(f"{first}: has the blocks of {again.preset} already, and they are added once")
     earlier = [reading.load(_settings_of(first, preset)) for preset in repeats]
     if problems := [*differences(config, again, earlier)]:
         raise typer.BadParameter(f"{repeat}: is no repeat of {first}: {'; '.join(problems)}")
@@ -100,9 +95,6 @@ def _again(
     folder: Path,
 ) -> list[pd.DataFrame]:
     """Write the table of a study and pictures of its figures with the blocks of both runs. Return the verdicts."""
-    from leakbound.claims.repeats import evaluate_twice, pooled_rows
-    from leakbound.randomness.seeding import numpy_generator
-
     table = f"tables/{study}.parquet"
     first, repeat = (storage.read_rows(home / table, sealed=False) for home in runs)
     both = pooled_rows(first, repeat)
@@ -126,20 +118,17 @@ def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str]
         readers: Name of each dataset's reader.
         folder: Folder of the run.
     """
-    from leakbound.claims.selection import rows_of
-    from leakbound.cli.steps.plot import draw
-    from leakbound.datasets.pictures import withheld
-    from leakbound.figures.notes import notes, with_epsilon
-
     chosen = with_epsilon(rows_of(figure, table), table)
     if chosen.empty or withheld(table, readers):
         return
     target = folder / "figures" / figure.paper
     target.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as drawn
-    ):  # where pictures get seals, which the folder's manifest replaces
+    with tempfile.TemporaryDirectory() as drawn:  # where pictures get seals, which the folder's manifest replaces
         draw(figure, chosen, Path(drawn) / figure.id, notes=notes(figure, table))
         for suffix in ("svg", "png"):
             shutil.copyfile(f"{drawn}/{figure.id}.{suffix}", target / f"{figure.id}.{suffix}")
     storage.write_rows(target / f"{figure.id}.parquet", chosen, sealed=False)
+
+
+if __name__ == "__main__":
+    run(time.monotonic(), app)

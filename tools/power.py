@@ -1,27 +1,72 @@
-"""Power of a configuration's claims, estimated from the spread between blocks of earlier results."""
+"""Power of a configuration's claims, before it runs: ``python tools/power.py --configfile FILE``.
+
+It is estimated from the spread between blocks of earlier results.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
 
 from leakbound import storage
+from leakbound.claims.design import ENOUGH, Design
+from leakbound.claims.evaluation import compared_by, measured
+from leakbound.claims.judging import promised
+from leakbound.claims.outcomes import Blocks
+from leakbound.claims.selection import SelectionError
+from leakbound.cli.command_line import run
+from leakbound.cli.job_settings import ConfigOption, register_plugins
+from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.text_table import text_table
+from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.settings import PlannedBlocks
 from leakbound.config.whole import Config
 from leakbound.jobs.table import RunTable, rows_file
 
-if TYPE_CHECKING:
-    from leakbound.claims.design import Design
-
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 REFERENCE = Path("results/reference/photos")
 """Results whose spreads are used if a configuration has no results."""
 _COLUMNS = ("claim", "delta", "std", "blocks", "power at 2 delta", "at delta", "replicas for .8")
 _UNKNOWN = "–"
 _FACETS = ("dataset", "model")
+
+
+@app.command()
+def power(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    variances: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of results, whose spread between blocks is used. Default: the results of the "
+            f"configuration, or {REFERENCE}."
+        ),
+    ] = None,
+) -> None:
+    """Predict which claims a configuration can decide."""
+    config = reading.load(configfile)
+    try_networks(config, str(configfile))
+    made = job_list(config)
+    register_plugins(config.plugins.model_dump())
+    sys.stdout.write(power_text(made.table, _results(Path(config.root), variances)))
+
+
+def _results(root: Path, requested: Path | None) -> Path:
+    """Return the folder of the results whose spread is used: requested, of the configuration, or kept.
+
+    Raises:
+        BadParameter: If it contains no tables.
+    """
+    folder = requested or (root if any((root / "tables").glob("*.parquet")) else REFERENCE)
+    if not any((folder / "tables").glob("*.parquet")):
+        raise typer.BadParameter(f"--variances: {folder} has no tables of finished studies, {folder}/tables/*.parquet")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -63,10 +108,7 @@ class Planned:
             self.delta,
             _UNKNOWN if math.isnan(std) else f"{std:.3g}",
             f"{self.settings} x {self.replicas}",
-            *(
-                _UNKNOWN if math.isnan(self.power(times)) else f"{self.power(times):.2f}"
-                for times in (2.0, 1.0)
-            ),
+            *(_UNKNOWN if math.isnan(self.power(times)) else f"{self.power(times):.2f}" for times in (2.0, 1.0)),
             more if needed is None else str(math.ceil(needed / self.settings)),
         )
 
@@ -81,8 +123,6 @@ def power_text(table: RunTable, root: Path) -> str:
     Returns:
         A table, and notes on its columns.
     """
-    from leakbound.claims.design import ENOUGH
-
     figures = table.claiming()
     planned = [claim for figure in figures for claim in _planned(table, figure, root)]
     exact = sum(claim.delta is None for figure in figures for claim in figure.claims)
@@ -117,18 +157,11 @@ def _planned(table: RunTable, figure: FigureConfig, root: Path) -> list[Planned]
     ]
 
 
-def _design(
-    table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, corrected: int
-) -> Design | None:
+def _design(table: RunTable, figure: FigureConfig, claim: ClaimConfig, root: Path, corrected: int) -> Design | None:
     """Estimate the spread of a claim from the rows of finished results. None if they have no such rows.
 
     Holm corrects for ``corrected`` claims of the figure.
     """
-    from leakbound.claims.evaluation import measured
-    from leakbound.claims.judging import promised
-    from leakbound.claims.outcomes import Blocks
-    from leakbound.claims.selection import SelectionError
-
     path = Path(rows_file(root, figure))
     if not path.is_file():
         return None
@@ -146,13 +179,10 @@ def _design(
 
 def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[int, int]:
     """Count the (dataset, network) pairs of a claim's blocks, and the replicas in each."""
-    from leakbound.claims.evaluation import compared_by
-
     pairs, replicas = _planned_blocks(table.config, figure)
     compared = compared_by(claim)
     shown = {
-        column: set(figure.admitted(column, {pair[place] for pair in pairs}))
-        for place, column in enumerate(_FACETS)
+        column: set(figure.admitted(column, {pair[place] for pair in pairs})) for place, column in enumerate(_FACETS)
     }
     kept = {
         tuple("" if column in compared else name for column, name in zip(_FACETS, pair, strict=True))
@@ -170,3 +200,7 @@ def _planned_blocks(config: Config, figure: FigureConfig) -> PlannedBlocks:
         return config.illustrations[figure.illustration].blocks(config.replicas)
     section = getattr(config, (figure.table or "").partition("/")[0], None)
     return ([("", "")], 1) if section is None else section.blocks(config.replicas)
+
+
+if __name__ == "__main__":
+    run(time.monotonic(), app)

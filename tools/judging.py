@@ -1,7 +1,7 @@
-"""Verdicts and pictures of results/reference, made again from the kept tables: ``python docs/judging.py [PRESET ...]``.
+"""Verdicts and pictures of results/reference, made again from the kept tables: ``python tools/judging.py [PRESET]``.
 
 A new rule for verdicts, or another plot, changes what kept results say without a new training. This writes verdicts,
-scoreboards and pictures of the presets, or of all, as the workflow and `leakbound pool` write them.
+scoreboards and pictures of the presets, or of all, as the workflow and `pool.py` write them.
 """
 
 import functools
@@ -14,14 +14,14 @@ import pandas as pd
 
 from leakbound import storage
 from leakbound.claims.evaluation import evaluate
-from leakbound.claims.repeats import evaluate_twice
 from leakbound.claims.scoreboard import to_markdown, verdict_counts
-from leakbound.cli.runs.pool import redraw
 from leakbound.config import reading
 from leakbound.config.catalogue import SCOREBOARD, FigureConfig
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.storage.replaced_folders import MANIFEST, replaced_folder
+from pool import redraw
+from repeats import evaluate_twice
 
 KEPT = Path(__file__).parents[1] / "results" / "reference"
 _GENERATOR = functools.partial(numpy_generator, 0)

@@ -47,9 +47,7 @@ def differences(first: Config, repeat: Config, earlier: Sequence[Config] = ()) -
 def _study_differences(name: str, first: Config, repeat: Config) -> Iterator[str]:
     """Yield the settings by which a study is no repeat of that of the first run."""
     before, study = first.studies[name], repeat.studies[name]
-    if before.model_dump(exclude={"replicas", "defenses"}) != study.model_dump(
-        exclude={"replicas", "defenses"}
-    ):
+    if before.model_dump(exclude={"replicas", "defenses"}) != study.model_dump(exclude={"replicas", "defenses"}):
         yield f"studies.{name} differs"
     for defense, levels in before.defenses.items():
         if not {*levels} <= {*study.defenses.get(defense, ())} or defense not in study.defenses:

@@ -1,6 +1,6 @@
 """Mutation scores of the rooms that bounds and verdicts rest on, by mutmut, over all mutants or a sample of each room.
 
-``python tests/mutation_score.py --sample 200`` draws mutants, lets mutmut run those without a result, and prints for
+``python tools/mutation_score.py --sample 200`` draws mutants, lets mutmut run those without a result, and prints for
 each room a score with its 95 % interval, then the mutants that no test noticed; docs/development.md says how to install
 mutmut. What changes nothing but words is left out: a text that holds a space. (Texts of errors are left out by the
 ``raise`` in mutmut's own settings, ``[tool.mutmut]`` in pyproject.toml.)
@@ -67,8 +67,9 @@ def drawn(sample: int | None, seed: int) -> dict[str, list[str]]:
     found = {}
     for room in ROOMS:
         names = list(mutants(room))
-        few = sample is not None and sample < len(names)
-        found[room] = random.Random(f"{seed} {room}").sample(names, sample) if few else names
+        if sample is not None and sample < len(names):
+            names = random.Random(f"{seed} {room}").sample(names, sample)
+        found[room] = names
     return found
 
 

@@ -1,4 +1,4 @@
-"""Text whose numbers come from results/reference: ``python docs/findings.py`` writes it again.
+"""Text whose numbers come from results/reference: ``python tools/findings.py`` writes it again.
 
 Each docs/<page>.md.jinja becomes docs/<page>.md, and docs/readme.jinja the part of the README between its two lines
 ``<!-- results -->`` and ``<!-- end of results -->``. What a template can call is in ``Numbers``.
@@ -13,12 +13,12 @@ from typing import Any
 import jinja2
 import pandas as pd
 
+from figures import kept_claims
 from leakbound.claims.evaluation import evaluate
-from leakbound.cli.runs.reference import kept_claims
 from leakbound.config import reading
 from leakbound.randomness.seeding import numpy_generator
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parents[1] / "docs"
 KEPT = DOCS.parent / "results" / "reference"
 EARLIER = DOCS / "earlier_verdicts.csv"
 """Verdicts of an earlier protocol."""

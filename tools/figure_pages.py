@@ -25,7 +25,7 @@ _HEAD = """\
 Each figure and table of the papers, and those that go beyond them, as the committed runs under `results/reference` drew
 them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
 claims: [the guide](guide.md). A claim is by a paper if the paper prints it and the run has a network of the
-paper, on which alone it is then judged; all others are by us. `leakbound figures` writes this page, from the
+paper, on which alone it is then judged; all others are by us. `make figures` writes this page, from the
 catalogue in `config/figures`.
 """
 _MARKER = "scoreboard of {preset}"
@@ -71,9 +71,7 @@ def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, KeptFigure]
     return "\n".join([_HEAD, *contents, *sections])
 
 
-def _sections(
-    paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, KeptFigure]
-) -> Iterator[str]:
+def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, KeptFigure]) -> Iterator[str]:
     """Yield the sections of one paper: its figures, then a list of those without results."""
     yield f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n'
     for key, figure in figures.items():
@@ -81,9 +79,7 @@ def _sections(
             yield _entry(key, figure, kept[key])
     waiting = [figure for key, figure in figures.items() if key not in kept]
     if waiting:
-        listed = "\n".join(
-            f"- {figure.id}: {figure.title} ({category(figure).lower()})" for figure in waiting
-        )
+        listed = "\n".join(f"- {figure.id}: {figure.title} ({category(figure).lower()})" for figure in waiting)
         yield f"### No committed run shows these yet\n\n{listed}\n"
 
 
@@ -103,9 +99,7 @@ def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
     before, opened, rest = readme.partition(start)
     _, closed, after = rest.partition(end)
     if not (opened and closed):
-        raise ValueError(
-            f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands"
-        )
+        raise ValueError(f"the README lacks the lines {start!r} and {end!r}, between which the scoreboard stands")
     counts = scoreboard(claims)
     counts["paper"] = counts["paper"].replace(style.PAPERS)
     return f"{before}{start}\n{markdown_table(counts, counts.to_numpy().tolist())}\n{closed}{after}"

@@ -1,0 +1,134 @@
+"""Write the pages that show what is kept under results/reference: ``python tools/figures.py [--check]``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from figure_pages import KeptFigure, figures_page, readme_scoreboard, reference_of_readme
+from leakbound import storage
+from leakbound.claims.evaluation import COLUMNS, OVERALL, VERDICTS
+from leakbound.claims.scoreboard import overall
+from leakbound.cli.command_line import run
+from leakbound.cli.runs.config import keep_generated
+from leakbound.config import reading
+from leakbound.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound.config.messages import read_yaml
+from leakbound.figures.notes import notes, warnings, with_epsilon
+from leakbound.jobs.table import rows_file
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+_KEPT = Path("results/reference")
+_BLOCK = ["dataset", "model", "replica"]
+
+
+@app.command()
+def figures(
+    check: Annotated[bool, typer.Option(help="Only check that the pages are up to date.")] = False,
+    folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
+) -> None:
+    """Write docs/figures.md and the scoreboard of the README from the results under results/reference."""
+    keep_generated(_pages(folder), check, "make figures")
+
+
+def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the pages of the repository with the text that they should have."""
+    config = reading.quick()
+    catalogue = reading.load_catalogue(folder / config.catalogue, config)
+    # The scoreboard of all runs is in the README.
+    shown = [figure for figure in catalogue.figures if figure.table != SCOREBOARD]
+    yield folder / "docs/figures.md", figures_page(shown, _kept(folder / _KEPT, shown))
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    if presets := reference_of_readme(readme):
+        verdicts = kept_claims(*map((folder / _KEPT).joinpath, presets.split("+")))
+        yield folder / "README.md", readme_scoreboard(readme, presets, verdicts)
+
+
+def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure]:
+    """Return the kept results of each figure, from the configuration with most blocks, and of these with most jobs."""
+    chosen: dict[str, tuple[tuple[int, int], KeptFigure]] = {}
+    by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
+    for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
+        jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
+        ran = read_yaml(home / "config.yaml")
+        verdicts = kept_claims(home)
+        table = cache(partial(storage.read_rows, sealed=False))
+        for path in sorted((home / "figures").rglob("*.parquet")):
+            key = path.relative_to(home / "figures").with_suffix("").as_posix()
+            if (figure := by_key.get(key)) is None:
+                continue
+            rows = storage.read_rows(path, sealed=False)
+            source = rows_file(home, figure)
+            whole = table(source) if source.is_file() else rows
+            blocks = rows.drop_duplicates(_BLOCK) if {*_BLOCK, "run"} <= set(rows) else ()
+            rank = len(blocks), jobs
+            if key in chosen and chosen[key][0] >= rank:
+                continue
+            chosen[key] = (
+                rank,
+                KeptFigure(
+                    preset=home.name,
+                    folder=(Path("..") / _KEPT / home.name).as_posix(),
+                    rows=with_epsilon(rows, whole),
+                    claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
+                    notes=notes(figure, whole, ran),
+                    warnings=warnings(figure, whole),
+                ),
+            )
+    return {key: kept for key, (_, kept) in chosen.items()}
+
+
+def kept_claims(*homes: Path) -> pd.DataFrame:
+    """Read the verdicts of kept runs: of those on the same networks, the last that has a figure.
+
+    Args:
+        homes: Folders of kept runs. A run without ``claims.parquet`` has no verdicts.
+
+    Returns:
+        Rows of ``evaluate`` without claims on which there was nothing to compare. A claim on several networks
+        has one verdict (:func:`over_networks`).
+    """
+    by_figure = {}
+    for path in (home / "claims.parquet" for home in homes if (home / "claims.parquet").is_file()):
+        rows = storage.read_rows(path, sealed=False)
+        compared = rows[rows["exact"] | (rows["blocks"] > 0)]
+        for key, group in compared.groupby(["paper", "figure", "printed"], sort=False):
+            by_figure[(*key, frozenset(group["model"]))] = group
+    return over_networks(by_figure.values()) if by_figure else pd.DataFrame(columns=list(COLUMNS))
+
+
+def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Join verdicts on the same claims on different networks.
+
+    Args:
+        tables: Rows of ``evaluate``. None has a claim twice.
+
+    Returns:
+        Rows of all, with one row over all blocks for each claim. If networks decide a claim differently,
+        it is *mixed*, and its detail names them. A closed form fails if it fails on one of them.
+    """
+    key = ["paper", "figure", "claim", "printed"]
+    parts = [rows.assign(on=", ".join(sorted({*rows["model"]} - {"", OVERALL}))) for rows in tables]
+    claims = pd.concat(parts, ignore_index=True)
+    whole = overall(claims)
+    lines = []
+    for _, group in whole.groupby(key, sort=False):
+        decided = group[group["verdict"] != VERDICTS[-1]]
+        line = (decided if len(decided) else group).iloc[-1].to_dict()
+        if decided["verdict"].nunique() > 1:
+            detail = "; ".join(decided["verdict"] + " on " + decided["on"])
+            line |= {"verdict": "fails" if line["exact"] else "mixed", "detail": f"networks differ: {detail}"}
+        lines.append(line)
+    settled = pd.DataFrame(lines, columns=claims.columns)
+    joined = pd.concat([claims.drop(whole.index), settled], ignore_index=True)
+    return joined.astype(claims.dtypes).drop(columns="on")
+
+
+if __name__ == "__main__":
+    run(time.monotonic(), app)

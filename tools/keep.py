@@ -1,0 +1,102 @@
+"""Keep the results of a finished configuration in the repository: ``python tools/keep.py --configfile FILE``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import pandas as pd
+import typer
+
+from leakbound import storage
+from leakbound.cli.command_line import run
+from leakbound.cli.job_settings import register_plugins
+from leakbound.cli.steps.job_list import job_list
+from leakbound.config import reading
+from leakbound.datasets.pictures import withheld
+from leakbound.jobs.job import JobList
+from leakbound.jobs.results.summary import summary
+from leakbound.storage.replaced_folders import check_replaceable, replaced_folder
+
+if TYPE_CHECKING:
+    from leakbound.config.whole import Config
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+_KEPT = Path("results/reference")
+_VALUES = ["value", "low", "high"]
+
+
+@app.command()
+def keep(
+    configfile: Annotated[Path, typer.Option(help="Configuration whose run is finished.")],
+    out: Annotated[Path | None, typer.Option(help="Folder to replace. By default results/reference/<preset>.")] = None,
+    units: Annotated[
+        bool,
+        typer.Option(
+            help="Keep also the values of single classes, images and records in the tables. Whether attacks on "
+            "them failed is kept in any case."
+        ),
+    ] = True,
+) -> None:
+    """Copy the results of a finished configuration into results/reference, to keep them in the repository."""
+    config = reading.load(configfile)
+    register_plugins(config.plugins.model_dump())
+    made = job_list(config)
+    root = Path(config.root)
+    target = out or _KEPT / config.preset
+    check_replaceable(target)
+    if not all(Path(path).is_file() for path in made.files("claims")):
+        raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
+    kept = _publishable(made, config)
+    facts = summary(root, made)
+    for path in kept:
+        storage.check(path)
+    with replaced_folder(target) as new:
+        for path in kept:
+            copy = new / path.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            if not units and copy.parent == new / "tables":
+                _drop_units(copy)
+        storage.write_json(new / "provenance.json", facts, sealed=False)
+        (new / "config.yaml").write_text(reading.as_yaml(config), encoding="utf-8")
+    sys.stdout.write(
+        f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()) / 1e6:.1f} MB\n"
+    )
+
+
+def _drop_units(table: Path) -> None:
+    """Rewrite a kept table without values of single units. One row of each states how the attack ended."""
+    rows = storage.read_rows(table, sealed=False)
+    if {"unit", "status"} <= set(rows):
+        single = rows[rows["unit"] >= 0].sort_values("status", ascending=False, kind="stable")
+        ended = single.drop_duplicates(single.columns.difference([*_VALUES, "metric", "status"]))
+        kept = [rows[rows["unit"] < 0], ended.assign(**dict.fromkeys(_VALUES, float("nan")))]
+        storage.write_rows(table, pd.concat(kept, ignore_index=True), sealed=False)
+
+
+def _publishable(made: JobList, config: Config) -> list[Path]:
+    """List tables, verdicts and figures without private pictures, and print the names of the other figures."""
+    readers = {name: dataset.reader or name for name, dataset in config.datasets.items()}
+    tables = [path for path in made.files() if path.startswith(f"{config.root}/tables/") and path.endswith(".parquet")]
+    kept = [
+        path
+        for path in map(Path, dict.fromkeys([*tables, *made.files("claims")]))
+        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers)
+    ]
+    for job in made.of("plot"):
+        if secret := withheld(storage.read_rows(Path(job.outputs["shown"])), readers):
+            sys.stdout.write(
+                f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they "
+                "may be published (publishable = True)\n"
+            )
+        else:
+            kept += map(Path, job.outputs.values())
+    return kept
+
+
+if __name__ == "__main__":
+    run(time.monotonic(), app)
