@@ -132,24 +132,24 @@ PINS := .venv/pins.txt
 lock: SHELL := bash
 lock: .SHELLFLAGS := -euo pipefail -c
 lock: .venv/ready
-	grep -ho '^[a-z0-9._-]*==[^ ]*' requirements.lock requirements-torch.lock | sort > .venv/all.txt
+	grep -ho '^[a-z0-9._-]*==[^ ]*' requirements/main.lock requirements/torch.lock | sort > .venv/all.txt
 	pip-compile -q --allow-unsafe --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 	  --extra workflow --extra dev --extra server -o .venv/all.txt pyproject.toml
 	sed -n 's/+cpu$$//; /^[a-z0-9._-]*==/p' .venv/all.txt | sort > $(PINS)
 	uv pip compile -q --python-version 3.11 --no-header --no-annotate $(PINS) | sort | comm -13 $(PINS) - \
-	  | $(HASHED) - > requirements-cuda.lock
-	grep -v '^torch==' $(PINS) | $(HASHED) - > requirements.lock
-	grep -E '^(pip|setuptools)==' $(PINS) | $(HASHED) - > requirements-build.lock
+	  | $(HASHED) - > requirements/cuda.lock
+	grep -v '^torch==' $(PINS) | $(HASHED) - > requirements/main.lock
+	grep -E '^(pip|setuptools)==' $(PINS) | $(HASHED) - > requirements/build.lock
 	pip download -q --no-deps -d .venv/torch "$$(grep '^torch==' $(PINS))"
 	{ grep '^torch==' $(PINS) | $(HASHED) - | sed 's/\([0-9a-f]\{64\}\)$$/\1 \\/'; \
 	  pip hash .venv/torch/torch-*.whl | sed -n 's/^--hash/    &/p'; } > .venv/torch.lock
-	mv .venv/torch.lock requirements-torch.lock
-	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-flower.lock | $(HASHED) - > .venv/flower.lock
-	mv .venv/flower.lock requirements-flower.lock
-	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-frameworks.lock | $(HASHED) - > .venv/frameworks.lock
-	mv .venv/frameworks.lock requirements-frameworks.lock
-	grep -o '^[a-z0-9._-]*==[^ ]*' requirements-site.lock | $(HASHED) - > .venv/site.lock
-	mv .venv/site.lock requirements-site.lock
+	mv .venv/torch.lock requirements/torch.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/flower.lock | $(HASHED) - > .venv/flower.lock
+	mv .venv/flower.lock requirements/flower.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/frameworks.lock | $(HASHED) - > .venv/frameworks.lock
+	mv .venv/frameworks.lock requirements/frameworks.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/site.lock | $(HASHED) - > .venv/site.lock
+	mv .venv/site.lock requirements/site.lock
 
 # All that is installed has a hash in a lock, and nothing is resolved. What the CUDA build of torch asks for beside it
 # comes where that build does. connection-pool has no wheel: it and this project are built by the setuptools of the lock.
@@ -157,26 +157,26 @@ INSTALL := -m pip install --quiet --require-hashes --no-deps --no-build-isolatio
   --no-binary connection-pool
 define ENVIRONMENT
 	$(PYTHON) -m venv $(1)
-	$(1)/bin/python $(INSTALL) -r requirements-build.lock
-	$(1)/bin/python $(INSTALL) -r requirements-torch.lock -r $(2)
-	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) -r requirements-cuda.lock
+	$(1)/bin/python $(INSTALL) -r requirements/build.lock
+	$(1)/bin/python $(INSTALL) -r requirements/torch.lock -r $(2)
+	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) -r requirements/cuda.lock
 	$(1)/bin/python -m pip check
 	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@# Relative: Python ends before it begins where this path has an umlaut and the locale, such as LC_ALL=C, knows none.
 	for path in $(1)/lib/python*/site-packages/__editable__*.pth; do echo ../../../../src > $$path; done
 	touch $(1)/ready
 endef
-LOCKS := requirements-build.lock requirements-torch.lock requirements-cuda.lock
+LOCKS := requirements/build.lock requirements/torch.lock requirements/cuda.lock
 
-.venv/ready: requirements.lock $(LOCKS) pyproject.toml
-	$(call ENVIRONMENT,.venv,requirements.lock)
+.venv/ready: requirements/main.lock $(LOCKS) pyproject.toml
+	$(call ENVIRONMENT,.venv,requirements/main.lock)
 
-.venv-flower/ready .venv-frameworks/ready: .venv-%/ready: requirements-%.lock | .venv/ready
+.venv-flower/ready .venv-frameworks/ready: .venv-%/ready: requirements/%.lock | .venv/ready
 	rm -rf .venv-$*
-	python $(INSTALL) --target .venv-$* -r requirements-$*.lock
+	python $(INSTALL) --target .venv-$* -r requirements/$*.lock
 	touch $@
 
-.venv-site/ready: requirements-site.lock
+.venv-site/ready: requirements/site.lock
 	$(PYTHON) -m venv .venv-site
-	.venv-site/bin/python -m pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements-site.lock
+	.venv-site/bin/python -m pip install --quiet --require-hashes --no-deps --only-binary :all: -r requirements/site.lock
 	touch $@

@@ -19,10 +19,10 @@ PROJECT, BUILD = (tomllib.loads((ROOT / "pyproject.toml").read_text())[key] for 
 PINNED = re.compile(r"^([a-z0-9.-]+)==([^\s+]+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n", re.M)
 
 
-def lock(name: str = "") -> dict[str, str]:
+def lock(name: str = "main") -> dict[str, str]:
     """Package to version of a lock, in which nothing may stand but pins, each with a hash."""
-    text = (ROOT / f"requirements{name}.lock").read_text()
-    assert PINNED.sub("", text) == "", f"requirements{name}.lock holds something without a hash"
+    text = (ROOT / f"requirements/{name}.lock").read_text()
+    assert PINNED.sub("", text) == "", f"requirements/{name}.lock holds something without a hash"
     return {package.replace(".", "-"): version for package, version, _ in PINNED.findall(text)}
 
 
@@ -39,12 +39,12 @@ def test_conda_environment_names_python_and_leaves_the_rest_to_the_locks():
 def test_locks_pin_every_dependency_exactly():
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"], *extras["workflow"], *extras["dev"], *extras["server"]]
-    assert {name_of(requirement) for requirement in wanted} <= {*lock(), *lock("-torch")}
-    assert "torch" not in lock() | lock("-flower")
+    assert {name_of(requirement) for requirement in wanted} <= {*lock(), *lock("torch")}
+    assert "torch" not in lock() | lock("flower")
 
 
 def test_library_takes_ranges_and_the_locks_lie_inside_them():
-    locked = lock() | lock("-torch")
+    locked = lock() | lock("torch")
     page = (ROOT / "docs/installation.md").read_text()
     for requirement in PROJECT["dependencies"]:
         found = re.fullmatch(r"([a-z0-9-]+)>=([\d.]+)", requirement)
@@ -58,24 +58,24 @@ def test_library_takes_ranges_and_the_locks_lie_inside_them():
 
 def test_flower_lock_pins_the_extra_and_what_differs():
     wanted = {name_of(requirement) for requirement in PROJECT["optional-dependencies"]["flower"]}
-    assert wanted <= lock("-flower").keys()
-    assert not lock("-flower").items() & lock().items()  # but older versions of what the rest uses
+    assert wanted <= lock("flower").keys()
+    assert not lock("flower").items() & lock().items()  # but older versions of what the rest uses
 
 
 def test_frameworks_lock_pins_the_extra_beside_all_the_rest():
     wanted = {name_of(requirement) for requirement in PROJECT["optional-dependencies"]["frameworks"]}
-    assert wanted <= lock("-frameworks").keys()
-    assert lock("-frameworks").keys().isdisjoint(lock() | lock("-torch"))
+    assert wanted <= lock("frameworks").keys()
+    assert lock("frameworks").keys().isdisjoint(lock() | lock("torch"))
 
 
 def test_site_lock_has_hashes():
-    assert {"sphinx", "furo", "myst-parser"} <= lock("-site").keys()
+    assert {"sphinx", "furo", "myst-parser"} <= lock("site").keys()
 
 
 def test_locks_agree_on_what_they_share():
-    assert lock("-build").items() <= lock().items()
-    assert BUILD["requires"] == [f"setuptools=={lock('-build')['setuptools']}"]
-    assert lock("-cuda").keys().isdisjoint(lock() | lock("-flower"))
+    assert lock("build").items() <= lock().items()
+    assert BUILD["requires"] == [f"setuptools=={lock('build')['setuptools']}"]
+    assert lock("cuda").keys().isdisjoint(lock() | lock("flower"))
 
 
 def test_readme_commands_are_make_targets():
@@ -92,8 +92,9 @@ def test_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=home, check=True)
     (packages,) = home.glob(".venv/lib/python*/site-packages")
     (packages / "__editable__.leakbound-1.pth").write_text(f"{home}/src\n", encoding="utf-8")
-    for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *ROOT.glob("requirements*.lock")):
-        shutil.copy(path, home)
+    shutil.copytree(ROOT / "requirements", home / "requirements")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, home)
     recipe = subprocess.run(["make", "-n", "-B", ".venv/ready"], cwd=home, capture_output=True, text=True, check=True)
     (after,) = re.findall(r"pip install [^\n]* -e \.\n(.*?)touch", recipe.stdout, re.S)
     subprocess.run(after, shell=True, cwd=home, check=True)
@@ -129,7 +130,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
 def test_container_copies_what_is_there_and_uses_the_python_of_the_project():
     lines = (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
-    assert {"src", "pyproject.toml", "Snakefile", "workflow", "config", "requirements.lock"} <= {*copied}
+    assert {"src", "pyproject.toml", "Snakefile", "workflow", "config", "requirements"} <= {*copied}
     assert [name for name in copied if not (ROOT / name).exists()] == []
     (image,) = [line for line in lines if line.startswith("FROM ")]
     assert image.endswith(f"/python:{PROJECT['requires-python'].removeprefix('>=')}-slim")

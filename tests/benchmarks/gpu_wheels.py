@@ -83,10 +83,10 @@ def pinned(names: Iterable[str]) -> str:
     Raises:
         SystemExit: If the lock lacks one.
     """
-    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    text = (ROOT / "requirements/main.lock").read_text(encoding="utf-8")
     lines = {canonicalize_name(found[1]): found[0] for found in _PINNED.finditer(text)}
     if lacking := sorted(set(names) - lines.keys()):
-        sys.exit(f"requirements.lock lacks {', '.join(lacking)}: make lock")
+        sys.exit(f"requirements/main.lock lacks {', '.join(lacking)}: make lock")
     return "\n".join(lines[name] for name in names) + "\n"
 
 

@@ -119,14 +119,14 @@ def test_audit_fails_when_an_advisory_is_known_and_asks_for_everything_locked():
     assert re.search(r"torch\s+2\.13\.0\s+PYSEC-2026-1", outcome.stdout)
     locked = {
         name.lower()
-        for path in ROOT.glob("requirements*.lock")
+        for path in ROOT.glob("requirements/*.lock")
         for name in re.findall(r"^([a-z0-9._-]+)==", path.read_text(), re.M)
     }
     assert locked <= seen
 
 
 def test_audit_passes_without_advisories(tmp_path):
-    locks = ("requirements-build.lock", "requirements-torch.lock")  # of all it is seen to ask above
+    locks = ("requirements/build.lock", "requirements/torch.lock")  # of all it is seen to ask above
     for name in (".ci/audit", *locks):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -155,7 +155,7 @@ def test_bill_of_materials_names_everything_locked_and_no_folder_of_the_machine(
     bill = json.loads(target.read_text())
     assert bill["bomFormat"] == "CycloneDX"
     named = {(re.sub(r"[-_.]+", "-", one["name"]).lower(), one["version"]) for one in bill["components"]}
-    locked = re.findall(r"^([a-z0-9._-]+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.M)
+    locked = re.findall(r"^([a-z0-9._-]+)==(\S+)", (ROOT / "requirements/main.lock").read_text(), re.M)
     assert {(name.replace(".", "-"), version) for name, version in locked} <= named
     assert "file:" not in target.read_text()
     assert str(ROOT.parent) not in target.read_text()
