@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,8 @@ class Outcome:
         return " ".join(self.err.translate(str.maketrans("│╭╮╰╯─", "      ")).split())
 
 
-def called(*words: object) -> Outcome:
-    """Call the command line; an error that it does not turn into a message comes through, as its traceback would."""
+def called(*words: object, program: Callable[[], object] = main) -> Outcome:
+    """Call a program; an error that it does not turn into a message comes through, as its traceback would."""
     out, err = io.StringIO(), io.StringIO()
     names = [dict(one._entries) for one in REGISTRIES]
     code: object = 0
@@ -43,7 +44,7 @@ def called(*words: object) -> Outcome:
             redirect_stdout(out),
             redirect_stderr(err),
         ):
-            main()
+            program()
     except SystemExit as ended:
         code = ended.code
     finally:

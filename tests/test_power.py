@@ -1,6 +1,8 @@
 """What ``tools/power.py`` promises, from the spread between blocks of finished results."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from leakbound import storage
 from leakbound.claims.design import Design
 from power import app
 
+ROOT = Path(__file__).parents[1]
 CONFIG = """
 preset: planned
 replicas: 5
@@ -107,3 +110,14 @@ def test_diverged_and_unchosen_rows_do_not_count(folder):
     assert re.search(r"above +0.25 accuracy +0.3 ", planned())
     storage.write_rows(path, rows.assign(value=np.nan))
     assert re.search(r"above +0.25 accuracy +– ", planned())
+
+
+@pytest.mark.parametrize("name", ["figures", "keep", "pool", "power"])
+def test_programs_end_mistakes_in_one_message(tmp_path, name):
+    words = {"figures": ["--folder", "nowhere"], "pool": ["nowhere", "nowhere", "--out", "new"]}
+    program = [sys.executable, str(ROOT / "tools" / f"{name}.py")]
+    options = words.get(name, ["--configfile", "nowhere.yaml"])
+    done = subprocess.run([*program, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"leakbound: nowhere\S*: .*\n", done.stderr), done.stderr
+    assert not list(tmp_path.iterdir())

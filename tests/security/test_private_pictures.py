@@ -14,8 +14,9 @@ from chain import ROOT, run_jobs
 from matplotlib.image import imread
 from private_photos import GRAY
 
+from calling import called
+from keep import app as keep
 from leakbound.datasets.pictures import withheld
-from test_kept_results import keep
 
 _EMBEDDED = re.compile(rb"data:image/(png|svg\+xml);base64,([A-Za-z0-9+/=\s]+)")
 FIGURE = "tan2024/fig05"
@@ -84,7 +85,7 @@ def holding_photos(folder: Path, *kinds: str) -> set[str]:
 def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_no_store(tmp_path, monkeypatch, reader):
     """Of one that does the same search finds them in the figure, in the report and in MLflow's artifacts."""
     root = run_all(tmp_path, reader, monkeypatch)
-    assert keep("config/config.yaml", "--out", "kept")[0] == 0
+    assert called("--configfile", "config/config.yaml", "--out", "kept", program=keep).code == 0
     assert holding_photos(root / "private/illustrations", ".parquet")  # which no page and no store takes
     shutil.rmtree(root / "private/illustrations")
     found = holding_photos(tmp_path, ".png", ".svg", ".html", ".parquet")
