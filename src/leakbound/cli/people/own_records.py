@@ -18,7 +18,6 @@ from jaxtyping import Float
 
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people.bars import counted
-from leakbound.engine.records import refuse_shared
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.storage.replaced_folders import check_new
 
@@ -248,6 +247,8 @@ def read_both(
             f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: "
             "convert one, or give --resize and --color"
         )
+    from leakbound.engine.records import refuse_shared
+
     with refusing(f"--public {public}", GuaranteeError):
         refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
     _check_varies(others)
