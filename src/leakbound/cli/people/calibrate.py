@@ -247,8 +247,8 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     lines = [
         "",
         f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
-        f"one copy, all copies: most nats that one noisy copy reveals about a record, and {facts['uses']} together; "
-        "with label: plus its label, which is not protected",
+        f"one copy, all copies: most nats that one noisy copy reveals about a record on average, and "
+        f"{facts['uses']} together; with label: plus its label, which is not protected",
         f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean errs by "
         f"{facts['mse_mean']:.5g}",
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",

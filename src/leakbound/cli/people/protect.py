@@ -339,8 +339,8 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation {std['root_mean_square']:.4g} "
         f"({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
-        f"leakage          {leakage['record']:.6g} nats about a record: {leakage['values']:.6g} by its values, "
-        f"{leakage['label']:.4g} by its label",
+        f"leakage          {leakage['record']:.6g} nats about a record on average: {leakage['values']:.6g} "
+        f"by its values, {leakage['label']:.4g} by its label",
         f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, guessing "
         f"the mean by {leakage['mse_mean']:.4g}",
         f"identification   among {leakage['candidates']} equally likely records by the values, with a probability of "
