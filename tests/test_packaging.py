@@ -78,12 +78,6 @@ def test_locks_agree_on_what_they_share():
     assert lock("cuda").keys().isdisjoint(lock() | lock("flower"))
 
 
-def test_readme_commands_are_make_targets():
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    used = set(re.findall(r"^\s*make ([a-z-]+)", (ROOT / "README.md").read_text(), re.M))
-    assert {"run", "test"} <= used <= targets
-
-
 def test_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path):
     """Python reads the file of an editable installation in the locale's encoding, and LC_ALL=C knows no umlaut."""
     home = tmp_path / "Grüße"
@@ -101,16 +95,6 @@ def test_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path)
     started = [".venv/bin/python", "-c", "import leakbound; print(ascii(leakbound.__file__))"]
     done = subprocess.run(started, cwd=home, env={"LC_ALL": "C"}, capture_output=True, text=True)
     assert (done.returncode, "leakbound/__init__.py" in done.stdout) == (0, True), done.stderr
-
-
-def test_example_of_the_readme_runs_as_written(capsys):
-    text = (ROOT / "README.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    exec(compile(example, "README.md", "exec"), {})
-    variance, capacity, error = (float(line) for line in capsys.readouterr().out.split())
-    assert variance > 0
-    assert 16 * (1 - 1e-9) <= capacity <= 16
-    assert 0 < error < 1
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):

@@ -25,8 +25,8 @@ _HEAD = """\
 Each figure and table of the papers, and those that go beyond them, as the committed runs under `results/reference` drew
 them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
 claims: [the guide](guide.md). A claim is by a paper if the paper prints it and the run has a network of the
-paper, on which alone it is then judged; all others are by us. `make figures` writes this page, from the
-catalogue in `config/figures`.
+paper, on which alone it is then judged; all others are by us. *Natural* noise is equal on every pixel,
+*white* noise [is not](glossary.md#natural-and-white). `make figures` writes this page from `config/figures`.
 """
 _MARKER = "scoreboard of {preset}"
 

@@ -467,26 +467,6 @@ def test_the_package_without_extras_is_enough(place, words):
     assert not [line for line in done.stderr.splitlines() if not said.fullmatch(line)]
 
 
-@pytest.mark.slow
-def test_commands_of_the_page_do_what_it_says(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs/commands.md").read_text(encoding="utf-8")
-    exec(compile(re.search(r"```py\n(.*?)```", page, re.S)[1], "commands.md", "exec"), {})
-    blocks = re.findall(r"```sh\n(.*?)```(?:\n\n```text\n(.*?)```)?", page, re.S)
-    assert len(blocks) == 8
-    blocks = [block for block in blocks if not re.search("patients|photos|audit", block[0])]  # files of others
-    shutil.copy(Path(__file__).parents[2] / "Snakefile", tmp_path)
-    (tmp_path / "config").symlink_to(Path(__file__).parents[2] / "config")
-    monkeypatch.setattr("leakbound.cli.people.compare._ROOT", tmp_path)  # its run takes minutes
-    for lines, shown in blocks:
-        for line in lines.splitlines():
-            _, command, *words = line.split()
-            if command != "demo":
-                outcome = called(command, *words, *(["--no-run"] if command == "compare" else []))
-                assert outcome.code == 0, outcome.err
-        assert outcome.out.startswith(shown) if command != "demo" else not shown
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_bar_is_shown_on_a_terminal_alone(monkeypatch, terminal):
     stream = io.StringIO()

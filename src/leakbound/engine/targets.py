@@ -205,6 +205,8 @@ class _PositiveTarget(Target):
 class Capacity(_PositiveTarget):
     """Limit the nats that each use of a record reveals, as the published defense does.
 
+    They are an average over records like the calibration's: an unusual record can reveal more.
+
     Attributes:
         nats: Capacity κ, > 0.
         uses: Most uses of a record, >= 1, or None for no limit.
@@ -233,6 +235,8 @@ class Capacity(_PositiveTarget):
 @dataclass(frozen=True)
 class Leakage(_PositiveTarget):
     """Limit the nats that all uses of a record reveal together.
+
+    They are an average over records like the calibration's: an unusual record can reveal more.
 
     Attributes:
         nats: Total, > 0.

@@ -72,7 +72,7 @@ _EpsilonOption = Annotated[
 ]
 _DeltaOption = Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")]
 _NatsOption = Annotated[
-    float | None, _option("NATS", "Bound to test: nats that one use reveals about a record and its label.")
+    float | None, _option("NATS", "Bound to test: mean nats one use reveals about a record and its label.")
 ]
 _UsesOption = Annotated[
     int,

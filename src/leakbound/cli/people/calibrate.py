@@ -253,7 +253,7 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     lines = [
         "",
         f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
-        f"one copy, all copies: most nats that one noisy copy reveals about a record, and {facts['uses']} "
+        f"one copy, all copies: most nats that one noisy copy reveals about a record on average, and {facts['uses']} "
         "together; with label: plus its label, which is not protected",
         f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean "
         f"errs by {facts['mse_mean']:.5g}",

@@ -97,7 +97,7 @@ KappaOption = Annotated[
     float | None,
     typer.Option(
         metavar="NATS",
-        help="Largest number of nats that one noisy copy may reveal about a record (capacity).",
+        help="Largest number of nats that one noisy copy may reveal about a record, on average (capacity).",
     ),
 ]
 LeakageOption = Annotated[
@@ -105,7 +105,7 @@ LeakageOption = Annotated[
     typer.Option(
         "--target-leakage",
         metavar="NATS",
-        help="Largest number of nats that all --uses together may reveal about a record.",
+        help="Largest number of nats that all --uses together may reveal about a record, on average.",
     ),
 ]
 MseOption = Annotated[

@@ -339,7 +339,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
-        f"leakage          {leakage['record']:.6g} nats about a record: {leakage['values']:.6g} by its "
+        f"leakage          {leakage['record']:.6g} nats about a record on average: {leakage['values']:.6g} by its "
         f"values, {leakage['label']:.4g} by its label",
         f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, "
         f"guessing the mean by {leakage['mse_mean']:.4g}",

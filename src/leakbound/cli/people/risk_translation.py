@@ -34,7 +34,7 @@ def risk(
     nats: Annotated[
         float,
         typer.Option(
-            help="Largest number of nats that all uses of a record together reveal about it (leakage)."
+            help="Largest number of nats that all uses of a record together reveal about it, on average (leakage)."
         ),
     ],
     records: Annotated[

@@ -1,0 +1,108 @@
+"""Command lines of the pages: the parser takes each of them, and those that are quick run on small data."""
+
+import contextlib
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import snakemake.cli
+import typer
+
+from calling import called
+from leakbound.cli.command_line import app
+from leakbound.cli.steps.job_list import job_list
+from leakbound.config import reading
+from leakbound.jobs.paths import OUTPUTS
+from test_docs_names import PAGES, code
+
+ROOT = Path(__file__).parents[1]
+# What a reader puts there, for words of the pages.
+PUT = {" JOBS": " 2", " NAME": " train", "--configfile FILE": "--configfile config/small.yaml"}
+PUT |= {"--table FILE": "--table costs.csv", "mine/config": "config/config"}
+QUICK = ("risk", "calibrate", "protect", "config", "plan --table")
+
+
+def lines(program: str) -> list[str]:
+    """Command lines of a program on all pages, each once, without the program's name."""
+    pieces = {piece for path in PAGES if path.name != "CHANGELOG.md" for piece in code(path.read_text("utf-8"))}
+    found = (re.findall(rf"(?:^|\$ |&& |or: |=\S+ ){program} ([^#]*)", piece) for piece in pieces)
+    whole = {" ".join(line.split()) for lines in found for line in lines}
+    for word, value in PUT.items():
+        whole = {line.replace(word, value) for line in whole}
+    return sorted(whole)
+
+
+LINES = lines("leakbound")
+MENTIONED = [line for line in LINES if re.fullmatch(r"((step )?[a-z-]+ ?)?(--[a-z-]+)?", line)]  # without values
+RUN = [line for line in LINES if line.startswith(QUICK) and line not in MENTIONED]
+TEXT = "\n".join(path.read_text("utf-8") for path in PAGES)
+SHOWN = dict(re.findall(r"^leakbound ([^\n]*)\n```\n\n```text\n(.*?)^```", TEXT, re.M | re.S))
+
+
+def command(line: str) -> tuple[typer.core.TyperCommand, list[str]]:
+    """The command that a line calls, and the words behind its name."""
+    words = shlex.split(line)
+    found = typer.main.get_command(app)
+    while isinstance(found, typer.core.TyperGroup) and words and words[0] in found.commands:
+        found = found.get_command(None, words.pop(0))
+    return found, words
+
+
+@pytest.mark.parametrize("line", sorted({*LINES} - {*RUN}))
+def test_the_parser_takes_a_line_and_its_configuration_makes_its_run(line):
+    found, words = command(line)
+    if line in MENTIONED:
+        assert {*words} <= {option for one in found.get_params(typer.Context(found)) for option in one.opts}
+        return
+    given = found.make_context("leakbound", words).params
+    configuration = ROOT / given.get("configfile", "config/config.yaml")
+    assert configuration.is_file()
+    if "/" in (run := str(given.get("run"))):  # and not --no-run
+        assert run in job_list(reading.load(configuration)).table.runs
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Folder of the digits that docs/commands.md makes."""
+    folder = tmp_path_factory.mktemp("pictures")
+    block = re.search(r"^```py\n(.*?)^```", (ROOT / "docs/commands.md").read_text("utf-8"), re.M | re.S)[1]
+    with contextlib.chdir(folder):
+        exec(compile(block, "commands.md", "exec"), {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line", [pytest.param(one, marks=[pytest.mark.slow] * ("rgb" in one or "own" in one)) for one in RUN]
+)
+def test_a_quick_line_runs_and_says_what_the_page_shows(pictures, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    links = {"config": ROOT / "config", "costs.csv": ROOT / "src/leakbound/jobs/plan/costs.csv"}
+    links |= dict.fromkeys(("mine", "photos", "FOLDER"), pictures / "mine")
+    links |= dict.fromkeys(("public", "others", "OTHERS"), pictures / "public")
+    for name, target in links.items():
+        Path(name).symlink_to(target)
+    outcome = called(*shlex.split(line))
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith(SHOWN.get(line, ""))
+
+
+@pytest.mark.parametrize("line", lines("snakemake"))
+def test_snakemake_takes_a_line_and_what_it_names_exists(line, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    _, found = snakemake.cli.parse_args(shlex.split(line))
+    assert Path(found.workflow_profile or ROOT).exists()
+    assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= OUTPUTS.keys()
+    config = reading.load(Path((found.configfile or ["config/config.yaml"])[0]))
+    if found.targets:
+        assert {*found.targets} <= {path for job in job_list(config) for path in job.outputs.values()}
+
+
+def test_the_audit_of_the_guide_is_that_of_the_kept_results():
+    guide = (ROOT / "docs/guide.md").read_text("utf-8")
+    run, shown = re.search(r"^\$ leakbound audit (\S+) .*\n.*\n((?:.+\n)+?)```", guide, re.M).groups()
+    kept = pd.read_parquet(ROOT / "results/reference/photos/tables/audit.parquet")
+    kept = kept[(kept["run"] == run) & (kept["source"] == "evidence")]
+    allowed_demonstrated = [row.split()[place] for place in (4, 3) for row in shown.splitlines()]
+    assert allowed_demonstrated == [f"{value:.4g}" for value in kept["value"]]
