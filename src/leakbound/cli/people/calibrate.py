@@ -88,7 +88,7 @@ def calibrate(
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
             row["own"], refused = _compared(calibration, private, uses, accept_capacity)
-            _report_refusal(refused, asked=shape is not None)
+            _report_refusal(refused, required=shape is not None)
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -197,9 +197,9 @@ def _compared(
     return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
 
 
-def _report_refusal(reason: str, *, asked: bool) -> None:
+def _report_refusal(reason: str, *, required: bool) -> None:
     """Refuse the user's records if the user asked for this shape. Of another shape only warn."""
-    if reason and asked:
+    if reason and required:
         raise typer.BadParameter(reason)
     if reason:
         sys.stderr.write(f"leakbound: warning: {reason}\n")
