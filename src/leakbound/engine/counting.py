@@ -170,6 +170,11 @@ class Counter:
         with self._lock:
             yield
 
+    def adopt(self) -> None:
+        """Count in this process from now on, by the states of clients, which come and go with them."""
+        if self.file is None:
+            self._process, self._lock, self._original = process(), RLock(), self._copy
+
     def _claim(self) -> None:
         """Refuse to release where another copy of the engine does, and no ledger counts for both.
 

@@ -385,7 +385,7 @@ class ChannelEngine(Saved):
         """Count for another client of this process from now on. Loaders have to be protected again.
 
         Uses that this process has counted of a record stay with it, whatever client holds it and whatever the
-        state says.
+        state says. A copy in another process counts by the states alone: where one may be lost, give a ledger.
 
         Args:
             state: :meth:`state_dict` of the engine as that client left it. None for a client without any
@@ -394,6 +394,7 @@ class ChannelEngine(Saved):
         Raises:
             GuaranteeError: If the state is of another channel or noise.
         """
+        self._counter.adopt()
         self.steps = 0
         self._counter.ledgers = {}  # counts of their records stay
         self._own.forget()
