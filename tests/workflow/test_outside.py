@@ -63,7 +63,7 @@ def test_one_of_each_kind_from_outside_runs_through_the_workflow(fresh):
     rows = pd.read_parquet(fresh.results / "tables" / "own_study.parquet")
     assert set(rows[rows["source"] == "guess"]["value"]) == {0.75}
     assert set(rows["model"]) == {"tiny"}
-    assert pd.read_parquet(fresh.results / "claims.parquet")["verdict"].eq("reproduced").all()
+    assert pd.read_parquet(fresh.results / "claims.parquet")["verdict"].eq("holds").all()
     assert (fresh.results / "figures" / "beyond" / "guesses.svg").is_file()
     provenance = json.loads((fresh.results / "runs/mine/tiny/careful-16/n4-b16/provenance.json").read_text())
     assert provenance["settings"]["plugins"]["models"] == {"tiny": "outside:Tiny"}
