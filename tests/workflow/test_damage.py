@@ -199,9 +199,10 @@ def test_seals_do_not_stand_in_the_way_when_all_output_is_deleted(copied):
 
 
 def write_pictures(path: Path, labels: list[int]) -> None:
-    """Pictures in the Hugging Face layout; equal sizes whatever the labels."""
+    """Pictures in the Hugging Face layout, other ones for each split; equal sizes whatever the labels."""
     pictures = []
-    for seed in range(len(labels)):
+    first = 1000 * ("test" in path.name)
+    for seed in range(first, first + len(labels)):
         file = io.BytesIO()
         Image.fromarray(np.random.default_rng(seed).integers(0, 256, (32, 32), dtype=np.uint8)).save(file, "PNG")
         pictures.append({"bytes": file.getvalue(), "path": None})
