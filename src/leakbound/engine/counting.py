@@ -149,7 +149,8 @@ class Counter:
         if self.file is None and not self.plan.seeded:  # so that a copy's state is no state of this run
             self.identity = Identity.made(self.identity.double)
             self._books = {self.identity: self.book}
-        self._copy, self._lock = os.urandom(16), RLock()
+        self._copy = os.urandom(16)
+        self._lock = RLock()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -173,7 +174,9 @@ class Counter:
     def adopt(self) -> None:
         """Count in this process from now on, by the states of clients, which come and go with them."""
         if self.file is None:
-            self._process, self._lock, self._original = process(), RLock(), self._copy
+            self._process = process()
+            self._lock = RLock()
+            self._original = self._copy
 
     def _claim(self) -> None:
         """Refuse to release where another copy of the engine does, and no ledger counts for both.

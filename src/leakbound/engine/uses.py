@@ -170,7 +170,8 @@ class Uses:
         self.identity = identity
         self.path = None if path is None else Path(path).expanduser().absolute()
         self._connection: sqlite3.Connection | None = None
-        self._process, self._place = b"", 0
+        self._process = b""
+        self._place = 0
         self._lock = RLock()
         self._mechanisms: dict[int, Mechanism] = {}
         self._worths: dict[tuple[int, int], float | None] = {}
