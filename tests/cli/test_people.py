@@ -146,8 +146,9 @@ def test_copies_that_name_one_ledger_are_counted_together(place):
     first, second = (outcome["leakage"]["values"] for outcome in outcomes)
     assert first < second == pytest.approx(8.0)
     assert "all copies and trainings that uses.db has counted" in str(outcomes[1]["assumed"])
-    assert_refused(called("protect", *words, "--out", "three"), "has had its 2 planned uses")
-    assert not Path("three").exists()
+    third = called("protect", *words, "--out", "three")
+    assert (third.code, Path("three").exists()) == (2, False)
+    assert "has had its 2 planned uses" in third.message
 
 
 def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
@@ -182,7 +183,9 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
     ][0]
     ratios = np.linalg.eigvalsh(covariance).clip(0) / row["std"] ** 2
     one, three = (0.5 * np.log1p(uses * ratios).sum() for uses in (1, 3))
-    near = 1e-6 if public else 0.1  # numbers of the records themselves are rounded up to two digits
+    # Numbers of the records themselves are rounded up; variances of public ones are raised by their error.
+    near = 0.02 if public else 0.1
+    assert not public or three <= 30
     assert three == pytest.approx(30, rel=near)
     assert (row["capacity"], row["values"]) == pytest.approx((one, 30), rel=near)
     leakage = stated["leakage"]
@@ -253,7 +256,7 @@ BAD = [
     (("protect", "mine", "--out", "out", "--kappa", "1"), "give either --public PATH, records that an attacker"),
     ((*PUBLIC, "public", "--calibrate-to-own"), "give either --public PATH, records that an attacker"),
     ((*PUBLIC, "reversed"), "120 of 120 public records are among those to protect"),
-    (("protect", "mine", "--out", "full", "--kappa", "1", "--calibrate-to-own"), "--out full: is there already"),
+    (("protect", "mine", "--out", "full", "--kappa", "1", "--calibrate-to-own"), "--out: full: is there already"),
     (("protect", "mine", "--out", "mine/out", "--kappa", "1", "--calibrate-to-own"), "--out mine/out: lies in mine"),
     (
         ("protect", "none", "--out", "mine.npy/out", "--kappa", "1", "--calibrate-to-own"),
@@ -362,6 +365,7 @@ def test_mistakes_are_named_before_anything_is_written(wrong, monkeypatch):
         assert files_in(wrong) == before, words
 
 
+@pytest.mark.filterwarnings("ignore:a few of the 120 calibration records")
 def test_arrays_on_another_scale_than_the_public_ones_are_refused(place):
     """Once, 3 nats were stated where 6.14 were revealed: the range of a few large values said nothing."""
     public = np.load("public.npy")
@@ -378,7 +382,7 @@ def test_arrays_on_another_scale_than_the_public_ones_are_refused(place):
         assert called(*command, "--accept-capacity", accepted).code == 0
         assert float(accepted) > 3 * 1.25
     stated = json.loads(Path("out/protection.json").read_text(encoding="utf-8"))
-    assert float(accepted) not in stated["leakage"].values()  # what rests on the records stays with their owner
+    assert stated["leakage"]["values"] == float(accepted)  # which their owner chose to state
 
 
 def test_calibrated_to_themselves_records_are_not_named_by_the_statement(place):
