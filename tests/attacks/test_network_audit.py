@@ -173,5 +173,5 @@ def test_scores_that_say_nothing_are_refused(digits, score, message):
 
 def test_labels_that_are_texts_are_refused_where_the_network_gives_logits(digits):
     texts = [(records, np.array(["a", "b"])[labels % 2]) for records, labels in digits]
-    with pytest.raises(ValueError, match="labels from .a. to .b., type <U1: score gives logits of 10 classes"):
+    with pytest.raises(ValueError, match=r"labels from .a. to .b., type <U1: score gives logits of 10 classes"):
         audit_network(lambda rows, _: np.zeros((len(rows), 10)), *texts)
