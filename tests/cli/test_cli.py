@@ -161,8 +161,10 @@ def test_moments_are_those_of_the_pixels_that_pass_the_channel(prepared):
         run("step", "covariance", "--settings", json.dumps({"covariance": of}), *words)
         found, rows = storage.read_arrays(out), images[part].reshape(len(images[part]), -1).astype(float)
         np.testing.assert_allclose(found["mean"], rows.mean(axis=0), atol=1e-9)
-        # Those of aux are unbiased, and raised by a standard error: a few percent, where the scale would be four times.
-        assert 1.0 - 1e-9 < np.trace(found["covariance"]) / rows.var(axis=0).sum() < 1.05
+        lengths = np.square(rows - rows.mean(axis=0)).sum(axis=1)
+        error = lengths.var() / lengths.mean() ** 2 / len(rows)  # squared and relative, of the total variance
+        raised = len(rows) / (len(rows) - 1) / (1 - error) if of == "aux" else 1.0
+        assert np.trace(found["covariance"]) == pytest.approx(raised * rows.var(axis=0).sum(), rel=1e-9)
 
 
 def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(prepared, capsys):
