@@ -403,7 +403,7 @@ def test_an_effect_of_delta_is_seldom_called_negligible(noise):
 
 
 def test_no_effect_is_called_negligible_where_noise_is_small():
-    values = 0.2 * normal(np.random.default_rng(11), 40, 16, 2, 1)
+    values = 0.1 * normal(np.random.default_rng(11), 40, 16, 2, 1)
     assert verdicts(trials_of("greater", FIRST_TWO, rows_of(values), 40))["negligible"] > 36
 
 
