@@ -12,7 +12,7 @@ from scipy import linalg
 
 from leakbound.accounting.gaussian import clip_eigenvalues
 from leakbound.accounting.leakage import joint_information
-from leakbound.channels.covariance import Moments, ratios_of, stored_array
+from leakbound.channels.covariance import Moments, ratios_of, stored_array, unshrunk
 from leakbound.channels.directions import Directions
 
 
@@ -235,7 +235,11 @@ def _scaled(
         raise ValueError(
             "the axes of this channel are never formed: pass the spectrum that it was calibrated from"
         )
-    signal = moments.covariance if basis is None else basis.T @ moments.covariance @ basis
+    covariance = moments.covariance
+    if channel.gain is not None and moments.shrinkage:  # as the shape with a gain is calibrated
+        variances, axes = moments.principal()
+        covariance = axes * unshrunk(variances, moments) @ axes.T
+    signal = covariance if basis is None else basis.T @ covariance @ basis
     if channel.gain is not None:
         signal = channel.gain[:, None] * signal * channel.gain
     signal = 0.5 * (signal + signal.T)  # a product rounds the two halves differently

@@ -335,6 +335,24 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, flo
     return LowRankMoments(directions, variances, _raised(lengths) * rest, count=count, shrinkage=weight)
 
 
+def unshrunk(variances: Float[np.ndarray, " d"], moments: Moments) -> Float[np.ndarray, " d"]:
+    """Compute variances before a covariance was shrunk to its mean variance, where shrinking has made them smaller.
+
+    Args:
+        variances: Along the principal directions of the moments, as their covariance has them.
+        moments: Whose weight of the identity is undone.
+
+    Returns:
+        Variances in the same order, each at least the given one. They are the given ones without shrinkage,
+        and if nothing but the identity is left.
+    """
+    kept = 1.0 - moments.shrinkage
+    if kept < _LEAST_WEIGHT:
+        return variances
+    excess = variances - moments.total_variance / moments.dimension
+    return variances + moments.shrinkage / kept * np.maximum(excess, 0.0)
+
+
 def _ledoit_wolf(lengths: Float[np.ndarray, " n"], spread: float, width: int) -> float:
     """Compute the weight of Ledoit and Wolf from n centred records.
 
