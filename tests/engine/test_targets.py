@@ -32,7 +32,13 @@ def precision(engine: ChannelEngine) -> np.ndarray:
 
 
 def dense_nats(engine: ChannelEngine, uses: int) -> float:
-    covariance = population_moments(PUBLIC).covariance
+    moments = population_moments(PUBLIC)
+    covariance = moments.covariance
+    if engine.calibration.channel.gain is not None:  # calibrated to what it was before shrinking
+        variances, axes = np.linalg.eigh(covariance)
+        weight, mean = moments.shrinkage, variances.mean()
+        before = np.maximum(variances, (variances - weight * mean) / (1 - weight))
+        covariance = axes * before @ axes.T
     return 0.5 * np.linalg.slogdet(np.eye(WIDTH) + uses * covariance @ precision(engine))[1]
 
 

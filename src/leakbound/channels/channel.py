@@ -211,8 +211,9 @@ def signal_to_noise(channel: GaussianChannel, source: Spectrum | Moments) -> Flo
             raise ValueError(
                 f"the spectrum of shape {source.shape!r} holds no variances along principal directions"
             )
-        signal = source.data_eigenvalues
-        return ratios_of(signal if channel.gain is None else channel.gain**2 * signal, noise)
+        if channel.gain is not None:
+            return ratios_of(channel.gain**2 * source.eigenvalues, noise)
+        return ratios_of(source.data_eigenvalues, noise)
     return ratios_of(source.eigenvalues, noise if source.weights is None else noise / source.weights)
 
 

@@ -217,14 +217,13 @@ class RateDistortion(_Principal):
 
     @classmethod
     def decompose(cls, moments: Moments, *, weights: Float[np.ndarray, " d"] | None = None) -> Spectrum:
-        """Compute the principal directions of the data, with the variances before their covariance was shrunk.
+        """Compute the principal directions of the data. Eigenvalues are those before the covariance was shrunk.
 
-        It hides the strongest directions least, and shrinking of a covariance to its mean variance makes these
-        weaker. Calibrated to the shrunk variances of few records, it would leak a sixth more than stated.
+        The shape hides the strongest directions least, and shrinking of a covariance to its mean variance makes
+        these weaker. Calibrated to the shrunk variances of few records, it would leak a sixth more than stated.
         """
         spectrum = super().decompose(moments, weights=weights)
-        variances = unshrunk(spectrum.eigenvalues, moments)
-        return replace(spectrum, eigenvalues=variances, data_eigenvalues=variances)
+        return replace(spectrum, eigenvalues=unshrunk(spectrum.eigenvalues, moments))
 
     @staticmethod
     def calibrate(spectrum: Spectrum, capacity: float) -> GaussianChannel:
@@ -232,7 +231,7 @@ class RateDistortion(_Principal):
 
         Directions below θ reveal nothing.
         """
-        filling = water_filling(_variances(spectrum), capacity)
+        filling = water_filling(spectrum.eigenvalues, capacity)
         return GaussianChannel(
             "rate_distortion", capacity, filling.variances, filling.gain, spectrum.mean, spectrum.basis
         )

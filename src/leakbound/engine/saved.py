@@ -18,7 +18,7 @@ import numpy as np
 
 from leakbound import storage
 from leakbound.channels.channel import GaussianChannel, Spectrum
-from leakbound.channels.covariance import DENSE, Moments
+from leakbound.channels.covariance import DENSE, Moments, unshrunk
 from leakbound.channels.directions import Directions
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.counting import Counter
@@ -306,6 +306,9 @@ def _check_agreement(calibration: Calibration) -> None:
         along, stated = covariance @ turned, spectrum.basis @ (eigenvalues * vector)
         agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=ROUNDING)))
         agreements.append(np.allclose(along, stated, rtol=ROUNDING, atol=ROUNDING * np.abs(along).max()))
+        if channel.gain is not None:
+            before = unshrunk(eigenvalues, moments)
+            agreements.append(np.allclose(spectrum.eigenvalues, before, rtol=ROUNDING, atol=0.0))
     elif spectrum.weights is not None:
         root = np.sqrt(spectrum.weights)
         covariance = covariance / np.outer(root, root)
