@@ -115,6 +115,9 @@ def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decisi
     assert not blind.ranked
     assert "look at the bounds and at the gradient" in said(blind, "From the last weights, members are not told apart")
     assert not any(text.startswith(("Worth", "Not worth", "No protection")) for text in blind.sentences)
+    found = said(blind, "From the last weights, members are found more often")
+    assert "natural, κ = 1 (0.600, 95 %: 0.600 to 0.600); natural, κ = 8" in found
+    assert "undefended" not in found
     for shown in ("<figure>", "Protections against plain SGD", "replicas would decide"):
         assert (shown in decision_page(decision), shown in decision_page(blind)) == (True, False)
 

@@ -141,7 +141,7 @@ def _studies(images: OwnImages, capacities: list[float], rounds: int) -> dict[st
     common = {"datasets": [images.name], "models": [_NETWORK]}
     shapes = ("natural", "white") if images.table else ("natural", "white", "personalized")
     gradients = {**common, "rounds": [0], "batch_sizes": [1]}
-    defenses = {"none": [], "early_stopping": [], "clipping": [0.0], "dpsgd": [0.5, 2.0]}
+    defenses = {"none": [], "early_stopping": [], "clipping": [0.0], "dpsgd": [0.5, 1.0, 2.0]}
     return {
         "comparison": {
             **common,

@@ -101,7 +101,7 @@ def compare(
     """Compare defenses on your own records. Write one page on which is worth its cost and what is undecided.
 
     The same small network is trained on the same records with each defense: plain SGD at all its learning
-    rates and stopping times, clipping, three shapes of channel at three targets, and DP-SGD at two noise
+    rates and stopping times, clipping, three shapes of channel at three targets, and DP-SGD at three noise
     levels. The strongest attacks are run on each. The same command resumes an interrupted comparison. You can
     change the configuration that it writes and run it by snakemake.
     """

@@ -25,7 +25,7 @@ _PICTURES = {
     "time of every protection, and the front of plain SGD",
     "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
     _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
-    "from one gradient of it",
+    "from one gradient of it; DP-SGD, whose noise is on the gradient, is not among them: its bounds are in the table",
 }
 _OUTCOMES = {
     "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
