@@ -61,6 +61,24 @@ def test_gpu_that_nobody_measured_is_unknown_and_that_is_said():
     assert "not measured" in " ".join(costs.notes)
 
 
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (step("dpsgd", "big", slots=4), 0.03 * 20),  # by its own plain step on the GPU
+        (step("dpsgd", "wide", slots=4), 0.03 * 7),  # by its plain step on a CPU
+        (step("dpsgd", "tiny", slots=4), (0.03 + 0.03 / 3) / 4),  # launches as many kernels, and stacks
+    ],
+)
+def test_network_that_no_gpu_measured_is_taken_from_lenet_and_said_to_be_about_right(asked, expected):
+    on_cpu = [row("step_none", model=name, value=0.01 * ratio) for name, ratio in (("wide", 7), ("tiny", 0.1))]
+    on_gpu = [row("step_none", value=0.002), row("step_none", model="big", value=0.04)]
+    on_gpu += [row("step_dpsgd", value=0.03), row("step_dpsgd", value=0.06, slots=10)]
+    costs = UnitCosts([*PLAIN, *on_cpu, *({**one, "device": "cuda"} for one in on_gpu)], "cuda")
+    assert costs.seconds(asked) == pytest.approx(expected)
+    assert costs.about
+    assert f"step_dpsgd of {asked.model} on a GPU: not measured" in " ".join(costs.notes)
+
+
 def test_packaged_table_knows_every_kind_of_work():
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     kinds = ("none", "natural", "white", "dpsgd", "parameter_noise", "gradient_compression")

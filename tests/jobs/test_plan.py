@@ -109,13 +109,20 @@ def test_attacks_on_replicas_share_the_stacks_of_a_gpu():
 
 
 def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
-    found = estimates(device="cuda")
+    rows = [row for row in ROWS if row["device"] == "cpu"]
+    found = estimates(device="cuda", rows=rows)
     assert {one.gpu_seconds for one in found if one.job.step in ON_DEVICE} == {None}
     assert Machine().wall_seconds(found) is None
-    costs = UnitCosts(ROWS, "cuda")
-    text = plan_text(quick_jobs(), costs, Machine(), "of a test")
+    text = plan_text(quick_jobs(), UnitCosts(rows, "cuda"), Machine(), "of a test")
     assert "Wall time with 2 jobs side by side, 1 of them on the GPU: unknown" in text
     assert "on a GPU: not measured" in text
+
+
+def test_plan_for_a_gpu_has_hours_of_an_h200_and_says_about_where_networks_were_not_measured():
+    text = plan_text(quick_jobs(), UnitCosts(ROWS, "cuda"), Machine(), "of a test")
+    assert "about GPU hours" in text
+    assert "1 of them on the GPU: about " in text
+    assert "step_natural of mlp on a GPU: not measured, taken as lenet" in text
 
 
 def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():

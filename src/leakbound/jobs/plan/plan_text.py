@@ -10,7 +10,6 @@ from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.unit_costs import UnitCosts
 
 _HOUR = 3600.0
-_COLUMNS = ("study", "jobs", "CPU hours", "GPU hours", "disk")
 _UNKNOWN = "unknown"
 
 
@@ -35,7 +34,7 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     lines = [
         f"Plan of {jobs.table.config.preset} on {device}, times {source}",
         "",
-        *_table(estimates),
+        *_table(estimates, "about GPU hours" if costs.about else "GPU hours"),
         "",
         "Jobs: " + ", ".join(f"{count} {step}" for step, count in counts.items()),
         *_shared(jobs),
@@ -46,12 +45,13 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     return "\n".join(lines) + "\n"
 
 
-def _table(estimates: Sequence[JobCost]) -> Iterator[str]:
+def _table(estimates: Sequence[JobCost], on_gpu: str) -> Iterator[str]:
     """Yield the lines of the table: one for each purpose, and the total."""
     purposes: dict[str, list[JobCost]] = {}
     for estimate in estimates:
         purposes.setdefault(estimate.job.purpose, []).append(estimate)
-    rows = [_COLUMNS, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
+    columns = ("study", "jobs", "CPU hours", on_gpu, "disk")
+    rows = [columns, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *numbers in rows:
         cells = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]

@@ -30,11 +30,13 @@ class UnitCosts:
 
     Attributes:
         notes: Work that was not measured, and how it is estimated.
+        about: Whether times on a GPU are among these.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], device: str) -> None:
         self.device = device
         self.notes: set[str] = set()
+        self.about = False
         self._values: dict[tuple[str, str, str, int], dict[int, float]] = {}
         for row in rows:
             key = (row["device"], row["unit"], row["model"], int(row["colors"] or 0))
@@ -55,25 +57,44 @@ class UnitCosts:
     def seconds(self, work: Work) -> float | None:
         """Estimate the seconds of some work on the device.
 
-        On a CPU, work that was not measured on a network is estimated as LeNet's time, times the ratio of
-        their plain steps.
+        Work that was not measured on a network is estimated as LeNet's time, times the ratio of their plain
+        steps. On a GPU this is the ratio on a GPU, or that on a CPU, and at least 1: the step of a smaller network
+        takes as many kernels.
 
         Args:
             work: Elementary work.
 
         Returns:
-            Seconds, None if such work was not measured on the GPU.
+            Seconds, None if such work was not measured on a GPU.
 
         Raises:
             ValueError: If such work was not measured on LeNet either.
         """
         if self.device == "cpu" or not work.model:
             return work.amount * self.on_cpu(work.kind, work.model, work.colors)
-        stack = self._values.get((self.device, work.kind, work.model, work.colors))
-        if stack is None:
+        stack = self._stack(work.kind, work.model, work.colors)
+        if stack is not None:
+            return work.amount / work.slots * _between(stack, work.slots)
+        reference = self._stack(work.kind, _REFERENCE, work.colors)
+        plain = self._stack(_PLAIN, _REFERENCE, work.colors)
+        if reference is None or plain is None:
             self.notes.add(f"{work.kind} of {work.model} on a GPU: not measured, {_MEASURE}")
             return None
-        return work.amount / work.slots * _between(stack, work.slots)
+        measured = self._stack(_PLAIN, work.model, work.colors)
+        if measured is None:
+            ratio = self.on_cpu(_PLAIN, work.model, work.colors) / self.on_cpu(
+                _PLAIN, _REFERENCE, work.colors
+            )
+        else:
+            ratio = measured[1] / plain[1]
+        self.about = True
+        if ratio <= 1.0:
+            self.notes.add(f"{work.kind} of {work.model} on a GPU: not measured, taken as {_REFERENCE}")
+            return work.amount / work.slots * _between(reference, work.slots)
+        self.notes.add(
+            f"{work.kind} of {work.model} on a GPU: not measured, taken as {ratio:.3g} times that of one {_REFERENCE}"
+        )
+        return work.amount * ratio * reference[1]
 
     def on_cpu(self, unit: str, model: str, colors: int) -> float:
         """Return the value of a unit on a CPU, scaled from the reference network if this one was not measured.
@@ -112,12 +133,19 @@ class UnitCosts:
         return ratio * self.on_cpu(unit, _REFERENCE, colors)
 
     def _measured(self, unit: str, model: str, colors: int) -> float | None:
-        """Return the value on a CPU on images of these colors, or of others. None if there is neither."""
+        """Return the value on a CPU, None if the unit was not measured on images of any colors."""
+        stack = self._stack(unit, model, colors if model else 0, "cpu")
+        return None if stack is None else stack[1]
+
+    def _stack(
+        self, unit: str, model: str, colors: int, device: str | None = None
+    ) -> Mapping[int, float] | None:
+        """Return the values by slots on images of these colors, or of others. None if there is neither."""
         for other in (colors, 4 - colors):
-            if seconds := self._values.get(("cpu", unit, model, other if model else 0)):
+            if found := self._values.get((device or self.device, unit, model, other if model else 0)):
                 if other != colors:
                     self.notes.add(f"{model} on images of {colors} colors: taken from {other}")
-                return seconds[1]
+                return found
         return None
 
 
