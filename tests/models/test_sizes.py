@@ -85,3 +85,13 @@ def test_stacks_on_a_cpu_are_as_large_as_its_cache_and_none_where_networks_are_l
     assert memory.stack_size("auto", 3, "cpu", small, (1, 8, 8), 32) == 3
     assert memory.stack_size("auto", 0, "cpu", small, (1, 8, 8), 32) == 1
     assert memory.stack_size("auto", 40, "cpu", large, (3, 32, 32), 64) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "networks"), [("lenet", 10), ("cnn", 10), ("resnet10", 1), ("alexnet", 1), ("vgg16", 1)]
+)
+def test_stacks_on_a_gpu_are_of_small_networks_which_alone_are_faster_in_one(name, networks, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 80 * 2**30)
+    network = models.build(name, 3, 10, torch.Generator())
+    assert memory.stack_size("auto", 10, "cuda", network, (3, 32, 32), 64) == networks
+    assert memory.stack_size(10, 10, "cuda", network, (3, 32, 32), 64) == 10
