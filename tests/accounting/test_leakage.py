@@ -32,11 +32,11 @@ RATIOS = EIGENVALUES / noise_scale(EIGENVALUES, 300.0)
 
 
 def test_printed_total_adds_one_capacity_per_step():
-    assert accounting.leakage(EVENT, RATIOS).printed == 3.0e6
+    assert accounting.composed_leakage([EVENT], RATIOS).printed == 3.0e6
 
 
 def test_joint_leakage_of_the_published_setting_is_a_thousandth_of_the_printed_one():
-    found = accounting.leakage(EVENT, RATIOS)
+    found = accounting.composed_leakage([EVENT], RATIOS)
     assert found.linear == 3900.0
     # 1448.65 nats at the mean number of 12.8 uses; 13 is the most that one record has.
     assert gaussian_capacity(RATIOS, 1.0, 12.8) == pytest.approx(1448.65, abs=0.01)
@@ -50,13 +50,13 @@ def test_fresh_leakage_lies_between_one_use_and_the_sum_of_all(capacity, uses):
     eigenvalues = np.geomspace(10, 0.01, 20)
     ratios = eigenvalues / noise_scale(eigenvalues, capacity)
     event = dataclasses.replace(EVENT, capacity=capacity, uses=uses)
-    found = accounting.leakage(event, ratios)
+    found = accounting.composed_leakage([event], ratios)
     assert capacity * (1 - 1e-9) <= found.record <= found.linear * (1 + 1e-12)
 
 
 def test_frozen_noise_leaks_one_capacity_however_often_it_is_used():
     event = dataclasses.replace(EVENT, noise="frozen", uses=1000)
-    found = accounting.leakage(event, RATIOS)
+    found = accounting.composed_leakage([event], RATIOS)
     assert found.uses == 1
     assert found.linear == 300.0
     assert found.record == pytest.approx(300.0, rel=1e-9)
@@ -76,41 +76,41 @@ def test_joint_leakage_is_the_information_in_all_noisy_copies():
     joint[3:, 3:] += np.kron(np.eye(uses), np.diag(channel.variances))
     expected = mutual_information(joint, range(3))
     event = dataclasses.replace(EVENT, shape="personalized", capacity=1.3, uses=uses)
-    found = accounting.leakage(event, signal_to_noise(channel, spectrum)).record
+    found = accounting.composed_leakage([event], signal_to_noise(channel, spectrum)).record
     assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_record_that_was_never_used_leaks_nothing():
     for noise in ("fresh", "frozen"):
         event = dataclasses.replace(EVENT, uses=0, steps=0, noise=noise)
-        assert accounting.leakage(event, RATIOS) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
+        assert accounting.composed_leakage([event], RATIOS) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_direction_without_noise_leaks_without_bound():
     event, ratios = dataclasses.replace(EVENT, capacity=math.inf), np.array([math.inf, 1.0, 0.0])
-    found = accounting.leakage(event, ratios)
+    found = accounting.composed_leakage([event], ratios)
     assert (found.record, found.dataset, found.linear, found.printed) == (math.inf,) * 4
     unused = dataclasses.replace(event, uses=0, steps=0)
-    assert accounting.leakage(unused, ratios) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
+    assert accounting.composed_leakage([unused], ratios) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="capacity of inf nats"):
-        accounting.leakage(EVENT, ratios)
+        accounting.composed_leakage([EVENT], ratios)
 
 
 @pytest.mark.parametrize("mechanism", ["none", "dpsgd", "dppsac", "parameter_noise", "compression", "something else"])
 def test_events_of_other_mechanisms_are_refused(mechanism):
     with pytest.raises(ValueError, match=f"mechanism '{mechanism}'"):
-        accounting.leakage(dataclasses.replace(EVENT, mechanism=mechanism), RATIOS)
+        accounting.composed_leakage([dataclasses.replace(EVENT, mechanism=mechanism)], RATIOS)
 
 
 @pytest.mark.parametrize("changes", [{"capacity": None}, {"noise": None}, {"uses": -1}, {"capacity": math.nan}])
 def test_incomplete_events_are_refused(changes):
     with pytest.raises(ValueError, match="the file is incomplete"):
-        accounting.leakage(dataclasses.replace(EVENT, **changes), RATIOS)
+        accounting.composed_leakage([dataclasses.replace(EVENT, **changes)], RATIOS)
 
 
 def test_ratios_of_a_noisier_event_are_refused():
     with pytest.raises(ValueError, match="belong to another channel"):
-        accounting.leakage(dataclasses.replace(EVENT, capacity=200.0), RATIOS)
+        accounting.composed_leakage([dataclasses.replace(EVENT, capacity=200.0)], RATIOS)
 
 
 # -- several trainings on the same records ---------------------------------------------------------------------------
@@ -174,8 +174,8 @@ def test_replicas_tell_what_one_training_with_all_their_uses_tells(counts):
     events = [dataclasses.replace(ANY, uses=count, steps=count) for count in counts]
     whole = dataclasses.replace(ANY, uses=sum(counts), steps=sum(counts))
     together = accounting.composed_leakage(events, FORTY)
-    assert together == accounting.leakage(whole, FORTY)
-    each = [accounting.leakage(event, FORTY).record for event in events]
+    assert together == accounting.composed_leakage([whole], FORTY)
+    each = [accounting.composed_leakage([event], FORTY).record for event in events]
     assert max(each) <= together.record <= sum(each) * (1 + 1e-12)
 
 

@@ -73,7 +73,7 @@ def test_any_argument_is_refused_or_gives_a_number_in_its_range(function, data):
 
 def test_every_public_function_of_numbers_is_among_them():
     """Others take an event or draws, and are held below."""
-    others = {"composed_epsilon", "composed_leakage", "empirical_bayes", "epsilon", "leakage", "record_information"}
+    others = {"composed_epsilon", "composed_leakage", "empirical_bayes", "epsilon", "record_information"}
     functions = {name for name in accounting.__all__ if inspect.isfunction(getattr(accounting, name))}
     assert functions - others == {function.__name__ for function in RANGES} & functions
 
@@ -95,7 +95,7 @@ def test_events_that_cannot_be_have_no_bound(change):
 @pytest.mark.parametrize("change", [{"population": -1}, {"steps": -1}, {"uses": -1}, {"capacity": math.nan}])
 def test_events_of_a_channel_that_cannot_be_have_no_bound(change):
     with pytest.raises(ValueError, match="states a capacity >= 0"):
-        accounting.leakage(PrivacyEvent(**{**CHANNEL, **change}), np.ones(2))
+        accounting.composed_leakage([PrivacyEvent(**{**CHANNEL, **change})], np.ones(2))
 
 
 def test_a_delta_that_publishing_a_record_meets_is_refused_and_bounds_no_run():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import GuaranteeError, LeakageAccountant
-from leakbound.accounting import leakage
+from leakbound.accounting import composed_leakage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels import (
     GaussianChannel,
@@ -64,7 +64,7 @@ def test_records_have_accounts_of_their_own():
 def test_one_channel_gives_the_numbers_of_the_accountant_of_trainings(noise):
     facts = {"sampling": "shuffled", "population": 50, "batch_size": 5, "steps": 70, "uses": 7}
     event = PrivacyEvent("channel", **facts, shape="natural", capacity=2.0, noise=noise)
-    stated = leakage(event, signal_to_noise(NATURAL, Natural.decompose(MOMENTS)))
+    stated = composed_leakage([event], signal_to_noise(NATURAL, Natural.decompose(MOMENTS)))
     account = LeakageAccountant(MOMENTS, 50).add(NATURAL, 7, noise=noise, steps=70).account()
     assert (account.looks, account.uses) == (stated.uses, 7)
     np.testing.assert_allclose(

@@ -7,7 +7,7 @@ from leakbound.accounting.dp import (
     poisson_epsilon,
     record_information,
 )
-from leakbound.accounting.leakage import ChannelLeakage, composed_leakage, leakage
+from leakbound.accounting.leakage import ChannelLeakage, composed_leakage
 from leakbound.accounting.naming import (
     demonstrated_information,
     dp_naming_bound,
@@ -46,7 +46,6 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_surrogate_error",
     "identification_information",
-    "leakage",
     "lower_rate",
     "naming_bound",
     "one_run_epsilon",

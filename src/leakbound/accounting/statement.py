@@ -1,7 +1,7 @@
 """Bounds that a run states, of one replica and of all together, and which of its releases they cover."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,13 +10,15 @@ from jaxtyping import Float
 
 from leakbound.accounting.dp import Accountant, composed_epsilon, record_information
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import composed_leakage
+from leakbound.accounting.leakage import added_up, composed_leakage
 
+_GROUPS = ("replica", "replicas")
+_TOLERANCE = 1e-9
 PUBLISHED = ("weights", "learning rate", "channel")
 """Items that whoever receives a published replica learns something of."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ReleasedItem:
     """Item that a job releases.
 
@@ -92,19 +94,23 @@ def stated_bounds(
     """
     kinds = {event.bound for event in events}
     if kinds == {"nats"} and ratios is not None:
-        worst = max(events, key=lambda event: event.uses)
-        bounds = [_in_words(asdict(composed_leakage(group, ratios))) for group in ([worst], events)]
+        bounds = {
+            of: _in_words(asdict(composed_leakage(group, ratios))) for of, group in _groups(events).items()
+        }
     elif kinds == {"epsilon"} and delta is not None and delta * events[0].population < 1:
-        worst = max(events, key=lambda event: event.steps)
-        bounds = [dp_bounds(group, delta, accountant) for group in ([worst], events)]
+        bounds = {of: dp_bounds(group, delta, accountant) for of, group in _groups(events).items()}
     else:
         return None
-    if not all(
-        math.isfinite(value) for group in bounds for value in group.values() if not isinstance(value, str)
-    ):
+    values = [value for group in bounds.values() for value in group.values() if not isinstance(value, str)]
+    if not all(map(math.isfinite, values)):
         return None
-    extra = labels if kinds == {"nats"} else 0.0
-    return {"count": len(events), "labels": extra, "replica": bounds[0], "replicas": bounds[1]}
+    return {"count": len(events), "labels": labels if kinds == {"nats"} else 0.0, **bounds}
+
+
+def _groups(events: Sequence[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:
+    """Return the event of the network that leaks most, and those of all networks."""
+    worst = max(events, key=lambda event: event.uses if event.bound == "nats" else event.steps)
+    return {"replica": [worst], "replicas": [*events]}
 
 
 def stated_leakage(
@@ -140,6 +146,120 @@ def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
         f"ε = {bounds['epsilon']:.4g} at δ = {bounds['delta']:g} ({nats})" if "epsilon" in bounds else nats
     )
     return {**bounds, "stated": private}
+
+
+def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[dict[str, Any]]:
+    """Recompute the bounds of a training from its provenance, where that is possible.
+
+    It is always possible for a DP training. For a channel it takes the variance ratios of one use. Without
+    them the printed and the added-up totals are computed, and the stated joint bound is compared with both.
+
+    Args:
+        record: Provenance of a training.
+        ratios: (d,), variance ratios of its channel (:func:`leakbound.channels.signal_to_noise`).
+
+    Returns:
+        Plain values for one record, in nats if not stated otherwise: ``of`` (``replica``, the network that
+        leaks most, or ``replicas``, all of them), ``networks`` (their number), ``uses`` (most of a record),
+        ``joint`` (by added precisions, or for DP by the composed Gaussian mechanism), ``labels`` (in addition,
+        as they are released without noise), ``record`` (the smallest valid bound), ``verified`` (whether the
+        numbers were recomputed, and not only compared with each other), for channels ``looks`` (uses with
+        independent noise), ``printed`` (n·κ, as published) and ``linear`` (k·κ), and for DP ``epsilon`` and
+        ``delta``. What does not apply is None.
+
+    Raises:
+        ValueError: If the record is of no training, of one without a bound, or states other numbers than its
+            events and channel give.
+    """
+    try:
+        stated, events = _read(record)
+        channel = events[0].bound == "nats"
+        verified = not channel or ratios is not None
+        if verified:
+            budget = {} if channel else {name: stated["replica"][name] for name in ("delta", "accountant")}
+            bounds = stated_bounds(events, ratios if channel else None, **budget, labels=stated["labels"])
+            if bounds is None or not all(
+                _agree(bounds[of]["record"], stated[of]["record"]) for of in _GROUPS
+            ):
+                source = "its channel give" if channel else f"its {events[0].bound} gives"
+                raise ValueError(
+                    f"the provenance states other bounds than its events and {source}: train again"
+                )
+        return [_replayed(of, group, stated, verified) for of, group in _groups(events).items()]
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:  # of other types than were written
+        raise ValueError("the provenance holds events or bounds of another form: train again") from error
+
+
+def _replayed(
+    of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool
+) -> dict[str, Any]:
+    """Collect the numbers of networks together."""
+    joint = stated[of]["record"]
+    looks = printed = linear = None
+    bound = joint
+    if events[0].bound == "nats":
+        looks, printed, linear = added_up(events)
+        bound = min(linear, joint)
+        if not joint <= linear * (1.0 + _TOLERANCE):
+            raise ValueError(
+                f"the provenance states {joint:g} nats for {looks} uses of {events[0].capacity or 0.0:g}: train again"
+            )
+    return {
+        "of": of,
+        "networks": len(events),
+        "uses": sum(event.uses for event in events),
+        "joint": joint,
+        "labels": stated["labels"],
+        "record": bound + stated["labels"],
+        "verified": verified,
+        "looks": looks,
+        "printed": printed,
+        "linear": linear,
+        "epsilon": stated[of].get("epsilon"),
+        "delta": stated[of].get("delta"),
+    }
+
+
+def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEvent]]:
+    """Read the stated bounds and the events of a provenance."""
+    stated, entries = record.get("leakage"), record.get("events")
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(
+            "the provenance holds no privacy events, so it is of no training: give that of a training"
+        )
+    events = [PrivacyEvent(**entry) for entry in entries]
+    if stated is None:
+        raise ValueError(
+            f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
+            "name a training behind a channel, DP-SGD or DP-PSAC"
+        )
+    whole = isinstance(stated, dict) and {*_GROUPS, "labels"} <= stated.keys()
+    if not whole or len({event.bound for event in events}) != 1:
+        raise ValueError("the provenance states bounds of another form: give that of a training")
+    classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
+    whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
+    if not whole and not (channel and stated["labels"] > 0 and _responded(record)):
+        labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
+        raise ValueError(
+            f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
+        )
+    return stated, events
+
+
+def _responded(record: Mapping[str, Any]) -> bool:
+    """Return whether labels are randomized responses, whose nats nothing else in a provenance can check."""
+    items = record.get("released", ())
+    return any(item["item"] == "labels" and item["why"].startswith("randomized responses") for item in items)
+
+
+def _agree(value: float, other: float) -> bool:
+    """Return whether two numbers differ by rounding alone."""
+    return math.isclose(value, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
 def training_releases(facts: TrainingFacts) -> Iterator[ReleasedItem]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound.engine.uses import Held
+from leakbound.accounting.leakage import Held
 
 
 class Book:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.engine.book import Book, order_of_use
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
@@ -18,7 +19,7 @@ from leakbound.engine.ledger import Kept, Ledger, alike
 from leakbound.engine.ranks import together
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.uses import Held, Label, Mechanism, Uses, process
+from leakbound.engine.uses import Label, Uses, process
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -57,8 +58,8 @@ class Plan:
         """Find the records about which more nats are revealed than by the planned uses."""
         if self.most is None:
             return np.zeros(0, np.int64)
-        nats = self.mechanism.all_nats(held.fresh_uses + held.parallel) + held.others
-        over = (nats > self.mechanism.nats(self.most) * (1.0 + _ROUNDING)) | (held.fresh_uses > self.most)
+        limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
+        over = (held.nats(self.mechanism) > limit) | (held.fresh_uses > self.most)
         apart = (held.others > 0) & (not self.adds)
         return np.flatnonzero((over | apart) & (held.fresh_uses > 0))
 
