@@ -54,7 +54,7 @@ def given_values(name):
         return [None]
     if name == "posteriors":
         return ARRAYS[:4]  # what is unknown stays unknown
-    return ARRAYS if name in VECTORS else COUNTS if name in WHOLE or name == "looks" else ODD
+    return ARRAYS if name in VECTORS else COUNTS if name in WHOLE else ODD
 
 
 @settings(max_examples=100)

@@ -250,4 +250,6 @@ def joint_information(ratios: Float[np.ndarray, " d"], uses: float | int) -> flo
     """
     if not uses:
         return 0.0
-    return math.inf if np.isposinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(uses))
+    if np.isposinf(ratios).any():
+        return math.inf
+    return gaussian_capacity(ratios * min(uses, 1.0), 1.0, max(float(uses), 1.0))

@@ -113,22 +113,6 @@ def _groups(events: Sequence[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:
     return {"replica": [worst], "replicas": [*events]}
 
 
-def stated_leakage(
-    event: PrivacyEvent, ratios: Float[np.ndarray, " d"] | None = None, delta: float | None = None
-) -> float | None:
-    """Bound the nats that a network reveals about one record after ``event``, None where no bound holds.
-
-    At the end of a training it is the ``record`` of :func:`stated_bounds`, before it what has leaked so far.
-    """
-    if event.bound == "nats" and ratios is not None:
-        nats = composed_leakage([event], ratios).record
-    elif event.bound == "epsilon" and delta is not None:
-        nats = record_information(event)  # ε takes seconds, too long for every point of a curve
-    else:
-        return None
-    return nats if math.isfinite(nats) else None
-
-
 def dp_bounds(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant) -> dict[str, Any]:
     """Bound DP trainings together: ``epsilon``, ``delta``, ``accountant``, ``record`` (nats), ``stated``.
 
@@ -238,23 +222,18 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
             f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
             "name a training behind a channel, DP-SGD or DP-PSAC"
         )
-    whole = isinstance(stated, dict) and {*_GROUPS, "labels"} <= stated.keys()
-    if not whole or len({event.bound for event in events}) != 1:
+    if len({event.bound for event in events}) != 1:
         raise ValueError("the provenance states bounds of another form: give that of a training")
     classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
     whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
-    if not whole and not (channel and stated["labels"] > 0 and _responded(record)):
+    # Nothing else in a provenance can check the nats of randomized responses.
+    responded = any(item["why"].startswith("randomized responses") for item in record.get("released", ()))
+    if not whole and not (channel and stated["labels"] > 0 and responded):
         labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
         raise ValueError(
             f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
         )
     return stated, events
-
-
-def _responded(record: Mapping[str, Any]) -> bool:
-    """Return whether labels are randomized responses, whose nats nothing else in a provenance can check."""
-    items = record.get("released", ())
-    return any(item["item"] == "labels" and item["why"].startswith("randomized responses") for item in items)
 
 
 def _agree(value: float, other: float) -> bool:

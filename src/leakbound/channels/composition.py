@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -28,10 +29,8 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
     Raises:
         ValueError: If a number of uses is negative, or a channel has another dimension than the moments.
     """
-    pixels = np.zeros(moments.dimension)
-    turned: dict[
-        int, tuple[np.ndarray, np.ndarray]
-    ] = {}  # axes with the precisions along them, by their identity
+    # Precisions along each set of axes, by its identity; the pixels are those without a basis.
+    seen: dict[int, Any] = {id(None): (None, np.zeros(moments.dimension))}
     for channel, count in looks:
         if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
@@ -43,19 +42,14 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
         precision = _precision(channel, moments.covariance, count)
         if precision is None:
             return math.inf
-        if channel.basis is None:
-            pixels += precision
-        else:
-            axes, total = turned.get(id(channel.basis), (channel.basis, 0.0))
-            turned[id(axes)] = (axes, total + precision)
-    if not turned:
-        root = np.sqrt(pixels)
+        total = seen.get(id(channel.basis), (channel.basis, 0.0))[1]
+        seen[id(channel.basis)] = (channel.basis, total + precision)
+    basis = next((axes for axes, _ in seen.values() if axes is not None), None)
+    if basis is None:
+        root = np.sqrt(seen[id(None)][1])
         return _half_log_determinant(root[:, None] * moments.covariance * root)
-    basis = next(iter(turned.values()))[0]
     root = np.sqrt(_variances(moments.covariance, basis))
-    total = _seen_along(basis, pixels, None)
-    for axes, precision in turned.values():
-        total += _seen_along(basis, precision, axes)
+    total = sum(_seen_along(basis, precision, axes) for axes, precision in seen.values())
     return _half_log_determinant(root[:, None] * total * root)
 
 

@@ -245,7 +245,7 @@ class Counter:
         self.book.labels[kinds] = np.max(
             [self.book.labels[kinds], *(held.labels for held in verdicts)], axis=0
         )
-        for digest, label, nats in self._new_labels(offers, rows):
+        for digest, label, nats in self._released_labels(offers, rows):
             self.book.count_label(int(self.book.rows([digest])[0]), label, nats)
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
@@ -384,13 +384,10 @@ class Counter:
         self.refresh()
         ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
         rows = np.concatenate([ledger.rows for ledger in ledgers])
-        channel, book = self.plan.mechanism, self.book
+        book = self.book
+        channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(book.looks)
-        more = (
-            channel.all_nats(book.looks + book.parallel)
-            + book.others
-            - np.where(np.isfinite(direct), direct, 0.0)
-        )
+        more = book.held(slice(None)).nats(channel) - np.where(np.isfinite(direct), direct, 0.0)
         uses, looks, others, labels = (
             np.concatenate([ledger.counts(column) for ledger in ledgers])
             for column in (book.uses, book.looks, more, book.labels)
@@ -445,12 +442,10 @@ class Counter:
         kinds = np.array(list(places), dtype=np.int64)
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 
-    def _new_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
-        """List the labels of a joint batch that were not released before."""
+    def _released_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
+        """List the labels of a joint batch, those that were released before included."""
         listed = [labels for offer in offers for labels in offer.labels]
-        new = self.book.unlisted(rows, listed)
-        digests = [self.book.digests[rows[place]] for place in new]
-        return self._labels.keyed(digests, [listed[place] for place in new], self.identity)
+        return self._labels.keyed([self.book.digests[row] for row in rows], listed, self.identity)
 
     def _verdict(self, offers: list[Offer], rank: int) -> Held:
         """Return what was held before of each record that is charged.
@@ -483,7 +478,7 @@ class Counter:
 
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
-            labels: Any = {"labels": self._new_labels(offers, rows), "labelled": len(offers) > 1}
+            labels: Any = {"labels": self._released_labels(offers, rows), "labelled": len(offers) > 1}
             held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
             return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
         if not offers[0].filed:

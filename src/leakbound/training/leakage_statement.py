@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from leakbound.accounting.dp import record_information
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.statement import TrainingFacts, stated_bounds, stated_leakage, training_releases
+from leakbound.accounting.leakage import composed_leakage
+from leakbound.accounting.statement import TrainingFacts, stated_bounds, training_releases
 from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
 
@@ -25,9 +26,17 @@ def leakage_so_far(
         request: The run.
         spectrum: Spectrum that its channel was calibrated from, or None without a channel.
     """
-    return partial(
-        stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta")
-    )
+    ratios = _ratios(request, spectrum)
+
+    def so_far(event: PrivacyEvent) -> float | None:
+        nats = math.inf
+        if event.bound == "nats" and ratios is not None:
+            nats = composed_leakage([event], ratios).record
+        elif event.bound == "epsilon" and "delta" in request.defense.budget:
+            nats = record_information(event)  # ε takes seconds, too long for every point of a curve
+        return nats if math.isfinite(nats) else None
+
+    return so_far
 
 
 def statement(
