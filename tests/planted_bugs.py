@@ -437,8 +437,8 @@ BUGS = (
     Bug(
         "one use more than planned",
         "engine/counting.py",
-        "        nats = self.mechanism",
-        "        held = replace(held, fresh_uses=held.fresh_uses - 1)\n        nats = self.mechanism",
+        "        limit = self.mechanism",
+        "        held = replace(held, fresh_uses=held.fresh_uses - 1)\n        limit = self.mechanism",
         "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
     ),
     Bug(
@@ -507,15 +507,15 @@ BUGS = (
     Bug(
         "looks through other channels forgotten",
         "accounting/leakage.py",
-        "self.others[place] += other",
-        "self.others[place] = 0 * other",
+        "sum((head.nats(seen) for head, seen in groups), 0.0)",
+        "0.0",
         "tests/engine/test_ledger_file.py::test_nats_of_other_channels_count_toward_the_plan",
     ),
     Bug(
         "uses of a stronger channel along the same axes forgotten",
         "accounting/leakage.py",
-        "self.parallel[place] += worth * uses",
-        "self.parallel[place] += 0 * uses",
+        "parallel += worth * count",
+        "parallel += 0 * count",
         "tests/engine/test_bounds.py::test_a_plan_is_one_of_nats_over_all_strengths",
     ),
     Bug(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import GuaranteeError, LeakageAccountant
-from leakbound.accounting import composed_leakage
 from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import composed_leakage
 from leakbound.channels import (
     GaussianChannel,
     LeastPower,

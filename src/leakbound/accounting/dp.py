@@ -125,7 +125,7 @@ def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
     if event.mechanism not in DP_MECHANISMS:
         raise ValueError(
             f"mechanism {event.mechanism!r}: epsilon is defined for {' and '.join(DP_MECHANISMS)}; for a channel use "
-            "`accounting.composed_leakage`; for all others no guarantee was derived"
+            "`accounting.leakage`; for all others no guarantee was derived"
         )
     if event.sampling != "poisson":
         raise ValueError(

@@ -63,7 +63,6 @@ class Mechanism:
         kinds, kind_of = np.unique(uses, return_inverse=True)
         return np.array([self.nats(float(kind)) for kind in kinds])[kind_of.ravel()]
 
-    @lru_cache(maxsize=128)  # noqa: B019
     def worth(self, other: Mechanism) -> float | None:
         """Return how many uses of this mechanism one use of another is, None if their axes may differ.
 
@@ -103,25 +102,33 @@ class Held:
         """Make that of records without uses."""
         return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
 
-    def add(self, place: int, mechanism: Mechanism, other: Mechanism, uses: int) -> None:
-        """Add uses of any mechanism to what this one has seen of a record.
-
-        Args:
-            place: Place of the record.
-            mechanism: The one that sees them.
-            other: The one that was used.
-            uses: Number of uses with independent noise.
-        """
-        if other is mechanism:
-            self.fresh_uses[place] += uses
-        elif (worth := mechanism.worth(other)) is not None:
-            self.parallel[place] += worth * uses
-        else:
-            self.others[place] += other.nats(uses)
+    def put(self, place: int, mechanism: Mechanism, uses: Sequence[tuple[Mechanism, int]]) -> None:
+        """Put what a mechanism sees of all uses of a record, its own included, at the place of the record."""
+        self.fresh_uses[place], self.parallel[place], self.others[place] = _seen(mechanism, tuple(uses))
 
     def nats(self, mechanism: Mechanism) -> Float[np.ndarray, " records"]:
         """Bound the nats of the inputs, on average over records, as the mechanism sees them."""
         return mechanism.all_nats(self.fresh_uses + self.parallel) + self.others
+
+
+@lru_cache(maxsize=1024)
+def _seen(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
+    """Split uses into those of one mechanism, those worth uses of it, and the nats of all others."""
+    fresh_uses, parallel = 0, 0.0
+    groups: list[tuple[Mechanism, float]] = []  # of other axes: the first along them, and uses of it
+    for other, count in uses:
+        if other is mechanism:
+            fresh_uses += count
+        elif (worth := mechanism.worth(other)) is not None:
+            parallel += worth * count
+        else:
+            worths = [head.worth(other) for head, _ in groups]
+            place = next((place for place, worth in enumerate(worths) if worth is not None), None)
+            if place is None:
+                groups.append((other, count))
+            else:
+                groups[place] = (groups[place][0], groups[place][1] + (worths[place] or 0.0) * count)
+    return fresh_uses, parallel, sum((head.nats(seen) for head, seen in groups), 0.0)
 
 
 def record_nats(uses: Sequence[tuple[Mechanism, int]], exact: Callable[[], float] | None = None) -> float:
@@ -133,12 +140,13 @@ def record_nats(uses: Sequence[tuple[Mechanism, int]], exact: Callable[[], float
             (:func:`leakbound.channels.composed_capacity`). By default precisions add along common axes alone.
     """
     seen = [(mechanism, count) for mechanism, count in uses if count]
+    if not seen:
+        return 0.0
     if exact is not None and len(seen) > 1:
         return min(sum(repeated(count, mechanism.nats(1)) for mechanism, count in seen), exact())
     held = Held.nothing(1)
-    for mechanism, count in seen:
-        held.add(0, seen[0][0], mechanism, count)
-    return float(held.nats(seen[0][0])[0]) if seen else 0.0
+    held.put(0, seen[0][0], seen)
+    return float(held.nats(seen[0][0])[0])
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,7 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
     if event.mechanism != "channel":
         raise ValueError(
             f"mechanism {event.mechanism!r}: this accountant composes data-space channels only; for DP-SGD and DP-PSAC "
-            "use `accounting.epsilon` and `accounting.dp_capacity`; for all others no guarantee was derived"
+            "use `accounting.dp`; for all others no guarantee was derived"
         )
     capacity = event.capacity
     counts = min(event.uses, event.steps, event.population)

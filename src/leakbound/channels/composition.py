@@ -8,8 +8,31 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
+from leakbound.accounting.leakage import Mechanism, record_nats
 from leakbound.channels.channel import GaussianChannel
-from leakbound.channels.covariance import Moments
+from leakbound.channels.covariance import LowRankMoments, Moments
+
+
+def schedule_nats(
+    channels: Sequence[GaussianChannel],
+    mechanisms: Sequence[Mechanism],
+    counts: Sequence[int],
+    moments: Moments,
+) -> float:
+    """Bound the nats of uses of several channels by their axes, or by common ones where no covariance is formed.
+
+    Args:
+        channels: Channels, each once.
+        mechanisms: Each of them as a mechanism.
+        counts: Uses of each with independent noise.
+        moments: As in :func:`composed_capacity`.
+    """
+
+    def exact() -> float:
+        return composed_capacity(list(zip(channels, counts, strict=True)), moments)
+
+    formed = not isinstance(moments, LowRankMoments)
+    return record_nats(list(zip(mechanisms, counts, strict=True)), exact if formed else None)
 
 
 def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:

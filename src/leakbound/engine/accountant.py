@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from leakbound.accounting.leakage import Mechanism, record_nats, repeated
+from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
-from leakbound.channels.composition import composed_capacity
-from leakbound.channels.covariance import LowRankMoments, Moments
+from leakbound.channels.composition import schedule_nats
+from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
@@ -249,16 +248,10 @@ class LeakageAccountant:
             return self._added
         schedules = np.stack([part.looks for part in self._parts], axis=1)
         kinds, kind_of = np.unique(schedules, axis=0, return_inverse=True)
-        nats = np.array([self._composed(tuple(map(int, kind))) for kind in kinds])
-        return nats[kind_of.ravel()] + self._added
-
-    def _composed(self, looks: tuple[int, ...]) -> float:
-        """Compute the nats of one schedule of uses with independent noise."""
-        uses = list(zip(self._parts, looks, strict=True))
-        exact = None
-        if not isinstance(self.moments, LowRankMoments):  # their covariance is never formed
-            exact = partial(composed_capacity, [(part.channel, count) for part, count in uses], self.moments)
-        return record_nats([(part.mechanism, count) for part, count in uses], exact)
+        channels = [part.channel for part in self._parts]
+        mechanisms = [part.mechanism for part in self._parts]
+        nats = [schedule_nats(channels, mechanisms, kind.tolist(), self.moments) for kind in kinds]
+        return np.array(nats)[kind_of.ravel()] + self._added
 
 
 def check_noise(noise: str) -> None:

@@ -13,6 +13,8 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from threading import RLock
 from typing import Any, ClassVar
@@ -205,10 +207,14 @@ class Uses:
         for begin in range(0, len(digests), _AT_ONCE):
             chunk = digests[begin : begin + _AT_ONCE]
             of_chunk = f"WHERE digest IN ({','.join('?' * len(chunk))})"
-            for digest, other, count in connection.execute(f"SELECT * FROM uses {of_chunk}", chunk):
-                if not {number, other} <= self._mechanisms.keys():
-                    self._read_mechanisms(connection)
-                held.add(places[digest], self._mechanisms[number], self._mechanisms[other], count)
+            uses = connection.execute(
+                f"SELECT * FROM uses {of_chunk} ORDER BY digest, channel", chunk
+            ).fetchall()
+            if not {number, *(channel for _, channel, _ in uses)} <= self._mechanisms.keys():
+                self._read_mechanisms(connection)
+            for digest, of_record in groupby(uses, key=itemgetter(0)):
+                schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
+                held.put(places[digest], self._mechanisms[number], schedule)
             released = f"SELECT digest, sum(nats) FROM labels {of_chunk} GROUP BY digest"
             for digest, nats in connection.execute(released, chunk) if labelled else ():
                 held.labels[places[digest]] = nats

@@ -7,15 +7,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from leakbound import storage
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import Mechanism, record_nats
+from leakbound.accounting.leakage import Mechanism
 from leakbound.accounting.statement import ReleasedItem, dataset_releases, dp_bounds
 from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
-from leakbound.channels.composition import composed_capacity
+from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import output
@@ -62,8 +59,9 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
 
     Returns:
         Plain values for each dataset: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
-        :func:`leakbound.accounting.statement.dp_bounds`, None without DP), ``federated`` (nats), ``runs``
-        (run to the bounds that it states), ``jobs`` (kind to the number with a bound), ``unbounded`` (names),
+        :func:`leakbound.accounting.statement.dp_bounds`, None without DP), ``federated`` (nats), ``labels``
+        (nats that a label reveals in addition), ``runs`` (run to the bounds that it states), ``jobs`` (kind to
+        the number with a bound), ``unbounded`` (names),
         ``released`` (as in the provenance of a run, with the number of jobs). If other datasets come from the
         same records, a member of one may be a member of all. Then there are also ``same_records`` (names of
         these datasets) and ``record_of_all`` (nats in all of them, None if a job there has no bound).
@@ -140,6 +138,7 @@ def _statement(root: Path, made: JobList, uses: _Uses) -> dict[str, Any]:
         "channels": channels,
         "dp": dp,
         "federated": uses.federated,
+        "labels": max((bound["labels"] for bound in uses.runs.values() if bound), default=0.0),
         "runs": uses.runs,
         "jobs": dict(uses.jobs),
         "unbounded": uses.unbounded,
@@ -153,17 +152,14 @@ def _channel_nats(root: Path, made: JobList, counts: Counter[tuple[str, str]]) -
     source = made.job("spectrum", next(iter(counts))[0]).inputs["moments"]
     file = root / Path(str(source)).relative_to(made.table.config.root)
     moments = Moments.from_arrays(storage.read_arrays(file))
-    seen = list(zip(stored_channels(root, counts), counts.values(), strict=True))
-    return record_nats(
-        [(Mechanism(channel.shape, ratios), count) for (channel, ratios), count in seen],
-        lambda: composed_capacity([(channel, count) for (channel, _), count in seen], moments),
-    )
+    channels, mechanisms = zip(*stored_channels(root, counts), strict=True)
+    return schedule_nats(channels, mechanisms, list(counts.values()), moments)
 
 
 def stored_channels(
     root: Path, names: Iterable[tuple[str, str]]
-) -> Iterator[tuple[GaussianChannel, Float[np.ndarray, " d"]]]:
-    """Read channels of a configuration's results, each with its variance ratios of one use.
+) -> Iterator[tuple[GaussianChannel, Mechanism]]:
+    """Read channels of a configuration's results, each also as a mechanism.
 
     Args:
         root: Folder of the results.
@@ -179,4 +175,4 @@ def stored_channels(
     for spectrum, name in names:
         stored = storage.read_arrays_and_metadata(output(root, "calibrate", name, "out"))
         channel = GaussianChannel.from_arrays(*stored, read(spectrum).basis)
-        yield channel, signal_to_noise(channel, read(spectrum))
+        yield channel, Mechanism(channel.shape, signal_to_noise(channel, read(spectrum)))

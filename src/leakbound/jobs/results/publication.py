@@ -114,9 +114,9 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
     path = output(root, "calibrate", names[1], "out")
     if record["inputs"].get("channel") != storage.check(path):
         raise NotCoveredError(f"{path}: the weights were trained with another channel; train again")
-    ((channel, ratios),) = stored_channels(root, [names])
+    ((channel, mechanism),) = stored_channels(root, [names])
     gain = {} if channel.gain is None else {"gain": channel.gain}
-    return {"variances": channel.variances, "ratios": ratios, **gain}, ratios
+    return {"variances": channel.variances, "ratios": mechanism.ratios, **gain}, mechanism.ratios
 
 
 def _statement(
