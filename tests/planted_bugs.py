@@ -507,15 +507,15 @@ BUGS = (
     Bug(
         "looks through other channels forgotten",
         "accounting/leakage.py",
-        "sum((head.nats(seen) for head, seen in groups), 0.0)",
+        "sum(others, 0.0)",
         "0.0",
         "tests/engine/test_ledger_file.py::test_nats_of_other_channels_count_toward_the_plan",
     ),
     Bug(
         "uses of a stronger channel along the same axes forgotten",
         "accounting/leakage.py",
-        "parallel += worth * count",
-        "parallel += 0 * count",
+        "totals[place] += (worths",
+        "totals[place] += 0 * (worths",
         "tests/engine/test_bounds.py::test_a_plan_is_one_of_nats_over_all_strengths",
     ),
     Bug(

@@ -59,10 +59,10 @@ class Engine:
         options = {"value_range": RANGE, "ledger": self.ledger, **options}
         return ChannelEngine.for_data(public, target, **options)
 
-    def release(self, made, rows=ROWS, labels=None):
+    def release(self, made, rows=ROWS, labels=None, uses=1):
         data = [(torch.from_numpy(row), 0 if labels is None else int(labels[place])) for place, row in enumerate(rows)]
-        made.protect(data, name=str(len(self.released))).__getitems__(list(range(len(rows))))
-        self.released.append((made.calibration.channel, 1))
+        made.protect(data, name=str(len(self.released))).__getitems__([*range(len(rows))] * uses)
+        self.released.append((made.calibration.channel, 1 if made.noise == "frozen" else uses))
 
     def told(self, made):
         return made.leakage().record
@@ -204,8 +204,7 @@ def test_a_training_is_stated_as_a_ledger_counts_it_and_as_a_dense_determinant_s
     told, counted = Statement(), Engine(tmp_path / "uses.db")
     training, engine = (front.make(Capacity(2.0), **options) for front in (told, counted))
     told.release(training, uses=3)
-    for _ in range(3):
-        counted.release(engine, labels=np.arange(20) % CLASSES)
+    counted.release(engine, labels=np.arange(20) % CLASSES, uses=3)
     channel, count = training[0], 3 if noise == "fresh" else 1
     basis = np.eye(4) if channel.basis is None else channel.basis
     seen = np.eye(4) + count * population_moments(PUBLIC).covariance @ (basis / channel.variances) @ basis.T
@@ -564,12 +563,7 @@ def frozen_copies(front):
     """Each engine, and each training, draws a copy of its own, and uses it again and again."""
     for _ in range(2):
         made = front.make(Capacity(2.0), noise="frozen")
-        if isinstance(front, Statement):
-            front.release(made, uses=9)
-        else:
-            front.release(made)
-            front.release(made)
-            front.released.pop()  # the same copy
+        front.release(made, uses=9)
     return made, truth(front)
 
 

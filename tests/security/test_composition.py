@@ -1,5 +1,7 @@
 """Whoever has several replicas, levels or defenses on the same members knows more than one of them tells."""
 
+import math
+
 import numpy as np
 import pytest
 from chain import run_jobs
@@ -159,6 +161,9 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     first, second = (storage.read_arrays(path)["pool_images"] for path in paths)
     assert len({one.tobytes() for one in first} & {one.tobytes() for one in second}) > 300
     told = composed(root, made)
+    stated = storage.read_json(root / "runs/digits/mlp/natural-4/n2-b16/provenance.json")["leakage"]
+    assert told["digits"]["channels"] == stated["replicas"]["record"]  # of the one run, to the last bit
+    assert told["digits"]["labels"] == stated["labels"] == math.log(10)
     assert told["digits"]["same_records"] == ["again"]
     assert told["digits"]["record_of_all"] == told["digits"]["record"] + told["again"]["record"]
     (line, _) = bounds_table({"leakage": told})

@@ -106,6 +106,10 @@ class Held:
         """Put what a mechanism sees of all uses of a record, its own included, at the place of the record."""
         self.fresh_uses[place], self.parallel[place], self.others[place] = _seen(mechanism, tuple(uses))
 
+    def after(self, counts: Int[np.ndarray, " records"] | int) -> Held:
+        """Add fresh uses to those of the records."""
+        return replace(self, fresh_uses=self.fresh_uses + counts)
+
     def nats(self, mechanism: Mechanism) -> Float[np.ndarray, " records"]:
         """Bound the nats of the inputs, on average over records, as the mechanism sees them."""
         return mechanism.all_nats(self.fresh_uses + self.parallel) + self.others
@@ -114,21 +118,23 @@ class Held:
 @lru_cache(maxsize=1024)
 def _seen(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
     """Split uses into those of one mechanism, those worth uses of it, and the nats of all others."""
-    fresh_uses, parallel = 0, 0.0
-    groups: list[tuple[Mechanism, float]] = []  # of other axes: the first along them, and uses of it
+    fresh_uses = 0
+    heads, totals = (
+        [mechanism],
+        [0.0],
+    )  # the first along each set of axes, and the uses of it that all are worth
     for other, count in uses:
+        worths = [head.worth(other) for head in heads]
+        place = next((place for place, worth in enumerate(worths) if worth is not None), None)
         if other is mechanism:
             fresh_uses += count
-        elif (worth := mechanism.worth(other)) is not None:
-            parallel += worth * count
+        elif place is None:
+            heads.append(other)
+            totals.append(count)
         else:
-            worths = [head.worth(other) for head, _ in groups]
-            place = next((place for place, worth in enumerate(worths) if worth is not None), None)
-            if place is None:
-                groups.append((other, count))
-            else:
-                groups[place] = (groups[place][0], groups[place][1] + (worths[place] or 0.0) * count)
-    return fresh_uses, parallel, sum((head.nats(seen) for head, seen in groups), 0.0)
+            totals[place] += (worths[place] or 0.0) * count
+    others = [head.nats(total) for head, total in zip(heads[1:], totals[1:], strict=True)]
+    return fresh_uses, totals[0], sum(others, 0.0)
 
 
 def record_nats(uses: Sequence[tuple[Mechanism, int]], exact: Callable[[], float] | None = None) -> float:
@@ -144,9 +150,8 @@ def record_nats(uses: Sequence[tuple[Mechanism, int]], exact: Callable[[], float
         return 0.0
     if exact is not None and len(seen) > 1:
         return min(sum(repeated(count, mechanism.nats(1)) for mechanism, count in seen), exact())
-    held = Held.nothing(1)
-    held.put(0, seen[0][0], seen)
-    return float(held.nats(seen[0][0])[0])
+    fresh_uses, parallel, others = _seen(seen[0][0], tuple(seen))
+    return seen[0][0].nats(fresh_uses + parallel) + others
 
 
 @dataclass(frozen=True)

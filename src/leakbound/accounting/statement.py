@@ -1,7 +1,7 @@
 """Bounds that a run states, of one replica and of all together, and which of its releases they cover."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -35,36 +35,6 @@ class ReleasedItem:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class TrainingFacts:
-    """Facts of a run that decide what its bounds cover.
-
-    Attributes:
-        mechanism: Of its defense.
-        bounded: Whether bounds are stated for its weights.
-        clips: Whether a record's gradient is bounded, with its label.
-        secure: Whether no seed repeats its noise, None if it draws none.
-        replicas: Number of replicas.
-        candidates: Learning rates that were tried.
-        classes: Number of labels.
-        covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``. None without a
-            channel.
-        best_point: Whether weights of a point are kept that was chosen, in addition to those of the end.
-        label_nats: Capacity of the randomized response to labels, nats. None if they are the true ones.
-    """
-
-    mechanism: str
-    bounded: bool
-    clips: bool
-    secure: bool | None
-    replicas: int
-    candidates: int
-    classes: int
-    covariance_of: str | None
-    best_point: bool = False
-    label_nats: float | None = None
 
 
 def stated_bounds(
@@ -162,26 +132,19 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
         if verified:
             budget = {} if channel else {name: stated["replica"][name] for name in ("delta", "accountant")}
             bounds = stated_bounds(events, ratios if channel else None, **budget, labels=stated["labels"])
-            if bounds is None or not all(
-                _agree(bounds[of]["record"], stated[of]["record"]) for of in _GROUPS
-            ):
+            agree = [bounds and _agree(bounds[of]["record"], stated[of]["record"]) for of in _GROUPS]
+            if not all(agree):
                 source = "its channel give" if channel else f"its {events[0].bound} gives"
                 raise ValueError(
                     f"the provenance states other bounds than its events and {source}: train again"
                 )
-        return [_replayed(of, group, stated, verified) for of, group in _groups(events).items()]
-    except (
-        ArithmeticError,
-        AttributeError,
-        KeyError,
-        TypeError,
-    ) as error:  # of other types than were written
+        return [_row(of, group, stated, verified) for of, group in _groups(events).items()]
+    # Values of other types than were written.
+    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
         raise ValueError("the provenance holds events or bounds of another form: train again") from error
 
 
-def _replayed(
-    of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool
-) -> dict[str, Any]:
+def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool) -> dict[str, Any]:
     """Collect the numbers of networks together."""
     joint = stated[of]["record"]
     looks = printed = linear = None
@@ -241,54 +204,6 @@ def _agree(value: float, other: float) -> bool:
     return math.isclose(value, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
-def training_releases(facts: TrainingFacts) -> Iterator[ReleasedItem]:
-    """List all that a run releases which was trained."""
-    problems = [] if facts.bounded else [f"no bound was derived for {facts.mechanism!r} at this level"]
-    if facts.bounded and not facts.secure:
-        problems.append("noise from seeds, which whoever knows the seed subtracts: privacy_noise: secure")
-    several = (
-        f"{facts.replicas} replicas; together they tell what is stated for all, each what is stated for one"
-    )
-    yield ReleasedItem("weights", not problems, "; ".join(problems) or several)
-    if facts.best_point:
-        yield ReleasedItem(
-            "weights of the best point", False, "chosen among points by private validation records"
-        )
-    if facts.bounded and not facts.clips:
-        why = f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
-        if facts.label_nats is not None:
-            why = f"randomized responses: up to {facts.label_nats:.4g} nats on top per record"
-        yield ReleasedItem("labels", facts.label_nats is not None and bool(facts.secure), why)
-    if facts.covariance_of is not None:
-        from_members = facts.covariance_of != "aux"
-        calibrated = "calibrated to mean and covariance of the members themselves: covariance: aux"
-        yield ReleasedItem(
-            "channel",
-            not from_members,
-            calibrated if from_members else "calibrated to records that are nobody's",
-        )
-        yield ReleasedItem("capacity under the members' law", False, "a statistic of the members")
-    if facts.candidates > 1:
-        nats = f"ln {facts.candidates} = {math.log(facts.candidates):.2g} nats"
-        chosen = f"chosen among {facts.candidates} by private validation records, which may reveal {nats}"
-        chosen += ": give one candidate"
-        yield ReleasedItem("learning rate", False, chosen)
-    else:
-        yield ReleasedItem("learning rate", True, "given, not chosen")
-    yield ReleasedItem("candidate learning rates", False, "accuracies and losses of clean validation records")
-    yield ReleasedItem("curves, divergence", False, "losses and accuracies of clean members")
-    yield ReleasedItem(
-        "privacy event", True, "follows from the settings alone; draws that are secret are not counted"
-    )
-    if facts.secure:
-        yield ReleasedItem("seeds", True, "they draw nothing that protects a record")
-        yield ReleasedItem("hashes of inputs", True, "keyed by a secret that does not leave")
-    else:
-        yield ReleasedItem("seeds", False, "they repeat all noise")
-        yield ReleasedItem("hashes of inputs", False, "they single out the true records among candidates")
-    yield ReleasedItem("times", False, "nobody has bounded what the time of a step tells of its records")
-
-
 def dataset_releases(secure: bool) -> list[ReleasedItem]:
     """List all that jobs release which prepare a dataset and draw its figures."""
     hashed = (
@@ -312,14 +227,10 @@ def estimator_releases(from_members: bool) -> list[ReleasedItem]:
     Args:
         from_members: Whether channels use the members' moments.
     """
-    learned = "learned from the attacker's records, through channels"
-    return [
-        ReleasedItem(
-            "estimator",
-            not from_members,
-            f"{learned} calibrated to the members' moments" if from_members else learned,
-        )
-    ]
+    why = "learned from the attacker's records, through channels"
+    if from_members:
+        why += " calibrated to the members' moments"
+    return [ReleasedItem("estimator", not from_members, why)]
 
 
 def attack_releases(targets: bool) -> list[ReleasedItem]:

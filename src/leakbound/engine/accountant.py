@@ -226,15 +226,13 @@ class LeakageAccountant:
         printed = [
             repeated(part.steps, part.mechanism.nats(1)) for part in self._parts if part.steps is not None
         ]
+        linear = [repeated(int(part.looks[worst]), part.mechanism.nats(1)) for part in self._parts]
         return Account(
             worst=worst,
             uses=uses,
             looks=sum(int(part.looks[worst]) for part in self._parts),
             printed=sum(printed, 0.0) if len(printed) == len(self._parts) else None,
-            linear=sum(
-                (repeated(int(part.looks[worst]), part.mechanism.nats(1)) for part in self._parts),
-                float(self._added[worst]),
-            ),
+            linear=sum(linear, float(self._added[worst])),
             joint=float(joint[worst]),
             labels=None if self._labels is None else float(self._label_nats()[worst]),
             record=float(bounds[worst]),

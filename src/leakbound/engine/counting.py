@@ -242,9 +242,8 @@ class Counter:
         self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
         self.book.parallel[kinds] = np.max([held.parallel for held in verdicts], axis=0)
         self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
-        self.book.labels[kinds] = np.max(
-            [self.book.labels[kinds], *(held.labels for held in verdicts)], axis=0
-        )
+        labels = [self.book.labels[kinds], *(held.labels for held in verdicts)]
+        self.book.labels[kinds] = np.max(labels, axis=0)
         for digest, label, nats in self._released_labels(offers, rows):
             self.book.count_label(int(self.book.rows([digest])[0]), label, nats)
         np.add.at(self.book.uses, rows, 1)
@@ -264,7 +263,7 @@ class Counter:
         return bisect_left(
             range(self.plan.most),
             True,
-            key=lambda more: bool(len(self.plan.exceeded(_after(self.book.held(rows), 1 + more)))),
+            key=lambda more: bool(len(self.plan.exceeded(self.book.held(rows).after(1 + more)))),
         )
 
     def refresh(self) -> None:
@@ -482,7 +481,7 @@ class Counter:
             held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
             return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
         if not offers[0].filed:
-            check(_after(before, counts))
+            check(before.after(counts))
         return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
@@ -530,8 +529,3 @@ class Counter:
             f"record {record} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
             "or calibrate for more uses before the first"
         )
-
-
-def _after(held: Held, counts: Int[np.ndarray, " records"] | int) -> Held:
-    """Add uses to those of records."""
-    return replace(held, fresh_uses=held.fresh_uses + counts)

@@ -115,15 +115,10 @@ class Uses:
             for number, counted in self._mechanisms.items():
                 if counted.same(mechanism):
                     return number
-            added = connection.execute(
-                "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)",
-                (
-                    mechanism.name,
-                    np.asarray(mechanism.ratios, "<f8").tobytes(),
-                    mechanism.planned,
-                    mechanism.accepted,
-                ),
-            )
+            ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
+            values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
+            insert = "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)"
+            added = connection.execute(insert, values)
             number = int(added.lastrowid or 0)
             self._mechanisms[number] = mechanism
             return number
@@ -167,7 +162,7 @@ class Uses:
         with self._opened() as connection:
             before = self._held(connection, number, digests, labelled=labelled)
             counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
-            check(Held(before.fresh_uses + counts, before.parallel, before.others, before.labels))
+            check(before.after(counts))
             added = zip(digests, counts.tolist(), strict=True)
             connection.executemany(
                 "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
@@ -253,9 +248,8 @@ class Uses:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             for table in _TABLES:
                 connection.execute(table)
-            connection.execute(
-                "INSERT INTO key VALUES (?, ?)", (self.identity.key, int(self.identity.double))
-            )
+            key = (self.identity.key, int(self.identity.double))
+            connection.execute("INSERT INTO key VALUES (?, ?)", key)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION or version > _FORMAT:

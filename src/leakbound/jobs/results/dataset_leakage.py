@@ -168,9 +168,8 @@ def stored_channels(
 
     @cache
     def read(spectrum: str) -> Spectrum:
-        return Spectrum.from_arrays(
-            *storage.read_arrays_and_metadata(output(root, "spectrum", spectrum, "out"))
-        )
+        path = output(root, "spectrum", spectrum, "out")
+        return Spectrum.from_arrays(*storage.read_arrays_and_metadata(path))
 
     for spectrum, name in names:
         stored = storage.read_arrays_and_metadata(output(root, "calibrate", name, "out"))
