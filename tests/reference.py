@@ -19,7 +19,8 @@ from formulas import (
     threshold_bits,
     white_scale,
 )
-from leakbound import accounting, federated, theory
+from leakbound import federated, theory
+from leakbound.accounting import dp, reconstruction
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
@@ -56,7 +57,7 @@ def _channels(inputs: Values) -> dict[str, Any]:
         "white_scale": scale,
         "white_trace": scale * eigenvalues.sum(),
         "lmmse_total_white": linear_mmse(eigenvalues, scale * eigenvalues),
-        "recon_bound_gaussian_surrogate": accounting.gaussian_surrogate_error(eigenvalues, capacity),
+        "recon_bound_gaussian_surrogate": reconstruction.gaussian_surrogate_error(eigenvalues, capacity),
         "rd_theta": filling.level,
         "rd_distortion_total": filling.distortion,
         "rd_active": np.count_nonzero(filling.gain),
@@ -91,16 +92,16 @@ def _personalised(inputs: Values) -> dict[str, Any]:
 def _dp(inputs: Values) -> dict[str, Any]:
     multiplier, batch_size = inputs["multiplier"], inputs["B"]
     return {
-        "capacity_corrected": accounting.dp_capacity(multiplier, batch_size),
-        "capacity_printed": accounting.dp_capacity(multiplier, batch_size, as_printed=True),
-        "capacity_finite_d": accounting.dp_capacity(multiplier, batch_size, inputs["d"]),
+        "capacity_corrected": dp.dp_capacity(multiplier, batch_size),
+        "capacity_printed": dp.dp_capacity(multiplier, batch_size, as_printed=True),
+        "capacity_finite_d": dp.dp_capacity(multiplier, batch_size, inputs["d"]),
     }
 
 
 def _rdp(inputs: Values) -> dict[str, Any]:
     setting = {"noise_multiplier": inputs["multiplier"], "steps": inputs["steps"]}
     return {
-        "epsilon": accounting.poisson_epsilon(
+        "epsilon": dp.poisson_epsilon(
             sample_rate=inputs["q"], delta=inputs["delta"], orders=np.arange(2.0, 257.0).tolist(), **setting
         ),
         "rdp_order_8": compute_rdp(q=inputs["q"], noise_multiplier=inputs["multiplier"], steps=1, orders=8.0),
@@ -126,7 +127,7 @@ def _empirical_posterior(inputs: Values) -> dict[str, Any]:
 
 
 def _fano(inputs: Values) -> dict[str, Any]:
-    return {"min_error_probability": accounting.fano_error(inputs["I_nats"], inputs["M"])}
+    return {"min_error_probability": reconstruction.fano_error(inputs["I_nats"], inputs["M"])}
 
 
 def _metropolis(inputs: Values) -> dict[str, Any]:

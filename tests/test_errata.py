@@ -17,7 +17,8 @@ from scipy import integrate, linalg, optimize, special, stats
 
 import formulas
 from formulas import contraction, reported_mean_error
-from leakbound import accounting, federated, theory
+from leakbound import federated, theory
+from leakbound.accounting import dp, gaussian, reconstruction
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
 from leakbound.consensus.graphs import metropolis_weights, named_graph, random_graph
 from leakbound.consensus.privacy import Secret, bounded_level, zero_sum_level
@@ -225,7 +226,7 @@ def test_a3_half_of_the_printed_bound_is_attained():
     many = 10**8
     reached = 0.5 * many * math.log1p(batch / (many * variance))
     assert reached == pytest.approx(0.5 * batch / variance, rel=1e-5)
-    assert accounting.dp_capacity(math.sqrt(variance), batch, many) == pytest.approx(reached, rel=1e-9)
+    assert dp.dp_capacity(math.sqrt(variance), batch, many) == pytest.approx(reached, rel=1e-9)
 
 
 def test_a3_multipliers_that_were_matched_by_the_printed_bound():
@@ -235,8 +236,8 @@ def test_a3_multipliers_that_were_matched_by_the_printed_bound():
     says("A-3", "bounded by {:.1f}, {:.1f}, {:.1f} and {:.1f} nats".format(*printed / 2))
     says("A-3", "take {{{:.4f}, {:.4f}, {:.4f}, {:.4f}}}".format(*np.sqrt(32 / capacities)))
     for multiplier, capacity in zip(multipliers, capacities, strict=True):
-        assert accounting.dp_capacity(multiplier, 64, as_printed=True) == pytest.approx(64 / multiplier**2, rel=1e-12)
-        assert accounting.dp_capacity(multiplier, 64) == pytest.approx(32 / multiplier**2, rel=1e-12)
+        assert dp.dp_capacity(multiplier, 64, as_printed=True) == pytest.approx(64 / multiplier**2, rel=1e-12)
+        assert dp.dp_capacity(multiplier, 64) == pytest.approx(32 / multiplier**2, rel=1e-12)
         assert formulas.dp_noise_multiplier(capacity, 64) == pytest.approx(math.sqrt(32 / capacity), rel=1e-12)
 
 
@@ -282,7 +283,7 @@ def converted(divergences: np.ndarray, orders: np.ndarray, delta: float, *, impr
 def test_a5_epsilon_of_the_published_setting():
     found = [converted(renyi(m, 50_000, OPACUS_ORDERS), OPACUS_ORDERS, 1e-5, improved=True) for m in PUBLISHED]
     says("A-5", "gives {{{:.3f}, {:.3f}, {:.3f}, {:.3f}}} for 10⁴ steps".format(*found))
-    library = [accounting.poisson_epsilon(m, 64 / 50_000, 10_000, 1e-5) for m in PUBLISHED]
+    library = [dp.poisson_epsilon(m, 64 / 50_000, 10_000, 1e-5) for m in PUBLISHED]
     assert library == pytest.approx(found, rel=1e-6)
     without_least = converted(renyi(0.2066, 50_000, TENSORFLOW_ORDERS[:9]), TENSORFLOW_ORDERS[:9], 1e-5, improved=True)
     says("A-5", f"with 1.25 instead of 1.1 it is {without_least:.1f} at N = 50,000")
@@ -305,7 +306,7 @@ def test_a5_no_single_number_of_records_has_the_published_epsilons():
     cases = [[records(m, *case) for m in PUBLISHED] for case in product(sets, (1e-5, 3e-6), (True, False))]
     says("A-5", "belong to N = {:,.0f}, {:,.0f}, {:,.0f} and {:,.0f}".format(*cases[0]))
     for multiplier, needed in zip(PUBLISHED, cases[0], strict=True):
-        library = accounting.poisson_epsilon(multiplier, 64 / needed, 10_000, 1e-5)
+        library = dp.poisson_epsilon(multiplier, 64 / needed, 10_000, 1e-5)
         assert library == pytest.approx(PUBLISHED[multiplier], rel=1e-4)
     apart = min(max(needed) / min(needed) - 1 for needed in cases)
     says("A-5", f"the N of the four differ by at least {100 * apart:.0f} %")
@@ -325,7 +326,7 @@ def test_a7_leakage_of_one_record_and_of_all():
     says("A-7", f"nκ is {scientific(1e4 * 300, 1)}", f"its {uses} uses reveal at most {record:,.0f}, and 300")
     says("A-7", f"N times {record:,.0f}, or {scientific(50_000 * record, 1)}")
     assert 50_000 * record > 1e4 * 300 > uses * 300 > record
-    assert accounting.gaussian.gaussian_capacity(eigenvalues / noise, 1.0, uses) == pytest.approx(record, rel=1e-9)
+    assert gaussian.gaussian_capacity(eigenvalues / noise, 1.0, uses) == pytest.approx(record, rel=1e-9)
 
 
 def test_a7_a_step_with_two_records_tells_twice_the_capacity():
@@ -333,7 +334,7 @@ def test_a7_a_step_with_two_records_tells_twice_the_capacity():
     covariance, noise = np.kron(np.eye(2), np.array([[2.0, 0.5], [0.5, 1.0]])), 0.7 * np.eye(4)
     joint = np.block([[covariance, covariance], [covariance, covariance + noise]])
     capacity = 0.5 * np.linalg.slogdet(np.eye(2) + covariance[:2, :2] / 0.7)[1]
-    assert accounting.gaussian.mutual_information(joint, range(4)) == pytest.approx(2 * capacity, rel=1e-10)
+    assert gaussian.mutual_information(joint, range(4)) == pytest.approx(2 * capacity, rel=1e-10)
 
 
 def test_a8_black_and_white_pixels_are_restored_below_the_gaussian_surrogate():
@@ -349,7 +350,7 @@ def test_a8_black_and_white_pixels_are_restored_below_the_gaussian_surrogate():
         "A-8",
         f"noise of {nats:.2f} nats each, the surrogate is {surrogate:.4f} per pixel and the least error {least:.4f}",
     )
-    assert accounting.gaussian_surrogate_error(np.ones(1), nats) == pytest.approx(surrogate, rel=1e-12)
+    assert reconstruction.gaussian_surrogate_error(np.ones(1), nats) == pytest.approx(surrogate, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -369,7 +370,7 @@ def test_a8_known_records_are_restored_below_the_gaussian_surrogate():
     spread = np.std(errors) / math.sqrt(np.size(errors))
     at_8 = 0.0046
     assert at_8 - 0.0003 < np.mean(errors) - 5 * spread < np.mean(errors) + 5 * spread < at_8
-    library = accounting.empirical_bayes(records, np.full(64, noise), np.random.default_rng(5), draws=4000)
+    library = reconstruction.empirical_bayes(records, np.full(64, noise), np.random.default_rng(5), draws=4000)
     assert abs(library.error / 64 - np.mean(errors)) < 5 * math.hypot(library.error_standard_error / 64, spread)
     squares = (norms[:, None] + norms - 2 * records @ records.T).clip(0.0)
     doubt = stats.norm.sf(np.sqrt(squares / noise_for(eigenvalues, 20.0)) / 2)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from leakbound.accounting import one_run_epsilon, one_run_information
 from leakbound.accounting.coin_limits import CoinGuesses, StatedBound, check_coins, verdict_on
+from leakbound.accounting.one_run import one_run_epsilon, one_run_information
 
 PAIRS = 60
 TRIALS = 200

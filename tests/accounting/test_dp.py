@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import formulas
-from leakbound import accounting
+from leakbound.accounting import dp
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.statement import dp_bounds, stated_bounds
 
@@ -24,21 +24,21 @@ EVENT = PrivacyEvent(
 
 @given(st.floats(0.05, 20), st.integers(1, 4096), st.integers(1, 10**9))
 def test_finite_dimension_tightens_the_capacity_and_printed_doubles_it(multiplier, batch_size, parameters):
-    limit = accounting.dp_capacity(multiplier, batch_size)
-    assert accounting.dp_capacity(multiplier, batch_size, parameters) <= limit * (1 + 1e-12)
-    assert accounting.dp_capacity(multiplier, batch_size, as_printed=True) == 2 * limit
-    assert accounting.dp_capacity(multiplier, batch_size, 10**15) == pytest.approx(limit, rel=1e-6)
+    limit = dp.dp_capacity(multiplier, batch_size)
+    assert dp.dp_capacity(multiplier, batch_size, parameters) <= limit * (1 + 1e-12)
+    assert dp.dp_capacity(multiplier, batch_size, as_printed=True) == 2 * limit
+    assert dp.dp_capacity(multiplier, batch_size, 10**15) == pytest.approx(limit, rel=1e-6)
 
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 4096), st.sampled_from([None, 10, 62_006]), st.booleans())
 def test_noise_multiplier_inverts_the_capacity(capacity, batch_size, parameters, as_printed):
     form = {"as_printed": True} if as_printed else {"parameters": parameters}
     multiplier = formulas.dp_noise_multiplier(capacity, batch_size, **form)
-    assert accounting.dp_capacity(multiplier, batch_size, **form) == pytest.approx(capacity, rel=1e-9)
+    assert dp.dp_capacity(multiplier, batch_size, **form) == pytest.approx(capacity, rel=1e-9)
 
 
 def test_few_parameters_have_less_capacity_than_the_limit():
-    found = [accounting.dp_capacity(multiplier, 64, 62_000) for multiplier in (0.8, 0.57, 0.46, 0.2066)]
+    found = [dp.dp_capacity(multiplier, 64, 62_000) for multiplier in (0.8, 0.57, 0.46, 0.2066)]
     assert found == pytest.approx([49.96, 98.34, 150.86, 740.78], abs=0.005)
 
 
@@ -48,7 +48,7 @@ def test_capacity_from_epsilon_halves_the_printed_formula_within_its_domain():
     assert formulas.dp_capacity_from_epsilon(0.5, 1e-5, 64, as_printed=True) == 2 * found
     # The classical mechanism has m = √(2 ln(1.25/δ))/ε, at which the capacity is the same.
     multiplier = math.sqrt(2 * math.log(1.25e5)) / 0.5
-    assert accounting.dp_capacity(multiplier, 64) == pytest.approx(found)
+    assert dp.dp_capacity(multiplier, 64) == pytest.approx(found)
 
 
 def test_capacity_from_epsilon_holds_up_to_one():
@@ -63,9 +63,9 @@ def test_bounds_of_dp_are_those_of_the_accountant_that_is_named_and_say_so():
     for accountant in ("rdp", "prv"):
         found = dp_bounds([EVENT], 1e-5, accountant)
         assert set(found) == {"epsilon", "delta", "accountant", "record", "stated"}
-        assert found["epsilon"] == accounting.epsilon(EVENT, 1e-5, accountant)
+        assert found["epsilon"] == dp.epsilon(EVENT, 1e-5, accountant)
         assert (found["delta"], found["accountant"]) == (1e-5, accountant)
-        assert found["record"] == accounting.record_information(EVENT)
+        assert found["record"] == dp.record_information(EVENT)
         assert found["stated"] == f"ε = {found['epsilon']:.4g} at δ = 1e-05 ({found['record']:.4g} nats)"
 
 
@@ -88,30 +88,30 @@ def test_capacity_from_epsilon_refuses_composed_epsilon(epsilon):
 
 
 def test_epsilon_of_an_event_is_that_of_its_steps():
-    expected = accounting.poisson_epsilon(0.8, 64 / 50_000, 10_000, 1e-5)
-    assert accounting.epsilon(EVENT, 1e-5) == pytest.approx(expected, rel=1e-12)
+    expected = dp.poisson_epsilon(0.8, 64 / 50_000, 10_000, 1e-5)
+    assert dp.epsilon(EVENT, 1e-5) == pytest.approx(expected, rel=1e-12)
 
 
 def test_numerical_accountant_is_tighter_than_renyi_orders():
-    assert 0 < accounting.epsilon(EVENT, 1e-5, "prv") < accounting.epsilon(EVENT, 1e-5)
+    assert 0 < dp.epsilon(EVENT, 1e-5, "prv") < dp.epsilon(EVENT, 1e-5)
 
 
 def test_epsilon_falls_with_noise_and_grows_with_steps():
-    assert accounting.poisson_epsilon(2.0, 0.01, 100, 1e-5) < accounting.poisson_epsilon(1.0, 0.01, 100, 1e-5)
-    assert accounting.poisson_epsilon(1.0, 0.01, 100, 1e-5) < accounting.poisson_epsilon(1.0, 0.01, 200, 1e-5)
-    assert accounting.poisson_epsilon(1.0, 0.01, 0, 1e-5) == 0.0
+    assert dp.poisson_epsilon(2.0, 0.01, 100, 1e-5) < dp.poisson_epsilon(1.0, 0.01, 100, 1e-5)
+    assert dp.poisson_epsilon(1.0, 0.01, 100, 1e-5) < dp.poisson_epsilon(1.0, 0.01, 200, 1e-5)
+    assert dp.poisson_epsilon(1.0, 0.01, 0, 1e-5) == 0.0
 
 
 def test_epsilon_at_the_end_of_the_orders_is_a_number_and_no_warning():
-    assert accounting.poisson_epsilon(0.05, 1.0, 1, 1e-5) > 100
-    assert accounting.poisson_epsilon(500.0, 0.001, 1, 1e-5) < 0.5
+    assert dp.poisson_epsilon(0.05, 1.0, 1, 1e-5) > 100
+    assert dp.poisson_epsilon(500.0, 0.001, 1, 1e-5) < 0.5
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
 def test_clipping_without_noise_has_no_finite_epsilon(accountant):
     event = dataclasses.replace(EVENT, noise_multiplier=0.0)
-    assert accounting.epsilon(event, 1e-5, accountant) == math.inf
-    assert accounting.poisson_epsilon(0.0, 0.01, 0, 1e-5, accountant) == 0.0
+    assert dp.epsilon(event, 1e-5, accountant) == math.inf
+    assert dp.poisson_epsilon(0.0, 0.01, 0, 1e-5, accountant) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_clipping_without_noise_has_no_finite_epsilon(accountant):
 )
 def test_epsilon_refuses_events_it_was_not_derived_for(changes, message):
     with pytest.raises(ValueError, match=message):
-        accounting.epsilon(dataclasses.replace(EVENT, **changes), 1e-5)
+        dp.epsilon(dataclasses.replace(EVENT, **changes), 1e-5)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: accounting.dp_capacity(0.0, 64), "noise_multiplier = 0"),
-        (lambda: accounting.dp_capacity(1.0, 0), "batch_size = 0"),
-        (lambda: accounting.dp_capacity(1.0, 64, 10, as_printed=True), "no number of parameters"),
-        (lambda: accounting.dp_capacity(math.inf, 64), "noise_multiplier = inf"),
-        (lambda: accounting.dp_capacity(1.0, 64, 0), "parameters = 0"),
-        (lambda: accounting.poisson_epsilon(-1.0, 0.1, 10, 1e-5), "noise_multiplier = -1"),
-        (lambda: accounting.poisson_epsilon(1.0, 0.0, 10, 1e-5), "sample_rate = 0"),
-        (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 0.0), "delta = 0"),
-        (lambda: accounting.poisson_epsilon(1.0, 0.1, 10, 1e-5, "prv", [2.0]), "orders belong"),
+        (lambda: dp.dp_capacity(0.0, 64), "noise_multiplier = 0"),
+        (lambda: dp.dp_capacity(1.0, 0), "batch_size = 0"),
+        (lambda: dp.dp_capacity(1.0, 64, 10, as_printed=True), "no number of parameters"),
+        (lambda: dp.dp_capacity(math.inf, 64), "noise_multiplier = inf"),
+        (lambda: dp.dp_capacity(1.0, 64, 0), "parameters = 0"),
+        (lambda: dp.poisson_epsilon(-1.0, 0.1, 10, 1e-5), "noise_multiplier = -1"),
+        (lambda: dp.poisson_epsilon(1.0, 0.0, 10, 1e-5), "sample_rate = 0"),
+        (lambda: dp.poisson_epsilon(1.0, 0.1, 10, 0.0), "delta = 0"),
+        (lambda: dp.poisson_epsilon(1.0, 0.1, 10, 1e-5, "prv", [2.0]), "orders belong"),
     ],
 )
 def test_arguments_out_of_range_are_refused(call, message):
@@ -156,7 +156,7 @@ def test_trainings_compose_to_what_opacus_composes_step_by_step_whatever_their_o
     keeper = RDPAccountant()
     keeper.history = [(one.noise_multiplier, one.sample_rate, one.steps) for one in events]
     whole = keeper.get_epsilon(delta=1e-5)
-    assert accounting.composed_epsilon(events, 1e-5) == pytest.approx(whole, rel=1e-12)
-    assert accounting.composed_epsilon(sorted(events, key=repr), 1e-5) == pytest.approx(whole, rel=1e-12)
+    assert dp.composed_epsilon(events, 1e-5) == pytest.approx(whole, rel=1e-12)
+    assert dp.composed_epsilon(sorted(events, key=repr), 1e-5) == pytest.approx(whole, rel=1e-12)
     longer = dataclasses.replace(EVENT, steps=3 * EVENT.steps)
-    assert accounting.composed_epsilon([EVENT] * 3, 1e-5) == accounting.epsilon(longer, 1e-5)
+    assert dp.composed_epsilon([EVENT] * 3, 1e-5) == dp.epsilon(longer, 1e-5)

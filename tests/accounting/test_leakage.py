@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from leakbound import accounting, datasets
+from leakbound import datasets
+from leakbound.accounting import dp, leakage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.statement import stated_bounds
@@ -32,11 +33,11 @@ RATIOS = EIGENVALUES / noise_scale(EIGENVALUES, 300.0)
 
 
 def test_printed_total_adds_one_capacity_per_step():
-    assert accounting.leakage(EVENT, RATIOS).printed == 3.0e6
+    assert leakage.composed_leakage([EVENT], RATIOS).printed == 3.0e6
 
 
 def test_joint_leakage_of_the_published_setting_is_a_thousandth_of_the_printed_one():
-    found = accounting.leakage(EVENT, RATIOS)
+    found = leakage.composed_leakage([EVENT], RATIOS)
     assert found.linear == 3900.0
     # 1448.65 nats at the mean number of 12.8 uses; 13 is the most that one record has.
     assert gaussian_capacity(RATIOS, 1.0, 12.8) == pytest.approx(1448.65, abs=0.01)
@@ -50,13 +51,13 @@ def test_fresh_leakage_lies_between_one_use_and_the_sum_of_all(capacity, uses):
     eigenvalues = np.geomspace(10, 0.01, 20)
     ratios = eigenvalues / noise_scale(eigenvalues, capacity)
     event = dataclasses.replace(EVENT, capacity=capacity, uses=uses)
-    found = accounting.leakage(event, ratios)
+    found = leakage.composed_leakage([event], ratios)
     assert capacity * (1 - 1e-9) <= found.record <= found.linear * (1 + 1e-12)
 
 
 def test_frozen_noise_leaks_one_capacity_however_often_it_is_used():
     event = dataclasses.replace(EVENT, noise="frozen", uses=1000)
-    found = accounting.leakage(event, RATIOS)
+    found = leakage.composed_leakage([event], RATIOS)
     assert found.uses == 1
     assert found.linear == 300.0
     assert found.record == pytest.approx(300.0, rel=1e-9)
@@ -76,41 +77,41 @@ def test_joint_leakage_is_the_information_in_all_noisy_copies():
     joint[3:, 3:] += np.kron(np.eye(uses), np.diag(channel.variances))
     expected = mutual_information(joint, range(3))
     event = dataclasses.replace(EVENT, shape="personalized", capacity=1.3, uses=uses)
-    found = accounting.leakage(event, signal_to_noise(channel, spectrum)).record
+    found = leakage.composed_leakage([event], signal_to_noise(channel, spectrum)).record
     assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_record_that_was_never_used_leaks_nothing():
     for noise in ("fresh", "frozen"):
         event = dataclasses.replace(EVENT, uses=0, steps=0, noise=noise)
-        assert accounting.leakage(event, RATIOS) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
+        assert leakage.composed_leakage([event], RATIOS) == leakage.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_direction_without_noise_leaks_without_bound():
     event, ratios = dataclasses.replace(EVENT, capacity=math.inf), np.array([math.inf, 1.0, 0.0])
-    found = accounting.leakage(event, ratios)
+    found = leakage.composed_leakage([event], ratios)
     assert (found.record, found.dataset, found.linear, found.printed) == (math.inf,) * 4
     unused = dataclasses.replace(event, uses=0, steps=0)
-    assert accounting.leakage(unused, ratios) == accounting.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
+    assert leakage.composed_leakage([unused], ratios) == leakage.ChannelLeakage(0, 0.0, 0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="capacity of inf nats"):
-        accounting.leakage(EVENT, ratios)
+        leakage.composed_leakage([EVENT], ratios)
 
 
 @pytest.mark.parametrize("mechanism", ["none", "dpsgd", "dppsac", "parameter_noise", "compression", "something else"])
 def test_events_of_other_mechanisms_are_refused(mechanism):
     with pytest.raises(ValueError, match=f"mechanism '{mechanism}'"):
-        accounting.leakage(dataclasses.replace(EVENT, mechanism=mechanism), RATIOS)
+        leakage.composed_leakage([dataclasses.replace(EVENT, mechanism=mechanism)], RATIOS)
 
 
 @pytest.mark.parametrize("changes", [{"capacity": None}, {"noise": None}, {"uses": -1}, {"capacity": math.nan}])
 def test_incomplete_events_are_refused(changes):
     with pytest.raises(ValueError, match="the file is incomplete"):
-        accounting.leakage(dataclasses.replace(EVENT, **changes), RATIOS)
+        leakage.composed_leakage([dataclasses.replace(EVENT, **changes)], RATIOS)
 
 
 def test_ratios_of_a_noisier_event_are_refused():
     with pytest.raises(ValueError, match="belong to another channel"):
-        accounting.leakage(dataclasses.replace(EVENT, capacity=200.0), RATIOS)
+        leakage.composed_leakage([dataclasses.replace(EVENT, capacity=200.0)], RATIOS)
 
 
 # -- several trainings on the same records ---------------------------------------------------------------------------
@@ -148,16 +149,16 @@ def test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps():
     bounds = stated_bounds([PRIVATE] * 3, delta=1e-5, labels=math.log(10))
     assert bounds["replica"]["epsilon"] == pytest.approx(3.56, abs=0.005)
     assert bounds["replicas"]["epsilon"] == pytest.approx(6.49, abs=0.005)
-    longer = accounting.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5)
+    longer = dp.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5)
     assert bounds["replicas"]["epsilon"] == pytest.approx(longer, rel=1e-12)
     assert bounds["labels"] == 0.0
 
 
 def test_numerical_accountant_composes_replicas_too():
-    longer = accounting.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5, "prv")
-    found = accounting.composed_epsilon([PRIVATE] * 3, 1e-5, "prv")
+    longer = dp.epsilon(dataclasses.replace(PRIVATE, steps=900), 1e-5, "prv")
+    found = dp.composed_epsilon([PRIVATE] * 3, 1e-5, "prv")
     assert found == pytest.approx(longer, rel=1e-2)
-    assert found < accounting.composed_epsilon([PRIVATE] * 3, 1e-5)
+    assert found < dp.composed_epsilon([PRIVATE] * 3, 1e-5)
 
 
 @pytest.mark.parametrize("mechanism", ["none", "parameter_noise", "compression", "gradient_compression", "homemade"])
@@ -173,17 +174,17 @@ def test_clipping_without_noise_states_no_bound():
 def test_replicas_tell_what_one_training_with_all_their_uses_tells(counts):
     events = [dataclasses.replace(ANY, uses=count, steps=count) for count in counts]
     whole = dataclasses.replace(ANY, uses=sum(counts), steps=sum(counts))
-    together = accounting.composed_leakage(events, FORTY)
-    assert together == accounting.leakage(whole, FORTY)
-    each = [accounting.leakage(event, FORTY).record for event in events]
+    together = leakage.composed_leakage(events, FORTY)
+    assert together == leakage.composed_leakage([whole], FORTY)
+    each = [leakage.composed_leakage([event], FORTY).record for event in events]
     assert max(each) <= together.record <= sum(each) * (1 + 1e-12)
 
 
 def test_trainings_through_other_channels_are_refused():
     with pytest.raises(ValueError, match="of other channels or records"):
-        accounting.composed_leakage([ANY, dataclasses.replace(ANY, population=401)], FORTY)
+        leakage.composed_leakage([ANY, dataclasses.replace(ANY, population=401)], FORTY)
     with pytest.raises(ValueError, match="there are no events"):
-        accounting.composed_leakage([], FORTY)
+        leakage.composed_leakage([], FORTY)
 
 
 @given(st.floats(0.3, 20.0), st.floats(0.001, 1.0), st.integers(1, 2000))
@@ -191,7 +192,7 @@ def test_nats_of_dp_are_the_limit_of_its_renyi_divergences(multiplier, rate, ste
     event = dataclasses.replace(
         PRIVATE, population=10**6, batch_size=round(rate * 10**6), steps=steps, noise_multiplier=multiplier
     )
-    found = accounting.record_information(event)
+    found = dp.record_information(event)
     low, high = compute_rdp(q=event.sample_rate, noise_multiplier=multiplier, steps=steps, orders=[1.01, 1.02])
     assert found <= low * (1 + 1e-6) + steps * 1e-12
     assert found == pytest.approx(2 * low - high, rel=2e-2, abs=steps * 1e-11)
@@ -200,6 +201,6 @@ def test_nats_of_dp_are_the_limit_of_its_renyi_divergences(multiplier, rate, ste
 
 def test_nats_of_dp_without_sampling_are_those_of_its_gaussian():
     event = dataclasses.replace(PRIVATE, batch_size=400, steps=10)
-    found = accounting.record_information(event)
+    found = dp.record_information(event)
     assert 10 / (2 * 2.0**2) <= found <= 10 / (2 * 2.0**2) * (1 + 3e-9)  # rounded up
-    assert accounting.record_information(dataclasses.replace(event, noise_multiplier=0.0)) == math.inf
+    assert dp.record_information(dataclasses.replace(event, noise_multiplier=0.0)) == math.inf

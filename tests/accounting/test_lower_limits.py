@@ -6,12 +6,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.accounting import (
-    demonstrated_information,
-    gained_information,
-    identification_information,
-    one_run_epsilon,
-)
 from leakbound.accounting.lower_limits import (
     Evidence,
     evidence,
@@ -21,6 +15,8 @@ from leakbound.accounting.lower_limits import (
     weights_epsilon,
     weights_information,
 )
+from leakbound.accounting.naming import demonstrated_information, gained_information, identification_information
+from leakbound.accounting.one_run import one_run_epsilon
 
 
 def shifted(shift: float, networks: int = 6, records: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

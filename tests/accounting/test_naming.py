@@ -6,17 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from leakbound.accounting import (
+from leakbound.accounting.naming import (
     demonstrated_information,
     dp_naming_bound,
-    empirical_bayes,
-    fano_error,
     gained_information,
     identification_information,
     lower_rate,
     naming_bound,
     stated_gains,
 )
+from leakbound.accounting.reconstruction import empirical_bayes, fano_error
 
 CANDIDATES = st.integers(2, 10**6)
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from leakbound.accounting import gaussian_epsilon, one_run_epsilon, one_run_gaussian, one_run_p_value, poisson_epsilon
+from leakbound.accounting.dp import poisson_epsilon
+from leakbound.accounting.one_run import gaussian_epsilon, one_run_epsilon, one_run_gaussian, one_run_p_value
 
 
 def printed_p_value(m, r, v, eps, delta):

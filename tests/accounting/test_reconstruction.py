@@ -8,7 +8,8 @@ from scipy.stats import multivariate_normal
 
 import formulas
 from formulas import posterior
-from leakbound import accounting
+from leakbound.accounting import dp
+from leakbound.accounting import reconstruction as bounds
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import estimate_moments
 from leakbound.channels.calibration import noise_scale
@@ -34,7 +35,7 @@ def test_gaussian_estimator_reaches_the_linear_error_on_gaussian_data():
 def test_empirical_prior_approaches_the_gaussian_one_when_candidates_are_dense():
     # In one dimension 4000 candidates are a Gaussian; the tolerance covers their own sampling error.
     candidates = records(4000, np.ones(1))
-    found = accounting.empirical_bayes(candidates, np.array([0.5]), np.random.default_rng(2), draws=4000)
+    found = bounds.empirical_bayes(candidates, np.array([0.5]), np.random.default_rng(2), draws=4000)
     variance = float(candidates.var())
     assert found.error == pytest.approx(linear_mmse(np.array([variance]), 0.5), abs=6 * found.error_standard_error)
     expected = gaussian_capacity(np.array([variance]), 0.5)
@@ -47,7 +48,7 @@ def test_knowing_the_candidates_beats_the_linear_attacker_and_respects_the_capac
     moments = estimate_moments([candidates])
     spectrum = SHAPES.get(name).decompose(moments)
     channel = SHAPES.get(name).calibrate(spectrum, 3.0)
-    found = accounting.empirical_bayes(
+    found = bounds.empirical_bayes(
         candidates, channel.variances, np.random.default_rng(3), draws=3000, basis=channel.basis, gain=channel.gain
     )
     gain = np.ones(8) if channel.gain is None else channel.gain
@@ -57,7 +58,7 @@ def test_knowing_the_candidates_beats_the_linear_attacker_and_respects_the_capac
     linear = linear_mmse(spectrum.data_eigenvalues, noise)
     assert found.error <= linear + 5 * found.error_standard_error
     assert found.information <= 3.0 + 5 * found.information_standard_error
-    assert 1 - found.identification_rate >= accounting.fano_error(found.information, 300) - 0.05
+    assert 1 - found.identification_rate >= bounds.fano_error(found.information, 300) - 0.05
 
 
 def test_known_candidates_are_restored_below_the_gaussian_surrogate():
@@ -65,8 +66,8 @@ def test_known_candidates_are_restored_below_the_gaussian_surrogate():
     eigenvalues = np.linalg.eigvalsh(np.cov(candidates.T, bias=True))
     for capacity, at_most in ((8.0, 0.0047), (20.0, 2e-4)):
         noise = np.full(64, noise_scale(eigenvalues, capacity))
-        found = accounting.empirical_bayes(candidates, noise, np.random.default_rng(4), draws=1500)
-        assert found.error / 64 < at_most < accounting.gaussian_surrogate_error(eigenvalues, capacity)
+        found = bounds.empirical_bayes(candidates, noise, np.random.default_rng(4), draws=1500)
+        assert found.error / 64 < at_most < bounds.gaussian_surrogate_error(eigenvalues, capacity)
 
 
 def test_identification_rises_from_chance_to_certainty_with_the_capacity():
@@ -75,7 +76,7 @@ def test_identification_rises_from_chance_to_certainty_with_the_capacity():
     rates = []
     for capacity in (1.0, 4.0, 8.0, 20.0):
         noise = np.full(64, noise_scale(eigenvalues, capacity))
-        found = accounting.empirical_bayes(candidates, noise, np.random.default_rng(5), draws=1500)
+        found = bounds.empirical_bayes(candidates, noise, np.random.default_rng(5), draws=1500)
         rates.append(found.identification_rate)
     # Theory 6.3; five standard errors of 1500 draws are at most 0.065.
     assert rates == pytest.approx([0.017, 0.24, 0.75, 0.999], abs=0.065)
@@ -84,8 +85,8 @@ def test_identification_rises_from_chance_to_certainty_with_the_capacity():
 def test_several_looks_are_one_look_at_less_noise():
     candidates = records(50, np.ones(3))
     noise = np.array([4.0, 8.0, 2.0])
-    many = accounting.empirical_bayes(candidates, noise, np.random.default_rng(6), draws=200, uses=4.0)
-    one = accounting.empirical_bayes(candidates, noise / 4, np.random.default_rng(6), draws=200)
+    many = bounds.empirical_bayes(candidates, noise, np.random.default_rng(6), draws=200, uses=4.0)
+    one = bounds.empirical_bayes(candidates, noise / 4, np.random.default_rng(6), draws=200)
     assert many == one
 
 
@@ -93,8 +94,8 @@ def test_result_of_the_simulation_does_not_depend_on_rotation():
     candidates = records(50, np.ones(4))
     basis = np.linalg.qr(np.random.default_rng(7).normal(size=(4, 4)))[0]
     noise = np.array([1.0, 2.0, 0.5, 4.0])
-    plain = accounting.empirical_bayes(candidates, noise, np.random.default_rng(8), draws=300)
-    turned = accounting.empirical_bayes(
+    plain = bounds.empirical_bayes(candidates, noise, np.random.default_rng(8), draws=300)
+    turned = bounds.empirical_bayes(
         candidates @ basis.T, noise, np.random.default_rng(8), draws=300, basis=basis, chunk=300
     )
     assert turned.error == pytest.approx(plain.error, rel=0.2)
@@ -105,10 +106,10 @@ def test_silent_channel_leaves_the_prior_and_open_channel_names_the_record():
     candidates = records(40, np.ones(3))
     prior = float(candidates.var(axis=0).sum())
     rng = np.random.default_rng(9)
-    silent = accounting.empirical_bayes(candidates, np.full(3, math.inf), rng, draws=4000)
+    silent = bounds.empirical_bayes(candidates, np.full(3, math.inf), rng, draws=4000)
     assert silent.information == pytest.approx(0, abs=1e-12)
     assert silent.error == pytest.approx(prior, abs=5 * silent.error_standard_error)
-    opened = accounting.empirical_bayes(candidates, np.full(3, 1e-12), rng, draws=200)
+    opened = bounds.empirical_bayes(candidates, np.full(3, 1e-12), rng, draws=200)
     assert opened.identification_rate == 1.0
     assert opened.error == pytest.approx(0, abs=1e-20)
     assert opened.information == pytest.approx(math.log(40), abs=1e-9)
@@ -135,7 +136,7 @@ def test_posterior_is_proportional_to_the_density_of_the_noise():
 def test_standard_errors_of_the_simulation_are_those_of_its_spread():
     """Forty simulations of 60 draws: the spread of their results, to five standard errors of a standard deviation."""
     candidates, noise, rng = records(20, np.ones(3)), np.full(3, 0.5), np.random.default_rng(12)
-    runs = [accounting.empirical_bayes(candidates, noise, rng, draws=60) for _ in range(40)]
+    runs = [bounds.empirical_bayes(candidates, noise, rng, draws=60) for _ in range(40)]
     for name in ("error", "information"):
         spread = np.std([getattr(run, name) for run in runs], ddof=1)
         stated = np.mean([getattr(run, f"{name}_standard_error") for run in runs])
@@ -145,7 +146,7 @@ def test_standard_errors_of_the_simulation_are_those_of_its_spread():
 def test_simulation_does_not_depend_on_its_chunks_or_on_where_the_records_lie():
     candidates, noise = records(20, np.ones(3)), np.array([0.5, 1.0, math.inf])
     whole, parts, far = (
-        accounting.empirical_bayes(candidates + shift, noise, np.random.default_rng(13), draws=2, chunk=chunk)
+        bounds.empirical_bayes(candidates + shift, noise, np.random.default_rng(13), draws=2, chunk=chunk)
         for shift, chunk in ((0.0, 2), (0.0, 1), (np.array([1e3, -1e3, 0.0]), 2))
     )
     assert parts.error == pytest.approx(whole.error, rel=1e-9)
@@ -157,15 +158,15 @@ def test_an_axis_that_passes_nothing_tells_nothing_in_any_basis():
     candidates, generator = records(30, np.ones(3)), np.random.default_rng(14)
     basis = np.linalg.qr(generator.normal(size=(3, 3)))[0]
     noise = np.array([0.3, math.inf, 0.7])
-    turned = accounting.empirical_bayes(candidates @ basis.T, noise, np.random.default_rng(15), draws=50, basis=basis)
-    plain = accounting.empirical_bayes(candidates, noise, np.random.default_rng(15), draws=50)
+    turned = bounds.empirical_bayes(candidates @ basis.T, noise, np.random.default_rng(15), draws=50, basis=basis)
+    plain = bounds.empirical_bayes(candidates, noise, np.random.default_rng(15), draws=50)
     assert turned.information == pytest.approx(plain.information, rel=1e-9)
     assert turned.error == pytest.approx(plain.error, rel=1e-9)
 
 
 def test_bounds_hold_for_the_fewest_records_that_they_speak_of():
-    assert accounting.fano_error(0.0, 2) == 0.0
-    assert accounting.fano_error(0.0, 3) == pytest.approx(1 - math.log(2) / math.log(3))
+    assert bounds.fano_error(0.0, 2) == 0.0
+    assert bounds.fano_error(0.0, 3) == pytest.approx(1 - math.log(2) / math.log(3))
     assert formulas.dequantized_error_bound(1, 1, 0.0, 1.0) == pytest.approx(1 / (2 * math.pi * math.e))
 
 
@@ -177,11 +178,11 @@ def test_posterior_survives_noise_far_below_the_distances():
 @given(st.floats(0.0, 400.0), st.floats(0.0, 400.0))
 def test_surrogate_error_falls_with_the_information(first, second):
     low, high = sorted((first, second))
-    assert accounting.gaussian_surrogate_error(POWER_LAW, high) <= accounting.gaussian_surrogate_error(POWER_LAW, low)
+    assert bounds.gaussian_surrogate_error(POWER_LAW, high) <= bounds.gaussian_surrogate_error(POWER_LAW, low)
 
 
 def test_surrogate_error_of_a_constant_pixel_is_zero():
-    assert accounting.gaussian_surrogate_error(np.array([1.0, 0.0]), 1.0) == 0.0
+    assert bounds.gaussian_surrogate_error(np.array([1.0, 0.0]), 1.0) == 0.0
 
 
 def test_dequantized_bound_is_valid_and_useless():
@@ -190,8 +191,8 @@ def test_dequantized_bound_is_valid_and_useless():
 
 
 def test_fano_bound_is_met_by_a_guesser_who_knows_nothing():
-    assert accounting.fano_error(0.0, 1000) <= 1 - 1 / 1000
-    assert accounting.fano_error(0.5 * math.log(50_000) - math.log(2), 50_000) == pytest.approx(0.5)
+    assert bounds.fano_error(0.0, 1000) <= 1 - 1 / 1000
+    assert bounds.fano_error(0.5 * math.log(50_000) - math.log(2), 50_000) == pytest.approx(0.5)
 
 
 def test_dropped_coordinates_take_the_difference_of_two_capacities():
@@ -208,27 +209,24 @@ def test_capacity_of_a_batch_falls_with_its_size_where_that_of_dp_rises():
     batch = [formulas.batch_capacity(POWER_LAW, 0.1, size) for size in (1, 4, 16)]
     assert batch[0] == gaussian_capacity(POWER_LAW, 0.1)
     assert batch[0] > batch[1] > batch[2]
-    assert accounting.dp_capacity(1.0, 4, 64) < accounting.dp_capacity(1.0, 16, 64)
+    assert dp.dp_capacity(1.0, 4, 64) < dp.dp_capacity(1.0, 16, 64)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: accounting.fano_error(-1.0, 5), "information = -1"),
-        (lambda: accounting.fano_error(1.0, 1), "candidates = 1"),
-        (lambda: accounting.gaussian_surrogate_error(np.ones(2), math.nan), "information = nan"),
+        (lambda: bounds.fano_error(-1.0, 5), "information = -1"),
+        (lambda: bounds.fano_error(1.0, 1), "candidates = 1"),
+        (lambda: bounds.gaussian_surrogate_error(np.ones(2), math.nan), "information = nan"),
         (lambda: posterior(np.zeros(2), np.ones((3, 2)), np.triu(np.ones((2, 2)))), "noise_covariance: "),
         (
-            lambda: accounting.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=5, chunk=0),
+            lambda: bounds.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=5, chunk=0),
             "chunk = 0",
         ),
         (lambda: posterior(np.zeros(2), np.ones((3, 2)), 0.0), "positive and finite"),
         (lambda: posterior(np.zeros(2), np.ones((3, 2)), -np.eye(2)), "not positive definite"),
-        (
-            lambda: accounting.empirical_bayes(np.eye(2), np.zeros(2), np.random.default_rng(0), draws=5),
-            "without noise",
-        ),
-        (lambda: accounting.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=1), "draws = 1"),
+        (lambda: bounds.empirical_bayes(np.eye(2), np.zeros(2), np.random.default_rng(0), draws=5), "without noise"),
+        (lambda: bounds.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=1), "draws = 1"),
     ],
 )
 def test_reconstruction_refuses_what_it_cannot_state(call, message):

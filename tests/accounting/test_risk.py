@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 
-from leakbound.accounting import empirical_bayes, naming_bound
+from leakbound.accounting.naming import naming_bound
+from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import (
     identification_epsilon,
     identification_risk,

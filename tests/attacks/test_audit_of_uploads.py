@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from leakbound import datasets
-from leakbound.accounting import gaussian_epsilon, poisson_epsilon
-from leakbound.accounting.one_run import guess
+from leakbound.accounting.dp import poisson_epsilon
+from leakbound.accounting.one_run import gaussian_epsilon, guess
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.dp_audit import audit_uploads
 from leakbound.channels import Moments

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from leakbound import datasets
-from leakbound.accounting import dp_capacity
+from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds import gradient_capacity
 from leakbound.attacks.lower_bounds.gradient_capacity import covariance_spectrum, measure

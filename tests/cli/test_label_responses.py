@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from leakbound import storage
+from leakbound.accounting.statement import replay
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.cli.inputs import read_dataset
 from leakbound.cli.step_command import as_command
@@ -14,7 +15,6 @@ from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import check, quick
 from leakbound.datasets.records import DatasetError
-from leakbound.engine.replay import replay
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
 SIZES = {"members": 400, "pool": 1000, "test": 60, "aux": 100, "side": 8}
@@ -81,7 +81,7 @@ def test_a_training_states_the_nats_of_responses_instead_of_the_logarithm_of_the
     call("train", settings, **given, **{role: tmp_path / name for role, name in outputs.items()})
     record = storage.read_json(tmp_path / "p.json")
     assert record["leakage"]["labels"] == dataset.label_nats == pytest.approx(NATS)
-    assert replay(record)[0].labels == pytest.approx(NATS)
+    assert replay(record)[0]["labels"] == pytest.approx(NATS)
     forged = {**record, "released": [one for one in record["released"] if one["item"] != "labels"]}
     with pytest.raises(ValueError, match="nats for labels; they are ln of the number of classes"):
         replay(forged)

@@ -9,7 +9,7 @@ import torch
 from gaussians import WIDTH, gaussian
 
 from leakbound import Capacity, ChannelEngine, GuaranteeError, Identification, Leakage, Naming, Reconstruction
-from leakbound.accounting import naming_bound
+from leakbound.accounting.naming import naming_bound
 from leakbound.channels import population_moments
 from leakbound.registry import SHAPES
 

@@ -9,7 +9,7 @@ from chain import run_jobs
 
 from calling import called
 from leakbound import storage
-from leakbound.accounting import epsilon
+from leakbound.accounting.dp import epsilon
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels import GaussianChannel, Spectrum, composed_capacity, population_moments
 

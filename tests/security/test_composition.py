@@ -1,11 +1,14 @@
 """Whoever has several replicas, levels or defenses on the same members knows more than one of them tells."""
 
+import math
+
 import numpy as np
 import pytest
 from chain import run_jobs
 from scipy import linalg
 
-from leakbound import accounting, storage
+from leakbound import storage
+from leakbound.accounting import dp
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels import Moments
 from leakbound.jobs.results.dataset_leakage import composed
@@ -84,7 +87,7 @@ def test_everything_done_to_the_same_members_is_composed_once_for_the_folder(res
     # In the 960 directions in which digits do not vary, white noise is small, and their variances are rounding.
     assert told["channels"] == pytest.approx(expected, rel=2e-4)
     longer = PrivacyEvent("dpsgd", "poisson", 60, 16, networks(root, "dpsgd-1") * 5, 0, noise_multiplier=1.0)
-    assert told["dp"]["epsilon"] == pytest.approx(accounting.epsilon(longer, 1e-5), rel=1e-12)
+    assert told["dp"]["epsilon"] == pytest.approx(dp.epsilon(longer, 1e-5), rel=1e-12)
     assert told["record"] == pytest.approx(told["channels"] + told["dp"]["record"], rel=1e-12)
     alone = [provenance(root, arm)["leakage"] for arm in ("natural-4", "white-4", "white_frozen-4")]
     assert max(one["replicas"]["record"] for one in alone) < told["channels"]
@@ -158,6 +161,9 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     first, second = (storage.read_arrays(path)["pool_images"] for path in paths)
     assert len({one.tobytes() for one in first} & {one.tobytes() for one in second}) > 300
     told = composed(root, made)
+    stated = storage.read_json(root / "runs/digits/mlp/natural-4/n2-b16/provenance.json")["leakage"]
+    assert told["digits"]["channels"] == stated["replicas"]["record"]  # of the one run, to the last bit
+    assert told["digits"]["labels"] == stated["labels"] == math.log(10)
     assert told["digits"]["same_records"] == ["again"]
     assert told["digits"]["record_of_all"] == told["digits"]["record"] + told["again"]["record"]
     (line, _) = bounds_table({"leakage": told})

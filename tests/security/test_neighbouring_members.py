@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vmap
 
 from calling import called
 from leakbound import datasets, models
-from leakbound.accounting import record_information
+from leakbound.accounting.dp import record_information
 from leakbound.cli.inputs import read_dataset
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD

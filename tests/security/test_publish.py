@@ -16,8 +16,9 @@ from chain import run_jobs
 
 from calling import assert_refused, called, files_in
 from leakbound import models, storage
-from leakbound.accounting import composed_leakage, epsilon
+from leakbound.accounting.dp import epsilon
 from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import composed_leakage
 from leakbound.jobs.job import Job
 
 SEED = 7_301_994

@@ -7,34 +7,39 @@ import pytest
 from chain import ROOT
 
 from leakbound.accounting import statement
-from leakbound.accounting.statement import TrainingFacts, training_releases
+from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import prepare
+from leakbound.training import TrainingRequest
+from leakbound.training.leakage_statement import training_releases
 
-SAFE = TrainingFacts(
-    mechanism="channel",
-    bounded=True,
-    clips=False,
-    secure=True,
-    replicas=3,
-    candidates=1,
-    classes=10,
-    covariance_of="aux",
-)
+SAFE = TrainingRequest(
+    dataset=prepare("digits", DatasetConfig(members=40, pool=100, test=40, aux=40), 0),
+    model="mlp", defense=ChannelDefense(shape="natural"), level=4.0, rounds=5, batch_size=16,
+    learning_rates=(0.05,), config=TrainingConfig(), seed=0, slug="s", privacy_noise="secure", replicas=3,
+)  # fmt: skip
 ALWAYS_OPEN = {"labels", "candidate learning rates", "curves, divergence", "times", "capacity under the members' law"}
 
 
+def listed(bounded=True, covariance_of: str | None = "aux", **changes: object) -> list[statement.ReleasedItem]:
+    """Items that a run with these facts releases."""
+    return [*training_releases(dataclasses.replace(SAFE, **changes), bounded, covariance_of)]
+
+
 def uncovered(**changes: object) -> set[str]:
-    """Items that the bounds of a run with these facts do not cover."""
-    return {one.item for one in training_releases(dataclasses.replace(SAFE, **changes)) if not one.covered}
+    """Items of which its bounds cover nothing."""
+    return {one.item for one in listed(**changes) if not one.covered}
 
 
 @pytest.mark.parametrize(
     ("changes", "more"),
     [
         ({}, set()),
-        ({"secure": False}, {"weights", "seeds", "hashes of inputs"}),
-        ({"bounded": False, "secure": None}, {"weights", "seeds", "hashes of inputs"}),
+        ({"privacy_noise": "seeded"}, {"weights", "seeds", "hashes of inputs"}),
+        ({"bounded": False, "defense": Undefended()}, {"weights", "seeds", "hashes of inputs"}),
         ({"covariance_of": "members"}, {"channel"}),
-        ({"candidates": 2}, {"learning rate"}),
+        ({"learning_rates": (0.1, 0.2)}, {"learning rate"}),
     ],
 )
 def test_each_fact_uncovers_what_it_gives_away(changes, more):
@@ -44,7 +49,7 @@ def test_each_fact_uncovers_what_it_gives_away(changes, more):
 
 
 def test_clipping_covers_labels_and_has_no_channel():
-    assert uncovered(clips=True, covariance_of=None) == ALWAYS_OPEN - {"labels", "capacity under the members' law"}
+    assert uncovered(defense=DPSGD(), covariance_of=None) == ALWAYS_OPEN - {"labels", "capacity under the members' law"}
 
 
 def coverage(releases) -> dict[str, bool]:
@@ -75,16 +80,16 @@ def test_reasons_follow_the_facts():
     assert "classes" in why(statement.attack_releases(False), "arrays of attacks")
     assert "no budget covers" in why(statement.federated_releases(True), "thresholds and leaks")
     assert "settings alone" in why(statement.federated_releases(False), "thresholds and leaks")
-    assert "nobody's" in why(training_releases(SAFE), "channel")
-    assert "3 replicas" in why(training_releases(SAFE), "weights")
-    own = dataclasses.replace(SAFE, covariance_of="members", candidates=3, bounded=False)
-    assert "covariance: aux" in why(training_releases(own), "channel")
-    assert "ln 3 = 1.1 nats" in why(training_releases(own), "learning rate")
-    assert why(training_releases(own), "weights") == "no bound was derived for 'channel' at this level"
+    assert "nobody's" in why(listed(), "channel")
+    assert "3 replicas" in why(listed(), "weights")
+    own = listed(covariance_of="members", learning_rates=(0.1, 0.2, 0.3), bounded=False)
+    assert "covariance: aux" in why(own, "channel")
+    assert "ln 3 = 1.1 nats" in why(own, "learning rate")
+    assert why(own, "weights") == "no bound was derived for 'channel' at this level"
 
 
 def test_what_a_provenance_does_not_speak_of_is_refused():
-    weights = [one for one in training_releases(SAFE) if one.item == "weights"]
+    weights = [one for one in listed() if one.item == "weights"]
     for channel, expected in ((True, ["learning rate", "channel"]), (False, ["learning rate"])):
         reasons = statement.refusals(weights, channel=channel)
         assert [reason.partition(":")[0] for reason in reasons] == expected
@@ -96,19 +101,15 @@ def test_a_release_as_plain_values_has_its_item_its_cover_and_its_reason():
 
 
 def test_only_what_is_covered_is_published():
-    assert statement.refusals(list(training_releases(SAFE)), channel=True) == []
-    open_ = dataclasses.replace(SAFE, secure=False, candidates=3, covariance_of="members")
-    reasons = statement.refusals(list(training_releases(open_)), channel=True)
+    assert statement.refusals(listed(), channel=True) == []
+    open_ = listed(privacy_noise="seeded", learning_rates=(0.1, 0.2, 0.3), covariance_of="members")
+    reasons = statement.refusals(open_, channel=True)
     assert sorted(reason.partition(":")[0] for reason in reasons) == ["channel", "learning rate", "weights"]
 
 
 def test_every_item_is_explained_in_the_documentation():
     page = (ROOT / "docs/privacy-statement.md").read_text(encoding="utf-8")
     explained = ", ".join(re.findall(r"^\| ([^|]+) \|", page.partition("## The list")[2], re.MULTILINE))
-    items = [
-        *training_releases(SAFE),
-        *statement.dataset_releases(secure=True),
-        *statement.attack_releases(targets=True),
-    ]
+    items = [*listed(), *statement.dataset_releases(secure=True), *statement.attack_releases(targets=True)]
     items += statement.federated_releases(adapted=True)
     assert {one.item for one in items if one.item not in explained} == set()

@@ -41,6 +41,11 @@ class PrivacyEvent:
     max_grad_norm: float | None = None
 
     @property
+    def fresh_uses(self) -> int:
+        """Uses of the most used record with independent noise: one in all if the noise is frozen."""
+        return self.uses if self.noise == "fresh" else min(self.uses, 1)
+
+    @property
     def sample_rate(self) -> float:
         """Probability that a record takes part in a step."""
         return self.batch_size / self.population

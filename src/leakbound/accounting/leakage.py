@@ -1,19 +1,157 @@
-"""Leakage of all uses of a channel together, about one record and about all records, in nats.
+"""Leakage of all uses together: from what a record went through to nats, for runs, engines and whole datasets.
 
-Inputs are the privacy event that a training wrote and the variance ratios of its channel
-(:func:`leakbound.channels.signal_to_noise`). The bounds cover the inputs. A channel does not change labels,
-which may reveal up to ln(classes) nats per record in addition.
+A mechanism is a channel by the variance ratios of one use (:func:`leakbound.channels.signal_to_noise`). Uses
+with independent noise add precisions along common axes, and nats along others. The bounds cover the inputs. A
+channel does not change labels, which may reveal up to ln(classes) nats per record in addition.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, Num
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.gaussian import gaussian_capacity
+
+_ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
+
+
+@dataclass(frozen=True, eq=False)
+class Mechanism:
+    """One way in which records are released.
+
+    Attributes:
+        name: Shape of the channel, followed by what repeats its noise, if anything does.
+        ratios: (d,) variance ratios of one use, in [0, ∞].
+        planned: Planned uses with independent noise.
+        accepted: Nats of all planned uses that the owner accepted in place of the calibrated ones. None: those.
+    """
+
+    name: str
+    ratios: Float[np.ndarray, " d"]
+    planned: int = 1
+    accepted: float | None = None
+
+    def same(self, other: Mechanism) -> bool:
+        """Return whether another mechanism is this one, up to the rounding of calibrations."""
+        planned = self.accepted is None or self.planned == other.planned
+        return (
+            (self.name, self.accepted) == (other.name, other.accepted)
+            and planned
+            and self.ratios.shape == other.ratios.shape
+            and np.allclose(self.ratios, other.ratios, rtol=_ALIKE, atol=0)
+        )
+
+    def nats(self, uses: float | int) -> float:
+        """Bound the nats of a number of uses with independent noise, on average over records.
+
+        Nats are concave in the uses, so that fewer uses than planned give at most what was accepted, and more
+        at most that many times as much.
+        """
+        joint = joint_information(self.ratios, uses)
+        if self.accepted is None or not uses:
+            return joint
+        return max(joint, self.accepted * max(1.0, uses / self.planned))
+
+    def all_nats(self, uses: Num[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Compute :meth:`nats` of each number of uses."""
+        kinds, kind_of = np.unique(uses, return_inverse=True)
+        return np.array([self.nats(float(kind)) for kind in kinds])[kind_of.ravel()]
+
+    def worth(self, other: Mechanism) -> float | None:
+        """Return how many uses of this mechanism one use of another is, None if their axes may differ.
+
+        Precisions of noise add along common axes, which channels of one shape with proportional ratios have.
+        """
+        alike = (
+            self.name.split(",")[0] == other.name.split(",")[0] and self.accepted == other.accepted is None
+        )
+        if not alike or self.ratios.shape != other.ratios.shape:
+            return None
+        seen = (self.ratios > 0) | (other.ratios > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = other.ratios[seen] / self.ratios[seen]
+        if not len(shares) or not np.isfinite(shares).all() or np.ptp(shares) > _ALIKE * shares.max():
+            return None
+        return float(shares.max())
+
+
+@dataclass(frozen=True)
+class Held:
+    """Uses and nats of some records, as one mechanism sees them.
+
+    Attributes:
+        fresh_uses: (records,) uses of this mechanism with independent noise.
+        parallel: (records,) uses of it that those of others along the same axes are worth.
+        others: (records,) nats that uses along other axes have revealed.
+        labels: (records,) nats that labels have revealed.
+    """
+
+    fresh_uses: Int[np.ndarray, " records"]
+    parallel: Float[np.ndarray, " records"]
+    others: Float[np.ndarray, " records"]
+    labels: Float[np.ndarray, " records"]
+
+    @classmethod
+    def nothing(cls, count: int) -> Held:
+        """Make that of records without uses."""
+        return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
+
+    def put(self, place: int, mechanism: Mechanism, uses: Sequence[tuple[Mechanism, int]]) -> None:
+        """Put what a mechanism sees of all uses of a record, its own included, at the place of the record."""
+        self.fresh_uses[place], self.parallel[place], self.others[place] = _seen(mechanism, tuple(uses))
+
+    def after(self, counts: Int[np.ndarray, " records"] | int) -> Held:
+        """Add fresh uses to those of the records."""
+        return replace(self, fresh_uses=self.fresh_uses + counts)
+
+    def nats(self, mechanism: Mechanism) -> Float[np.ndarray, " records"]:
+        """Bound the nats of the inputs, on average over records, as the mechanism sees them."""
+        return mechanism.all_nats(self.fresh_uses + self.parallel) + self.others
+
+
+@lru_cache(maxsize=1024)
+def _seen(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
+    """Split uses into those of one mechanism, those worth uses of it, and the nats of all others."""
+    fresh_uses = 0
+    heads, totals = (
+        [mechanism],
+        [0.0],
+    )  # the first along each set of axes, and the uses of it that all are worth
+    for other, count in uses:
+        worths = [head.worth(other) for head in heads]
+        place = next((place for place, worth in enumerate(worths) if worth is not None), None)
+        if other is mechanism:
+            fresh_uses += count
+        elif place is None:
+            heads.append(other)
+            totals.append(count)
+        else:
+            totals[place] += (worths[place] or 0.0) * count
+    others = [head.nats(total) for head, total in zip(heads[1:], totals[1:], strict=True)]
+    return fresh_uses, totals[0], sum(others, 0.0)
+
+
+def record_nats(uses: Sequence[tuple[Mechanism, int]], exact: Callable[[], float] | None = None) -> float:
+    """Bound the nats that uses of several mechanisms reveal together about one record.
+
+    Args:
+        uses: Mechanisms, each once, with their uses with independent noise.
+        exact: Computes the nats by the axes of all mechanisms, if these are at hand
+            (:func:`leakbound.channels.composed_capacity`). By default precisions add along common axes alone.
+    """
+    seen = [(mechanism, count) for mechanism, count in uses if count]
+    if not seen:
+        return 0.0
+    if exact is not None and len(seen) > 1:
+        return min(sum(repeated(count, mechanism.nats(1)) for mechanism, count in seen), exact())
+    fresh_uses, parallel, others = _seen(seen[0][0], tuple(seen))
+    return seen[0][0].nats(fresh_uses + parallel) + others
 
 
 @dataclass(frozen=True)
@@ -36,70 +174,48 @@ class ChannelLeakage:
     dataset: float
 
 
-def leakage(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
-    """Compute all leakage figures of one training from its event and the variance ratios of one use.
+def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
+    """Compute the leakage of trainings through one channel on the same records, e.g. of all replicas of a run.
 
     An attacker's view is computed from k noisy copies of the record. Their mean contains all that they
-    reveal, and its noise has 1/k of the variance. Frozen noise gives one copy, however often it is used. The
-    published total adds one capacity per step, although a step uses a whole batch and a record takes part in
-    few steps.
+    reveal, and its noise has 1/k of the variance. Frozen noise gives one copy for each training, however often
+    it is used. Noise of trainings is independent, so that R equal ones leak as much as one with R times the
+    uses. The published total adds one capacity per step, although a step uses a whole batch and a record takes
+    part in few steps.
 
     Args:
-        event: Use of the records. Its ``uses`` is the count of the most used record.
-        ratios: (d,) variance ratios μ_i/σ of one use of its channel, in [0, ∞].
+        events: One for each training. Its ``uses`` is the count of the most used record.
+        ratios: (d,) variance ratios μ_i/σ of one use of the channel, in [0, ∞].
 
     Returns:
         Nats. For fresh noise, those about one record are between κ and k·κ. They are ∞ if a ratio is ∞ and
         the record was used.
 
     Raises:
-        ValueError: If the event is not that of a channel, or the ratios exceed the capacity that it states.
+        ValueError: If there are no events, one is not that of a channel, the ratios exceed the capacity that
+            it states, or not all are of one channel and one set of records.
 
     Source:
         Tan et al. 2024, Section V, for the published total.
-    """
-    return composed_leakage([event], ratios)
-
-
-def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"]) -> ChannelLeakage:
-    """Compute the leakage of several trainings through one channel on the same records, e.g. of all replicas of a run.
-
-    Their noise is independent, so uses add as within a training: R equal trainings leak as much as one with R
-    times the uses. Frozen noise is drawn once for each training. For trainings through different channels use
-    :func:`leakbound.channels.composition.composed_capacity`.
-
-    Args:
-        events: One for each training.
-        ratios: As in :func:`leakage`.
-
-    Raises:
-        ValueError: As :func:`leakage`, and if there are no events, or not all are of one channel and one set
-            of records.
     """
     if not events:
         raise ValueError("there are no events, so there is nothing to account for")
     for event in events:
         _check(event, ratios)
-    first = events[0]
-    if any(_law(event) != _law(first) for event in events):
+    if len({replace(event, steps=0, uses=0, batch_size=0) for event in events}) > 1:
         raise ValueError(
             "the events are of other channels or records; compose them by `channels.composed_capacity`"
         )
     uses, printed, linear = added_up(events)
-    record = joint_information(ratios, uses)
-    return ChannelLeakage(uses, printed, linear, record, repeated(first.population, record))
+    record = record_nats([(Mechanism(events[0].shape or "", ratios), uses)])
+    return ChannelLeakage(uses, printed, linear, record, repeated(events[0].population, record))
 
 
 def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
     """Add up uses, n·κ as published, and k·κ of trainings through one channel."""
-    uses = sum(map(looks, events))
+    uses = sum(event.fresh_uses for event in events)
     capacity = events[0].capacity or 0.0
     return uses, repeated(sum(event.steps for event in events), capacity), repeated(uses, capacity)
-
-
-def looks(event: PrivacyEvent) -> int:
-    """Count uses of the most used record of a training with independent noise: one if the noise is frozen."""
-    return event.uses if event.noise == "fresh" else min(event.uses, 1)
 
 
 def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
@@ -107,7 +223,7 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
     if event.mechanism != "channel":
         raise ValueError(
             f"mechanism {event.mechanism!r}: this accountant composes data-space channels only; for DP-SGD and DP-PSAC "
-            "use `accounting.epsilon` and `accounting.dp_capacity`; for all others no guarantee was derived"
+            "use `accounting.dp`; for all others no guarantee was derived"
         )
     capacity = event.capacity
     counts = min(event.uses, event.steps, event.population)
@@ -125,31 +241,28 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
         )
 
 
-def _law(event: PrivacyEvent) -> PrivacyEvent:
-    """Return an event without its counts: the distribution of its noise, and the records."""
-    return replace(event, steps=0, uses=0, batch_size=0)
-
-
 def repeated(count: int, nats: float) -> float:
     """Multiply nats by a count. The result is 0 for a count of 0, also with ∞ nats."""
     return count * nats if count else 0.0
 
 
-def joint_information(ratios: Float[np.ndarray, " d"], looks: float | int) -> float:
+def joint_information(ratios: Float[np.ndarray, " d"], uses: float | int) -> float:
     """Compute the nats that k uses of one channel with independent noise reveal together, ½ Σ ln(1 + k μ/σ).
 
     Args:
         ratios: (d,) variance ratios of one use, in [0, ∞].
-        looks: k >= 0, number of uses. Uses of a stronger or weaker channel along the same axes count by their
+        uses: k >= 0, number of uses. Uses of a stronger or weaker channel along the same axes count by their
             share of its precision.
 
     Returns:
         Nats. They are 0 without uses, and otherwise ∞ if a ratio is ∞.
 
     Example:
-        >>> round(joint_information(np.array([3.0, 0.0]), looks=5), 4)
+        >>> round(joint_information(np.array([3.0, 0.0]), uses=5), 4)
         1.3863
     """
-    if not looks:
+    if not uses:
         return 0.0
-    return math.inf if np.isposinf(ratios).any() else gaussian_capacity(ratios, 1.0, float(looks))
+    if np.isposinf(ratios).any():
+        return math.inf
+    return gaussian_capacity(ratios * min(uses, 1.0), 1.0, max(float(uses), 1.0))

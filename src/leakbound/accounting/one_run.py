@@ -178,7 +178,7 @@ def one_run_information(pairs: int, guesses: int, correct: int, confidence: floa
         ValueError: If the counts or the confidence are out of range.
 
     Example:
-        >>> from leakbound.accounting import one_run_information
+        >>> from leakbound.accounting.one_run import one_run_information
         >>> f"{one_run_information(400, 200, 190):.4f}"
         '0.0121'
     """

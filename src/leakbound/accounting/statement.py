@@ -1,7 +1,7 @@
 """Bounds that a run states, of one replica and of all together, and which of its releases they cover."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,13 +10,15 @@ from jaxtyping import Float
 
 from leakbound.accounting.dp import Accountant, composed_epsilon, record_information
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import composed_leakage
+from leakbound.accounting.leakage import added_up, composed_leakage
 
+_GROUPS = ("replica", "replicas")
+_TOLERANCE = 1e-9
 PUBLISHED = ("weights", "learning rate", "channel")
 """Items that whoever receives a published replica learns something of."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ReleasedItem:
     """Item that a job releases.
 
@@ -33,36 +35,6 @@ class ReleasedItem:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class TrainingFacts:
-    """Facts of a run that decide what its bounds cover.
-
-    Attributes:
-        mechanism: Of its defense.
-        bounded: Whether bounds are stated for its weights.
-        clips: Whether a record's gradient is bounded, with its label.
-        secure: Whether no seed repeats its noise, None if it draws none.
-        replicas: Number of replicas.
-        candidates: Learning rates that were tried.
-        classes: Number of labels.
-        covariance_of: Records that the channel was calibrated to, ``aux`` or ``members``. None without a
-            channel.
-        best_point: Whether weights of a point are kept that was chosen, in addition to those of the end.
-        label_nats: Capacity of the randomized response to labels, nats. None if they are the true ones.
-    """
-
-    mechanism: str
-    bounded: bool
-    clips: bool
-    secure: bool | None
-    replicas: int
-    candidates: int
-    classes: int
-    covariance_of: str | None
-    best_point: bool = False
-    label_nats: float | None = None
 
 
 def stated_bounds(
@@ -92,35 +64,23 @@ def stated_bounds(
     """
     kinds = {event.bound for event in events}
     if kinds == {"nats"} and ratios is not None:
-        worst = max(events, key=lambda event: event.uses)
-        bounds = [_in_words(asdict(composed_leakage(group, ratios))) for group in ([worst], events)]
+        bounds = {
+            of: _in_words(asdict(composed_leakage(group, ratios))) for of, group in _groups(events).items()
+        }
     elif kinds == {"epsilon"} and delta is not None and delta * events[0].population < 1:
-        worst = max(events, key=lambda event: event.steps)
-        bounds = [dp_bounds(group, delta, accountant) for group in ([worst], events)]
+        bounds = {of: dp_bounds(group, delta, accountant) for of, group in _groups(events).items()}
     else:
         return None
-    if not all(
-        math.isfinite(value) for group in bounds for value in group.values() if not isinstance(value, str)
-    ):
+    values = [value for group in bounds.values() for value in group.values() if not isinstance(value, str)]
+    if not all(map(math.isfinite, values)):
         return None
-    extra = labels if kinds == {"nats"} else 0.0
-    return {"count": len(events), "labels": extra, "replica": bounds[0], "replicas": bounds[1]}
+    return {"count": len(events), "labels": labels if kinds == {"nats"} else 0.0, **bounds}
 
 
-def stated_leakage(
-    event: PrivacyEvent, ratios: Float[np.ndarray, " d"] | None = None, delta: float | None = None
-) -> float | None:
-    """Bound the nats that a network reveals about one record after ``event``, None where no bound holds.
-
-    At the end of a training it is the ``record`` of :func:`stated_bounds`, before it what has leaked so far.
-    """
-    if event.bound == "nats" and ratios is not None:
-        nats = composed_leakage([event], ratios).record
-    elif event.bound == "epsilon" and delta is not None:
-        nats = record_information(event)  # ε takes seconds, too long for every point of a curve
-    else:
-        return None
-    return nats if math.isfinite(nats) else None
+def _groups(events: Sequence[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:
+    """Return the event of the network that leaks most, and those of all networks."""
+    worst = max(events, key=lambda event: event.uses if event.bound == "nats" else event.steps)
+    return {"replica": [worst], "replicas": [*events]}
 
 
 def dp_bounds(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant) -> dict[str, Any]:
@@ -142,52 +102,106 @@ def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
     return {**bounds, "stated": private}
 
 
-def training_releases(facts: TrainingFacts) -> Iterator[ReleasedItem]:
-    """List all that a run releases which was trained."""
-    problems = [] if facts.bounded else [f"no bound was derived for {facts.mechanism!r} at this level"]
-    if facts.bounded and not facts.secure:
-        problems.append("noise from seeds, which whoever knows the seed subtracts: privacy_noise: secure")
-    several = (
-        f"{facts.replicas} replicas; together they tell what is stated for all, each what is stated for one"
-    )
-    yield ReleasedItem("weights", not problems, "; ".join(problems) or several)
-    if facts.best_point:
-        yield ReleasedItem(
-            "weights of the best point", False, "chosen among points by private validation records"
+def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[dict[str, Any]]:
+    """Recompute the bounds of a training from its provenance, where that is possible.
+
+    It is always possible for a DP training. For a channel it takes the variance ratios of one use. Without
+    them the printed and the added-up totals are computed, and the stated joint bound is compared with both.
+
+    Args:
+        record: Provenance of a training.
+        ratios: (d,), variance ratios of its channel (:func:`leakbound.channels.signal_to_noise`).
+
+    Returns:
+        Plain values for one record, in nats if not stated otherwise: ``of`` (``replica``, the network that
+        leaks most, or ``replicas``, all of them), ``networks`` (their number), ``uses`` (most of a record),
+        ``joint`` (by added precisions, or for DP by the composed Gaussian mechanism), ``labels`` (in addition,
+        as they are released without noise), ``record`` (the smallest valid bound), ``verified`` (whether the
+        numbers were recomputed, and not only compared with each other), for channels ``looks`` (uses with
+        independent noise), ``printed`` (n·κ, as published) and ``linear`` (k·κ), and for DP ``epsilon`` and
+        ``delta``. What does not apply is None.
+
+    Raises:
+        ValueError: If the record is of no training, of one without a bound, or states other numbers than its
+            events and channel give.
+    """
+    try:
+        stated, events = _read(record)
+        channel = events[0].bound == "nats"
+        verified = not channel or ratios is not None
+        if verified:
+            budget = {} if channel else {name: stated["replica"][name] for name in ("delta", "accountant")}
+            bounds = stated_bounds(events, ratios if channel else None, **budget, labels=stated["labels"])
+            agree = [bounds and _agree(bounds[of]["record"], stated[of]["record"]) for of in _GROUPS]
+            if not all(agree):
+                source = "its channel give" if channel else f"its {events[0].bound} gives"
+                raise ValueError(
+                    f"the provenance states other bounds than its events and {source}: train again"
+                )
+        return [_row(of, group, stated, verified) for of, group in _groups(events).items()]
+    # Values of other types than were written.
+    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError("the provenance holds events or bounds of another form: train again") from error
+
+
+def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool) -> dict[str, Any]:
+    """Collect the numbers of networks together."""
+    joint = stated[of]["record"]
+    looks = printed = linear = None
+    bound = joint
+    if events[0].bound == "nats":
+        looks, printed, linear = added_up(events)
+        bound = min(linear, joint)
+        if not joint <= linear * (1.0 + _TOLERANCE):
+            raise ValueError(
+                f"the provenance states {joint:g} nats for {looks} uses of {events[0].capacity or 0.0:g}: train again"
+            )
+    return {
+        "of": of,
+        "networks": len(events),
+        "uses": sum(event.uses for event in events),
+        "joint": joint,
+        "labels": stated["labels"],
+        "record": bound + stated["labels"],
+        "verified": verified,
+        "looks": looks,
+        "printed": printed,
+        "linear": linear,
+        "epsilon": stated[of].get("epsilon"),
+        "delta": stated[of].get("delta"),
+    }
+
+
+def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEvent]]:
+    """Read the stated bounds and the events of a provenance."""
+    stated, entries = record.get("leakage"), record.get("events")
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(
+            "the provenance holds no privacy events, so it is of no training: give that of a training"
         )
-    if facts.bounded and not facts.clips:
-        why = f"a channel leaves them clean: up to ln {facts.classes} nats on top per record"
-        if facts.label_nats is not None:
-            why = f"randomized responses: up to {facts.label_nats:.4g} nats on top per record"
-        yield ReleasedItem("labels", facts.label_nats is not None and bool(facts.secure), why)
-    if facts.covariance_of is not None:
-        from_members = facts.covariance_of != "aux"
-        calibrated = "calibrated to mean and covariance of the members themselves: covariance: aux"
-        yield ReleasedItem(
-            "channel",
-            not from_members,
-            calibrated if from_members else "calibrated to records that are nobody's",
+    events = [PrivacyEvent(**entry) for entry in entries]
+    if stated is None:
+        raise ValueError(
+            f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
+            "name a training behind a channel, DP-SGD or DP-PSAC"
         )
-        yield ReleasedItem("capacity under the members' law", False, "a statistic of the members")
-    if facts.candidates > 1:
-        nats = f"ln {facts.candidates} = {math.log(facts.candidates):.2g} nats"
-        chosen = f"chosen among {facts.candidates} by private validation records, which may reveal {nats}"
-        chosen += ": give one candidate"
-        yield ReleasedItem("learning rate", False, chosen)
-    else:
-        yield ReleasedItem("learning rate", True, "given, not chosen")
-    yield ReleasedItem("candidate learning rates", False, "accuracies and losses of clean validation records")
-    yield ReleasedItem("curves, divergence", False, "losses and accuracies of clean members")
-    yield ReleasedItem(
-        "privacy event", True, "follows from the settings alone; draws that are secret are not counted"
-    )
-    if facts.secure:
-        yield ReleasedItem("seeds", True, "they draw nothing that protects a record")
-        yield ReleasedItem("hashes of inputs", True, "keyed by a secret that does not leave")
-    else:
-        yield ReleasedItem("seeds", False, "they repeat all noise")
-        yield ReleasedItem("hashes of inputs", False, "they single out the true records among candidates")
-    yield ReleasedItem("times", False, "nobody has bounded what the time of a step tells of its records")
+    if len({event.bound for event in events}) != 1:
+        raise ValueError("the provenance states bounds of another form: give that of a training")
+    classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
+    whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
+    # Nothing else in a provenance can check the nats of randomized responses.
+    responded = any(item["why"].startswith("randomized responses") for item in record.get("released", ()))
+    if not whole and not (channel and stated["labels"] > 0 and responded):
+        labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
+        raise ValueError(
+            f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
+        )
+    return stated, events
+
+
+def _agree(value: float, other: float) -> bool:
+    """Return whether two numbers differ by rounding alone."""
+    return math.isclose(value, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
 def dataset_releases(secure: bool) -> list[ReleasedItem]:
@@ -213,14 +227,10 @@ def estimator_releases(from_members: bool) -> list[ReleasedItem]:
     Args:
         from_members: Whether channels use the members' moments.
     """
-    learned = "learned from the attacker's records, through channels"
-    return [
-        ReleasedItem(
-            "estimator",
-            not from_members,
-            f"{learned} calibrated to the members' moments" if from_members else learned,
-        )
-    ]
+    why = "learned from the attacker's records, through channels"
+    if from_members:
+        why += " calibrated to the members' moments"
+    return [ReleasedItem("estimator", not from_members, why)]
 
 
 def attack_releases(targets: bool) -> list[ReleasedItem]:

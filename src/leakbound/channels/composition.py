@@ -2,13 +2,37 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
+from leakbound.accounting.leakage import Mechanism, record_nats
 from leakbound.channels.channel import GaussianChannel
-from leakbound.channels.covariance import Moments
+from leakbound.channels.covariance import LowRankMoments, Moments
+
+
+def schedule_nats(
+    channels: Sequence[GaussianChannel],
+    mechanisms: Sequence[Mechanism],
+    counts: Sequence[int],
+    moments: Moments,
+) -> float:
+    """Bound the nats of uses of several channels by their axes, or by common ones where no covariance is formed.
+
+    Args:
+        channels: Channels, each once.
+        mechanisms: Each of them as a mechanism.
+        counts: Uses of each with independent noise.
+        moments: As in :func:`composed_capacity`.
+    """
+
+    def exact() -> float:
+        return composed_capacity(list(zip(channels, counts, strict=True)), moments)
+
+    formed = not isinstance(moments, LowRankMoments)
+    return record_nats(list(zip(mechanisms, counts, strict=True)), exact if formed else None)
 
 
 def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
@@ -28,10 +52,8 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
     Raises:
         ValueError: If a number of uses is negative, or a channel has another dimension than the moments.
     """
-    pixels = np.zeros(moments.dimension)
-    turned: dict[
-        int, tuple[np.ndarray, np.ndarray]
-    ] = {}  # axes with the precisions along them, by their identity
+    # Precisions along each set of axes, by its identity; the pixels are those without a basis.
+    seen: dict[int, Any] = {id(None): (None, np.zeros(moments.dimension))}
     for channel, count in looks:
         if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
@@ -43,19 +65,14 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
         precision = _precision(channel, moments.covariance, count)
         if precision is None:
             return math.inf
-        if channel.basis is None:
-            pixels += precision
-        else:
-            axes, total = turned.get(id(channel.basis), (channel.basis, 0.0))
-            turned[id(axes)] = (axes, total + precision)
-    if not turned:
-        root = np.sqrt(pixels)
+        total = seen.get(id(channel.basis), (channel.basis, 0.0))[1]
+        seen[id(channel.basis)] = (channel.basis, total + precision)
+    basis = next((axes for axes, _ in seen.values() if axes is not None), None)
+    if basis is None:
+        root = np.sqrt(seen[id(None)][1])
         return _half_log_determinant(root[:, None] * moments.covariance * root)
-    basis = next(iter(turned.values()))[0]
     root = np.sqrt(_variances(moments.covariance, basis))
-    total = _seen_along(basis, pixels, None)
-    for axes, precision in turned.values():
-        total += _seen_along(basis, precision, axes)
+    total = sum(_seen_along(basis, precision, axes) for axes, precision in seen.values())
     return _half_log_determinant(root[:, None] * total * root)
 
 

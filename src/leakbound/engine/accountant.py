@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from leakbound.accounting.leakage import joint_information, repeated
+from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
-from leakbound.channels.composition import composed_capacity
-from leakbound.channels.covariance import LowRankMoments, Moments
+from leakbound.channels.composition import schedule_nats
+from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
@@ -72,20 +72,15 @@ class Account:
         return "\n".join(f"{name:<22}{value}" for name, value in lines.items())
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Part:
-    """Uses of records through one channel, with the variance ratios of one use."""
+    """Uses of records through one channel."""
 
     channel: GaussianChannel
-    ratios: Float[np.ndarray, " d"]
+    mechanism: Mechanism
     uses: Int[np.ndarray, " records"]
     looks: Int[np.ndarray, " records"]
     steps: int | None
-
-    @property
-    def capacity(self) -> float:
-        """Nats of one use."""
-        return joint_information(self.ratios, 1)
 
 
 class LeakageAccountant:
@@ -173,16 +168,15 @@ class LeakageAccountant:
             )
         if looks is None:
             looks = counts if noise == "fresh" else np.minimum(counts, 1)
-        for place, part in enumerate(self._parts):
+        for part in self._parts:
             if part.channel is channel:
-                total = None if steps is None or part.steps is None else part.steps + steps
-                self._parts[place] = replace(
-                    part, uses=part.uses + counts, looks=part.looks + looks, steps=total
-                )
+                part.uses = part.uses + counts
+                part.looks = part.looks + looks
+                part.steps = None if steps is None or part.steps is None else part.steps + steps
                 return self
         if ratios is None:
             ratios = signal_to_noise(channel, self.moments)
-        self._parts.append(_Part(channel, ratios, counts, looks, steps))
+        self._parts.append(_Part(channel, Mechanism(channel.shape, ratios), counts, looks, steps))
         return self
 
     def add_labels(self, classes: int | None = None, *, nats: Any = None) -> LeakageAccountant:
@@ -229,16 +223,16 @@ class LeakageAccountant:
         joint, bounds = self._joint(), self.per_record()
         worst = int(bounds.argmax())
         uses = sum(int(part.uses[worst]) for part in self._parts)
-        printed = [repeated(part.steps, part.capacity) for part in self._parts if part.steps is not None]
+        printed = [
+            repeated(part.steps, part.mechanism.nats(1)) for part in self._parts if part.steps is not None
+        ]
+        linear = [repeated(int(part.looks[worst]), part.mechanism.nats(1)) for part in self._parts]
         return Account(
             worst=worst,
             uses=uses,
             looks=sum(int(part.looks[worst]) for part in self._parts),
             printed=sum(printed, 0.0) if len(printed) == len(self._parts) else None,
-            linear=sum(
-                (repeated(int(part.looks[worst]), part.capacity) for part in self._parts),
-                float(self._added[worst]),
-            ),
+            linear=sum(linear, float(self._added[worst])),
             joint=float(joint[worst]),
             labels=None if self._labels is None else float(self._label_nats()[worst]),
             record=float(bounds[worst]),
@@ -252,18 +246,10 @@ class LeakageAccountant:
             return self._added
         schedules = np.stack([part.looks for part in self._parts], axis=1)
         kinds, kind_of = np.unique(schedules, axis=0, return_inverse=True)
-        nats = np.array([self._composed(tuple(map(int, kind))) for kind in kinds])
-        return nats[kind_of.ravel()] + self._added
-
-    def _composed(self, looks: tuple[int, ...]) -> float:
-        """Compute the nats of one schedule of uses with independent noise."""
-        seen = [(part, count) for part, count in zip(self._parts, looks, strict=True) if count]
-        if len(seen) < 2:
-            return sum((joint_information(part.ratios, count) for part, count in seen), 0.0)
-        linear = sum(repeated(count, part.capacity) for part, count in seen)
-        if isinstance(self.moments, LowRankMoments):  # their sum is valid, too
-            return linear
-        return min(linear, composed_capacity([(part.channel, count) for part, count in seen], self.moments))
+        channels = [part.channel for part in self._parts]
+        mechanisms = [part.mechanism for part in self._parts]
+        nats = [schedule_nats(channels, mechanisms, kind.tolist(), self.moments) for kind in kinds]
+        return np.array(nats)[kind_of.ravel()] + self._added
 
 
 def check_noise(noise: str) -> None:

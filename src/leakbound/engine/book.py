@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound.engine.uses import Held
+from leakbound.accounting.leakage import Held
 
 
 class Book:
@@ -30,7 +30,6 @@ class Book:
         self.parallel, self.others, self.labels = np.zeros(0), np.zeros(0), np.zeros(0)
         self._copies: dict[int, Tensor] = {}
         self._released: dict[int, dict[bytes, float]] = {}
-        self._listed: dict[int, Sequence[int]] = {}
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
         """Return the row of each digest. New ones get a row without uses."""
@@ -43,18 +42,9 @@ class Book:
                 setattr(self, name, np.pad(getattr(self, name), (0, new)))
         return np.array([self._rows[digest] for digest in digests], dtype=np.int64)
 
-    def held(self, rows: Int[np.ndarray, " records"]) -> Held:
+    def held(self, rows: Int[np.ndarray, " records"] | slice) -> Held:
         """Return what is known of some rows."""
         return Held(self.looks[rows], self.parallel[rows], self.others[rows], self.labels[rows])
-
-    def unlisted(self, rows: Int[np.ndarray, " batch"], listed: Sequence[Sequence[int]]) -> list[int]:
-        """Find where a batch holds other labels of a record than were last listed of it."""
-        pairs = enumerate(zip(rows.tolist(), listed, strict=True))
-        return [place for place, (row, labels) in pairs if self._listed.get(row) != labels]
-
-    def remember(self, rows: Int[np.ndarray, " batch"], listed: Sequence[Sequence[int]]) -> None:
-        """Remember the labels of a batch, which are counted."""
-        self._listed.update(zip(rows.tolist(), listed, strict=True))
 
     def count_label(self, row: int, label: bytes, nats: float) -> None:
         """Count the nats of a label that a row released, unless it is counted already."""

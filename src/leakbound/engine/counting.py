@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.engine.book import Book, order_of_use
 from leakbound.engine.identity import Identity
 from leakbound.engine.label_count import LabelCount
@@ -18,7 +19,7 @@ from leakbound.engine.ledger import Kept, Ledger, alike
 from leakbound.engine.ranks import together
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.uses import Held, Label, Mechanism, Uses, process
+from leakbound.engine.uses import Label, Uses, process
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -57,8 +58,8 @@ class Plan:
         """Find the records about which more nats are revealed than by the planned uses."""
         if self.most is None:
             return np.zeros(0, np.int64)
-        nats = self.mechanism.all_nats(held.fresh_uses + held.parallel) + held.others
-        over = (nats > self.mechanism.nats(self.most) * (1.0 + _ROUNDING)) | (held.fresh_uses > self.most)
+        limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
+        over = (held.nats(self.mechanism) > limit) | (held.fresh_uses > self.most)
         apart = (held.others > 0) & (not self.adds)
         return np.flatnonzero((over | apart) & (held.fresh_uses > 0))
 
@@ -241,10 +242,9 @@ class Counter:
         self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
         self.book.parallel[kinds] = np.max([held.parallel for held in verdicts], axis=0)
         self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
-        self.book.labels[kinds] = np.max(
-            [self.book.labels[kinds], *(held.labels for held in verdicts)], axis=0
-        )
-        for digest, label, nats in self._new_labels(offers, rows):
+        labels = [self.book.labels[kinds], *(held.labels for held in verdicts)]
+        self.book.labels[kinds] = np.max(labels, axis=0)
+        for digest, label, nats in self._released_labels(offers, rows):
             self.book.count_label(int(self.book.rows([digest])[0]), label, nats)
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
@@ -263,7 +263,7 @@ class Counter:
         return bisect_left(
             range(self.plan.most),
             True,
-            key=lambda more: bool(len(self.plan.exceeded(_after(self.book.held(rows), 1 + more)))),
+            key=lambda more: bool(len(self.plan.exceeded(self.book.held(rows).after(1 + more)))),
         )
 
     def refresh(self) -> None:
@@ -383,13 +383,10 @@ class Counter:
         self.refresh()
         ledgers = list(self.ledgers.values()) or [Ledger("", 1)]
         rows = np.concatenate([ledger.rows for ledger in ledgers])
-        channel, book = self.plan.mechanism, self.book
+        book = self.book
+        channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(book.looks)
-        more = (
-            channel.all_nats(book.looks + book.parallel)
-            + book.others
-            - np.where(np.isfinite(direct), direct, 0.0)
-        )
+        more = book.held(slice(None)).nats(channel) - np.where(np.isfinite(direct), direct, 0.0)
         uses, looks, others, labels = (
             np.concatenate([ledger.counts(column) for ledger in ledgers])
             for column in (book.uses, book.looks, more, book.labels)
@@ -444,12 +441,10 @@ class Counter:
         kinds = np.array(list(places), dtype=np.int64)
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 
-    def _new_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
-        """List the labels of a joint batch that were not released before."""
+    def _released_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
+        """List the labels of a joint batch, those that were released before included."""
         listed = [labels for offer in offers for labels in offer.labels]
-        new = self.book.unlisted(rows, listed)
-        digests = [self.book.digests[rows[place]] for place in new]
-        return self._labels.keyed(digests, [listed[place] for place in new], self.identity)
+        return self._labels.keyed([self.book.digests[row] for row in rows], listed, self.identity)
 
     def _verdict(self, offers: list[Offer], rank: int) -> Held:
         """Return what was held before of each record that is charged.
@@ -482,11 +477,11 @@ class Counter:
 
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
-            labels: Any = {"labels": self._new_labels(offers, rows), "labelled": len(offers) > 1}
+            labels: Any = {"labels": self._released_labels(offers, rows), "labelled": len(offers) > 1}
             held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
             return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
         if not offers[0].filed:
-            check(_after(before, counts))
+            check(before.after(counts))
         return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
@@ -534,8 +529,3 @@ class Counter:
             f"record {record} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
             "or calibrate for more uses before the first"
         )
-
-
-def _after(held: Held, counts: Int[np.ndarray, " records"] | int) -> Held:
-    """Add uses to those of records."""
-    return replace(held, fresh_uses=held.fresh_uses + counts)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from leakbound.accounting.leakage import Mechanism
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
@@ -35,7 +36,7 @@ from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathere
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.saved import Saved
 from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
-from leakbound.engine.uses import Mechanism, Uses
+from leakbound.engine.uses import Uses
 
 
 class ChannelEngine(Saved):

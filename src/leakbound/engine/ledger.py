@@ -176,55 +176,44 @@ class Kept:
         Raises:
             ValueError: If it does not hold what an engine writes.
         """
-        held = {part: state[part].cpu() for part in {"size", "digests", "uses", *state}}
-        size, digests, uses = held["size"], held["digests"], held["uses"]
-        copied = held.get("copied", torch.zeros(0, dtype=torch.int64))
-        copies = held.get("copies", torch.zeros(0, 1, 1, width))
-        if (
-            any(counts.dtype != torch.int64 for counts in (size, uses, copied))
-            or digests.dtype != torch.uint8
-        ):
-            raise ValueError("counts must be int64, digests uint8")
-        count = len(uses)
-        used = tuple(row.tobytes() for row in digests.numpy())
-        if (
-            size.shape != (1,)
-            or uses.shape != (count,)
-            or digests.shape != (count, WORD)
-            or len(set(used)) != count
-        ):
-            raise ValueError("give one count for each record")
-        if not count <= int(size) or (count and int(uses.min()) < 1):
-            raise ValueError("a record was used once or more")
-        places = tuple(copied.tolist())
-        if (
-            copies.shape != (len(places), 1, 1, width)
-            or copies.dtype != torch.float32
-            or not copies.isfinite().all()
-        ):
-            raise ValueError("copies must be finite float32, one for each record that has one")
-        if not len(places) == len(set(places) & {*range(count)}) or (needs_copies and len(places) != count):
+        held = _parts(state, width)
+        used, labels = ([row.tobytes() for row in held[name].numpy()] for name in ("digests", "labels"))
+        uses = held["uses"].numpy()
+        (size,), copied, labelled = (held[name].tolist() for name in ("size", "copied", "labelled"))
+        places = set(range(len(uses)))
+        if not len(set(used)) == len(used) == len(uses) <= size or np.any(uses < 1):
+            raise ValueError("give one count of at least 1 for each record that was used")
+        if not len(labelled) == len(labels) == len(held["nats"]) or not {*labelled} <= places:
+            raise ValueError("each label belongs to a record that was used")
+        if not bool((held["nats"] >= 0).all()):
+            raise ValueError("each label has nats of at least 0")
+        if len(held["copies"]) != len(copied) or not held["copies"].isfinite().all():
+            raise ValueError("copies must be finite, one for each record that has one")
+        if not len(copied) == len({*copied} & places) or (needs_copies and len(copied) != len(uses)):
             raise ValueError("frozen noise needs the copy of each record that was used")
-        return cls(int(size), used, uses.numpy().copy(), _checked_labels(held, count), places, copies)
+        released = tuple(zip(labelled, labels, held["nats"].tolist(), strict=True))
+        return cls(size, tuple(used), uses.copy(), released, tuple(copied), held["copies"])
 
 
-def _checked_labels(held: Mapping[str, Tensor], count: int) -> tuple[tuple[int, bytes, float], ...]:
-    """Check the labels of a state's records, and return the place, the keyed digest and the nats of each.
+def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
+    """Return the parts of a collection's state on the CPU, without rows where they are left out.
 
     Raises:
-        ValueError: If they are not those of records that were used.
+        KeyError: If a part is missing that never is.
+        ValueError: If one has another type, or rows of another shape.
     """
-    places = held.get("labelled", torch.zeros(0, dtype=torch.int64))
-    labels = held.get("labels", torch.zeros(0, WORD, dtype=torch.uint8))
-    nats = held.get("nats", torch.zeros(0, dtype=torch.float64))
-    if (places.dtype, labels.dtype, nats.dtype) != (torch.int64, torch.uint8, torch.float64):
-        raise ValueError("places of labels must be int64, their digests uint8, their nats float64")
-    if labels.shape != (len(places), WORD) or nats.shape != places.shape or not bool((nats >= 0).all()):
-        raise ValueError("each label belongs to a record and has nats")
-    if not set(places.tolist()) <= {*range(count)}:
-        raise ValueError("labels are of records that were used")
-    names = (row.tobytes() for row in labels.numpy())
-    return tuple(zip(places.tolist(), names, nats.tolist(), strict=True))
+    kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        **dict.fromkeys(("size", "uses", "labelled", "copied"), (torch.int64, ())),
+        **dict.fromkeys(("digests", "labels"), (torch.uint8, (WORD,))),
+        "nats": (torch.float64, ()),
+        "copies": (torch.float32, (1, 1, width)),
+    }
+    held = {name: torch.zeros(0, *row, dtype=kind) for name, (kind, row) in kinds.items()}
+    held |= {name: state[name].cpu() for name in {"size", "digests", "uses", *state}}
+    for name, (kind, row) in kinds.items():
+        if held[name].dtype != kind or held[name].shape[1:] != row:
+            raise ValueError(f"{name}: give rows of shape {row} of {kind}")
+    return held
 
 
 def alike(facts: Any, others: Mapping[str, Any]) -> bool:

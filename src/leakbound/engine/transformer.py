@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.counting import Plan
 from leakbound.engine.identity import Identity
@@ -22,7 +23,7 @@ from leakbound.engine.own_moments import OwnMoments, warn_of_tails
 from leakbound.engine.records import Layout, refuse_shared
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.targets import Reconstruction, Target, as_target
-from leakbound.engine.uses import Held, Mechanism, Uses
+from leakbound.engine.uses import Uses
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
@@ -187,9 +188,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if uses is not None:
             return mechanism.nats(uses)
         held = self._counted().held(self._number)
-        return float(
-            max([mechanism.nats(1), *(mechanism.all_nats(held.fresh_uses + held.parallel) + held.others)])
-        )
+        return float(max([mechanism.nats(1), *held.nats(mechanism)]))
 
     @property
     def own_capacity_(self) -> float | None:
@@ -236,13 +235,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         def check(held: Held) -> None:
             if len(over := plan.exceeded(held)):
                 place = over[0]
-                looks, limit = (
-                    held.fresh_uses[place] + held.parallel[place],
-                    plan.mechanism.nats(plan.most or 1),
-                )
-                nats = plan.mechanism.nats(float(looks)) + held.others[place]
+                seen = held.fresh_uses[place] + held.parallel[place]
+                nats = held.nats(plan.mechanism)[place]
+                limit = plan.mechanism.nats(plan.most or 1)
                 raise BudgetError(
-                    f"row {rows.index(digests[place])} would be used {looks:g} times, over all fits and clones of this "
+                    f"row {rows.index(digests[place])} would be used {seen:g} times, over all fits and clones of this "
                     f"channel, and reveal {nats:.4g} nats, where {plan.most} are planned, for {limit:.4g} nats (a use "
                     "under a smaller plan or through another channel counts for more): plan for more (uses=), or "
                     "transform the records once and go on with the noisy ones"

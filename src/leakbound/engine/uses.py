@@ -13,15 +13,16 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int, Num
+from jaxtyping import Int
 
-from leakbound.accounting.leakage import joint_information
+from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.engine.identity import Identity
 from leakbound.engine.refusals import GuaranteeError
 
@@ -29,7 +30,6 @@ _APPLICATION = 0x6C65616B  # "leak", in the header of the file
 _FORMAT = 1
 _WAIT = 60.0  # seconds for other processes
 _AT_ONCE = 512  # records asked for in one query
-_ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
 _TABLES = (
     "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
     "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL) STRICT",
@@ -62,88 +62,6 @@ def process() -> bytes:
     return _processes.setdefault(os.getpid(), os.urandom(16))
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """One way in which records are released.
-
-    Attributes:
-        name: Shape of the channel, followed by what repeats its noise, if anything does.
-        ratios: (d,) variance ratios of one use, in [0, ∞].
-        planned: Planned uses with independent noise.
-        accepted: Nats of all planned uses that the owner accepted in place of the calibrated ones. None: those.
-    """
-
-    name: str
-    ratios: Float[np.ndarray, " d"]
-    planned: int = 1
-    accepted: float | None = None
-
-    def same(self, other: Mechanism) -> bool:
-        """Return whether another mechanism is this one, up to the rounding of calibrations."""
-        planned = self.accepted is None or self.planned == other.planned
-        return (
-            (self.name, self.accepted) == (other.name, other.accepted)
-            and planned
-            and self.ratios.shape == other.ratios.shape
-            and np.allclose(self.ratios, other.ratios, rtol=_ALIKE, atol=0)
-        )
-
-    def nats(self, looks: float | int) -> float:
-        """Bound the nats of a number of uses with independent noise, on average over records.
-
-        Nats are concave in the uses, so that fewer uses than planned give at most what was accepted, and more
-        at most that many times as much.
-        """
-        joint = joint_information(self.ratios, looks)
-        if self.accepted is None or not looks:
-            return joint
-        return max(joint, self.accepted * max(1.0, looks / self.planned))
-
-    def all_nats(self, looks: Num[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Compute :meth:`nats` of each number of uses."""
-        kinds, kind_of = np.unique(looks, return_inverse=True)
-        return np.array([self.nats(float(kind)) for kind in kinds])[kind_of.ravel()]
-
-    def worth(self, other: Mechanism) -> float | None:
-        """Return how many uses of this mechanism one use of another is, None if their axes may differ.
-
-        Precisions of noise add along common axes, which channels of one shape with proportional ratios have.
-        """
-        alike = (
-            self.name.split(",")[0] == other.name.split(",")[0] and self.accepted == other.accepted is None
-        )
-        if not alike or self.ratios.shape != other.ratios.shape:
-            return None
-        seen = (self.ratios > 0) | (other.ratios > 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = other.ratios[seen] / self.ratios[seen]
-        if not len(shares) or not np.isfinite(shares).all() or np.ptp(shares) > _ALIKE * shares.max():
-            return None
-        return float(shares.max())
-
-
-@dataclass(frozen=True)
-class Held:
-    """Uses and nats of some records, as one channel sees them.
-
-    Attributes:
-        fresh_uses: (records,) uses through this channel with independent noise.
-        parallel: (records,) uses of this channel that those of others along the same axes are worth.
-        others: (records,) nats that uses along other axes have revealed.
-        labels: (records,) nats that labels have revealed.
-    """
-
-    fresh_uses: Int[np.ndarray, " records"]
-    parallel: Float[np.ndarray, " records"]
-    others: Float[np.ndarray, " records"]
-    labels: Float[np.ndarray, " records"]
-
-    @classmethod
-    def nothing(cls, count: int) -> Held:
-        """Make that of records without uses."""
-        return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
-
-
 class Uses:
     """Count what records go through, by the records' digests.
 
@@ -174,7 +92,6 @@ class Uses:
         self._place = 0
         self._lock = RLock()
         self._mechanisms: dict[int, Mechanism] = {}
-        self._worths: dict[tuple[int, int], float | None] = {}
         self.name = os.urandom(16)
         self._alive[self.name] = self
         if self.path is not None:
@@ -186,7 +103,7 @@ class Uses:
         if self.path is None:
             return _of_name, (self.name, process())
         kept = {name: getattr(self, name) for name in ("identity", "path", "name", "_place")}
-        return _of_file, (kept | {"_connection": None, "_process": b"", "_mechanisms": {}, "_worths": {}},)
+        return _of_file, (kept | {"_connection": None, "_process": b"", "_mechanisms": {}},)
 
     def __deepcopy__(self, memo: Any) -> Uses:
         return self
@@ -198,15 +115,10 @@ class Uses:
             for number, counted in self._mechanisms.items():
                 if counted.same(mechanism):
                     return number
-            added = connection.execute(
-                "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)",
-                (
-                    mechanism.name,
-                    np.asarray(mechanism.ratios, "<f8").tobytes(),
-                    mechanism.planned,
-                    mechanism.accepted,
-                ),
-            )
+            ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
+            values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
+            insert = "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)"
+            added = connection.execute(insert, values)
             number = int(added.lastrowid or 0)
             self._mechanisms[number] = mechanism
             return number
@@ -250,7 +162,7 @@ class Uses:
         with self._opened() as connection:
             before = self._held(connection, number, digests, labelled=labelled)
             counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
-            check(Held(before.fresh_uses + counts, before.parallel, before.others, before.labels))
+            check(before.after(counts))
             added = zip(digests, counts.tolist(), strict=True)
             connection.executemany(
                 "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
@@ -290,26 +202,18 @@ class Uses:
         for begin in range(0, len(digests), _AT_ONCE):
             chunk = digests[begin : begin + _AT_ONCE]
             of_chunk = f"WHERE digest IN ({','.join('?' * len(chunk))})"
-            for digest, channel, looks in connection.execute(f"SELECT * FROM uses {of_chunk}", chunk):
-                place = places[digest]
-                if channel == number:
-                    held.fresh_uses[place] = looks
-                elif (worth := self._worth(connection, number, channel)) is not None:
-                    held.parallel[place] += worth * looks
-                else:
-                    held.others[place] += self._mechanisms[channel].nats(looks)
+            uses = connection.execute(
+                f"SELECT * FROM uses {of_chunk} ORDER BY digest, channel", chunk
+            ).fetchall()
+            if not {number, *(channel for _, channel, _ in uses)} <= self._mechanisms.keys():
+                self._read_mechanisms(connection)
+            for digest, of_record in groupby(uses, key=itemgetter(0)):
+                schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
+                held.put(places[digest], self._mechanisms[number], schedule)
             released = f"SELECT digest, sum(nats) FROM labels {of_chunk} GROUP BY digest"
             for digest, nats in connection.execute(released, chunk) if labelled else ():
                 held.labels[places[digest]] = nats
         return held
-
-    def _worth(self, connection: sqlite3.Connection, number: int, other: int) -> float | None:
-        """Return how many uses of one channel a use of another is, if they have common axes."""
-        if other not in self._mechanisms:
-            self._read_mechanisms(connection)
-        if (number, other) not in self._worths:
-            self._worths[number, other] = self._mechanisms[number].worth(self._mechanisms[other])
-        return self._worths[number, other]
 
     def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
         """Read the channels that are counted."""
@@ -344,9 +248,8 @@ class Uses:
         if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             for table in _TABLES:
                 connection.execute(table)
-            connection.execute(
-                "INSERT INTO key VALUES (?, ?)", (self.identity.key, int(self.identity.double))
-            )
+            key = (self.identity.key, int(self.identity.double))
+            connection.execute("INSERT INTO key VALUES (?, ?)", key)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION or version > _FORMAT:

@@ -1,15 +1,16 @@
 """Statement of a training for its provenance: its bounds, and which of its releases they cover."""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from leakbound.accounting.dp import record_information
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.statement import TrainingFacts, stated_bounds, stated_leakage, training_releases
+from leakbound.accounting.leakage import composed_leakage
+from leakbound.accounting.statement import ReleasedItem, stated_bounds
 from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
 
@@ -25,9 +26,17 @@ def leakage_so_far(
         request: The run.
         spectrum: Spectrum that its channel was calibrated from, or None without a channel.
     """
-    return partial(
-        stated_leakage, ratios=_ratios(request, spectrum), delta=request.defense.budget.get("delta")
-    )
+    ratios = _ratios(request, spectrum)
+
+    def so_far(event: PrivacyEvent) -> float | None:
+        nats = math.inf
+        if event.bound == "nats" and ratios is not None:
+            nats = composed_leakage([event], ratios).record
+        elif event.bound == "epsilon" and "delta" in request.defense.budget:
+            nats = record_information(event)  # ε takes seconds, too long for every point of a curve
+        return nats if math.isfinite(nats) else None
+
+    return so_far
 
 
 def statement(
@@ -50,25 +59,66 @@ def statement(
         ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain
         values of :class:`leakbound.accounting.statement.ReleasedItem`.
     """
-    defense = request.defense
-    ratios = _ratios(request, spectrum)
-    classes = len(request.dataset.classes)
     nats = request.dataset.label_nats
-    labels = math.log(classes) if nats is None else nats
-    bounds = stated_bounds(events, ratios, **defense.budget, labels=labels)
-    facts = TrainingFacts(
-        mechanism=defense.mechanism,
-        bounded=bounds is not None,
-        clips=defense.clips,
-        secure=request.privacy_noise == "secure" if defense.draws_noise else None,
-        replicas=request.replicas,
-        candidates=len(request.candidates),
-        classes=classes,
-        label_nats=nats,
-        covariance_of=covariance_of,
-        best_point="best" in request.lengths,
+    labels = math.log(len(request.dataset.classes)) if nats is None else nats
+    bounds = stated_bounds(events, _ratios(request, spectrum), **request.defense.budget, labels=labels)
+    releases = training_releases(request, bounds is not None, covariance_of)
+    return {"leakage": bounds, "released": [release.to_dict() for release in releases]}
+
+
+def training_releases(
+    request: TrainingRequest, bounded: bool, covariance_of: str | None
+) -> Iterator[ReleasedItem]:
+    """List all that a run releases which was trained.
+
+    Args:
+        request: The run.
+        bounded: Whether bounds are stated for its weights.
+        covariance_of: As in :func:`statement`.
+    """
+    defense = request.defense
+    label_nats = request.dataset.label_nats
+    candidates = len(request.candidates)
+    secure = request.privacy_noise == "secure" and defense.draws_noise
+    problems = [] if bounded else [f"no bound was derived for {defense.mechanism!r} at this level"]
+    if bounded and not secure:
+        problems.append("noise from seeds, which whoever knows the seed subtracts: privacy_noise: secure")
+    several = (
+        f"{request.replicas} replicas; together they tell what is stated for all, each what is stated for one"
     )
-    return {"leakage": bounds, "released": [release.to_dict() for release in training_releases(facts)]}
+    yield ReleasedItem("weights", not problems, "; ".join(problems) or several)
+    if "best" in request.lengths:
+        yield ReleasedItem(
+            "weights of the best point", False, "chosen among points by private validation records"
+        )
+    if bounded and not defense.clips:
+        why = f"a channel leaves them clean: up to ln {len(request.dataset.classes)} nats on top per record"
+        if label_nats is not None:
+            why = f"randomized responses: up to {label_nats:.4g} nats on top per record"
+        yield ReleasedItem("labels", label_nats is not None and secure, why)
+    if covariance_of is not None:
+        why = "calibrated to records that are nobody's"
+        if covariance_of != "aux":
+            why = "calibrated to mean and covariance of the members themselves: covariance: aux"
+        yield ReleasedItem("channel", covariance_of == "aux", why)
+        yield ReleasedItem("capacity under the members' law", False, "a statistic of the members")
+    why = "given, not chosen"
+    if candidates > 1:
+        nats = f"ln {candidates} = {math.log(candidates):.2g} nats"
+        why = f"chosen among {candidates} by private validation records, which may reveal {nats}: give one candidate"
+    yield ReleasedItem("learning rate", candidates == 1, why)
+    yield ReleasedItem("candidate learning rates", False, "accuracies and losses of clean validation records")
+    yield ReleasedItem("curves, divergence", False, "losses and accuracies of clean members")
+    yield ReleasedItem(
+        "privacy event", True, "follows from the settings alone; draws that are secret are not counted"
+    )
+    if secure:
+        yield ReleasedItem("seeds", True, "they draw nothing that protects a record")
+        yield ReleasedItem("hashes of inputs", True, "keyed by a secret that does not leave")
+    else:
+        yield ReleasedItem("seeds", False, "they repeat all noise")
+        yield ReleasedItem("hashes of inputs", False, "they single out the true records among candidates")
+    yield ReleasedItem("times", False, "nobody has bounded what the time of a step tells of its records")
 
 
 def _ratios(request: TrainingRequest, spectrum: Spectrum | None) -> Float[np.ndarray, " d"] | None:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,10 +45,10 @@ def account(
         from leakbound.channels.channel import signal_to_noise
 
         ratios = signal_to_noise(noise, source)
-    from leakbound.engine.replay import replay
+    from leakbound.accounting.statement import replay
 
     try:
-        rows = [asdict(leakage) for leakage in replay(record, ratios)]
+        rows = replay(record, ratios)
     except ValueError as error:
         raise typer.BadParameter(f"{provenance}: {printable(str(error))}") from error
     if as_json:

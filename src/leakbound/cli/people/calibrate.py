@@ -208,14 +208,8 @@ def _report_refusal(reason: str, *, required: bool) -> None:
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
     """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
     from leakbound.accounting.naming import naming_bound
-    from leakbound.engine.accountant import LeakageAccountant
 
-    accountant = LeakageAccountant(calibration.moments).add(
-        calibration.channel, uses, ratios=calibration.ratios
-    )
-    if private.classes:
-        accountant.add_labels(len(private.classes))
-    leakage = accountant.account()
+    nats = calibration.information(uses)
     std = own_records.deviations(calibration.channel)
     unit = private.unit
     return {
@@ -224,10 +218,10 @@ def _row(calibration: Calibration, private: Collection, uses: int, candidates: i
         "std_least": unit * std["least"],
         "std_largest": unit * std["largest"],
         "capacity": calibration.information(1),
-        "values": leakage.joint,
-        "record": leakage.record,
+        "values": nats,
+        "record": nats + (math.log(len(private.classes)) if private.classes else 0.0),
         "mse": unit**2 * calibration.linear_error(uses),
-        "identification": naming_bound(leakage.joint, candidates),
+        "identification": naming_bound(nats, candidates),
     }
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from leakbound import __version__, storage
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.statement import ReleasedItem, refusals, stated_bounds
-from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import output
+from leakbound.jobs.results.dataset_leakage import stored_channels
 from leakbound.storage.tables import read_record
 
 _README = """\
@@ -114,12 +114,9 @@ def _channel(root: Path, made: JobList, slug: str, record: Mapping[str, Any]) ->
     path = output(root, "calibrate", names[1], "out")
     if record["inputs"].get("channel") != storage.check(path):
         raise NotCoveredError(f"{path}: the weights were trained with another channel; train again")
-    stored = storage.read_arrays_and_metadata(output(root, "spectrum", names[0], "out"))
-    source = Spectrum.from_arrays(*stored)
-    channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(path), source.basis)
-    ratios = signal_to_noise(channel, source)
+    ((channel, mechanism),) = stored_channels(root, [names])
     gain = {} if channel.gain is None else {"gain": channel.gain}
-    return {"variances": channel.variances, "ratios": ratios, **gain}, ratios
+    return {"variances": channel.variances, "ratios": mechanism.ratios, **gain}, mechanism.ratios
 
 
 def _statement(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.statement import stated_bounds
-from leakbound.engine.replay import replay
+from leakbound.accounting.statement import replay, stated_bounds
 
 RATIOS = np.array([5.0, 1.0, 0.2])
 CAPACITY = 0.5 * float(np.log1p(RATIOS).sum())
@@ -25,18 +24,18 @@ def channel_record(noise: str = "fresh") -> dict:
 @pytest.mark.parametrize("ratios", [None, RATIOS], ids=["stated", "computed"])
 def test_a_channel_is_replayed(ratios):
     one, both = replay(channel_record(), ratios)
-    assert (one.uses, one.looks, both.looks, both.networks) == (3, 3, 5, 2)
-    assert one.printed == pytest.approx(15 * CAPACITY)
-    assert both.linear == pytest.approx(5 * CAPACITY)
-    assert both.joint == pytest.approx(0.5 * np.log1p(5 * RATIOS).sum())
-    assert one.record == pytest.approx(0.5 * np.log1p(3 * RATIOS).sum() + math.log(10))
-    assert one.verified == both.verified == (ratios is not None)
+    assert (one["uses"], one["looks"], both["looks"], both["networks"]) == (3, 3, 5, 2)
+    assert one["printed"] == pytest.approx(15 * CAPACITY)
+    assert both["linear"] == pytest.approx(5 * CAPACITY)
+    assert both["joint"] == pytest.approx(0.5 * np.log1p(5 * RATIOS).sum())
+    assert one["record"] == pytest.approx(0.5 * np.log1p(3 * RATIOS).sum() + math.log(10))
+    assert one["verified"] == both["verified"] == (ratios is not None)
 
 
 def test_frozen_noise_is_one_look_for_each_network():
     one, both = replay(channel_record("frozen"), RATIOS)
-    assert (one.uses, one.looks, both.looks) == (3, 1, 2)
-    assert one.joint == pytest.approx(CAPACITY)
+    assert (one["uses"], one["looks"], both["looks"]) == (3, 1, 2)
+    assert one["joint"] == pytest.approx(CAPACITY)
 
 
 def test_differential_privacy_is_computed_anew():
@@ -44,7 +43,7 @@ def test_differential_privacy_is_computed_anew():
     stated = stated_bounds([event], None, 1e-5, "rdp", labels=math.log(10))
     record = {"events": [event.to_dict()], "leakage": stated}
     one, _ = replay(record)
-    assert (one.epsilon, one.record, one.labels, one.verified) == (
+    assert (one["epsilon"], one["record"], one["labels"], one["verified"]) == (
         stated["replica"]["epsilon"],
         stated["replica"]["record"],
         0.0,
