@@ -142,10 +142,10 @@ class UnitCosts:
     ) -> Mapping[int, float] | None:
         """Return the values by slots on images of these colors, or of others. None if there is neither."""
         for other in (colors, 4 - colors):
-            if found := self._values.get((device or self.device, unit, model, other if model else 0)):
+            if stack := self._values.get((device or self.device, unit, model, other if model else 0)):
                 if other != colors:
                     self.notes.add(f"{model} on images of {colors} colors: taken from {other}")
-                return found
+                return stack
         return None
 
 
