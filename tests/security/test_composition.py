@@ -167,4 +167,5 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     assert told["digits"]["same_records"] == ["again"]
     assert told["digits"]["record_of_all"] == told["digits"]["record"] + told["again"]["record"]
     (line, _) = bounds_table({"leakage": told})
+    assert line[-2] == "2.303"
     assert line[-1].startswith(f"{told['digits']['record_of_all']:.4g} with ")

@@ -68,6 +68,7 @@ def bounds_table(provenance: Mapping[str, Any]) -> list[list[str]]:
             leakage["dp"]["stated"] if leakage["dp"] else "–",
             f"{leakage['federated']:.4g}" if leakage["federated"] else "–",
             f"{leakage['record']:.4g}",
+            f"{leakage['labels']:.4g}" if "labels" in leakage else "–",
             _of_all(leakage),
         ]
         for name, leakage in provenance.get("leakage", {}).items()
