@@ -18,6 +18,7 @@ __all__ = [
     "RandomizedResponse",
     "Reconstruction",
     "__version__",
+    "load_run",
 ]
 _HOMES = {
     **dict.fromkeys(("Account", "LeakageAccountant"), "engine.accountant"),
@@ -25,6 +26,7 @@ _HOMES = {
     **dict.fromkeys(("Capacity", "Identification", "Leakage", "Naming", "Reconstruction"), "engine.targets"),
     "Channel": "engine.transformer",
     "ChannelEngine": "engine.engine",
+    "load_run": "attacks.trained_networks",
     "RandomizedResponse": "channels.randomized_response",
 }
 

@@ -1,3 +1,4 @@
+from leakbound.attacks.trained_networks import load_run as load_run
 from leakbound.channels.randomized_response import RandomizedResponse as RandomizedResponse
 from leakbound.engine.accountant import Account as Account
 from leakbound.engine.accountant import LeakageAccountant as LeakageAccountant

@@ -7,8 +7,9 @@ from itertools import product
 
 import pandas as pd
 import pytest
+import torch
 
-from leakbound import storage
+from leakbound import load_run, models, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.cli.launch import warm
 
@@ -251,3 +252,23 @@ def test_no_limit_of_jobs_a_second_is_kept_that_nobody_asked_for(fresh, options,
     result = fresh.snakemake("--until", "prepare", *options)
     assert result.returncode == 0, result.stderr[-3000:]
     assert f"limit: {left}\n" in result.stdout
+
+
+def test_a_finished_run_comes_back_to_python_as_the_networks_that_its_curves_are_of(small):
+    run = load_run(small.results, "digits/lenet/natural-4/n20-b32")
+    assert {*run.attacks} == {"membership"}
+    assert run.provenance["leakage"]["replica"]["record"] > 0
+    images = storage.read_arrays(small.results / "data/digits.safetensors")
+    records, labels = (torch.from_numpy(images[f"test_{name}"]) for name in ("images", "labels"))
+    network = models.build("lenet", records.shape[1], 10, torch.Generator())
+    for _, kept in run.networks.rates.iterrows():
+        network.load_state_dict(run.networks.state_dict(kept["replica"]))
+        with torch.no_grad():
+            accuracy = float((network(records).argmax(1) == labels).double().mean())
+        curve = run.curves[(run.curves["replica"] == kept["replica"]) & (run.curves["metric"] == "test_accuracy")]
+        curve = curve[curve["learning_rate"] == kept["learning_rate"]]
+        assert curve[curve["step"] == 20]["value"].item() == pytest.approx(accuracy)
+    with pytest.raises(KeyError, match=r"replica 7.*no such network is kept, only"):
+        run.networks.state_dict(7)
+    with pytest.raises(FileNotFoundError, match=r"finished runs of .* are digits/lenet/natural-4/n20-b32, digits"):
+        load_run(small.results, "digits/lenet/natural-5/n20-b32")
