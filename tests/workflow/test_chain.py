@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from leakbound import load_run, models, storage
+from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.cli.launch import warm
 
@@ -260,11 +260,9 @@ def test_a_finished_run_comes_back_to_python_as_the_networks_that_its_curves_are
     assert run.provenance["leakage"]["replica"]["record"] > 0
     images = storage.read_arrays(small.results / "data/digits.safetensors")
     records, labels = (torch.from_numpy(images[f"test_{name}"]) for name in ("images", "labels"))
-    network = models.build("lenet", records.shape[1], 10, torch.Generator())
     for _, kept in run.networks.rates.iterrows():
-        network.load_state_dict(run.networks.state_dict(kept["replica"]))
         with torch.no_grad():
-            accuracy = float((network(records).argmax(1) == labels).double().mean())
+            accuracy = float((run.network(kept["replica"])(records).argmax(1) == labels).double().mean())
         curve = run.curves[(run.curves["replica"] == kept["replica"]) & (run.curves["metric"] == "test_accuracy")]
         curve = curve[curve["learning_rate"] == kept["learning_rate"]]
         assert curve[curve["step"] == 20]["value"].item() == pytest.approx(accuracy)

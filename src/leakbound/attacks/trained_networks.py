@@ -1,5 +1,6 @@
 """All networks of a run, those of the chosen learning rates and others if they are kept, and attacks on them."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from leakbound import storage
+from leakbound import models, storage
 from leakbound.attacks.attack_request import Attacked, AttackRequest
 from leakbound.config.training import Length
 from leakbound.jobs.paths import output
@@ -58,6 +59,8 @@ class FinishedRun:
     """A training that the workflow has finished, and the attacks on it.
 
     Attributes:
+        model: Name of its network.
+        images: File of the prepared dataset.
         networks: Its trained networks.
         curves: Learning curves, columns ``replica``, ``learning_rate``, ``step``, ``metric``, ``value``.
         attacks: Attack to its rows, with ``metric``, ``value``, and the network in ``replica``,
@@ -65,10 +68,35 @@ class FinishedRun:
         provenance: Settings, versions, commit, privacy events, and the statement of leakage.
     """
 
+    model: str
+    images: Path
     networks: Networks
     curves: pd.DataFrame
     attacks: Mapping[str, pd.DataFrame]
     provenance: Mapping[str, Any]
+
+    def network(
+        self, replica: int = 0, learning_rate: float | None = None, length: Length = "full"
+    ) -> nn.Module:
+        """Build one trained network, which takes images as the prepared dataset holds them, in [-1, 1].
+
+        Args:
+            replica: As in :meth:`Networks.state_dict`.
+            learning_rate: As there.
+            length: As there.
+
+        Raises:
+            KeyError: If no such network is kept.
+            DamagedFileError: If the file of the dataset does not match its seal.
+        """
+        weights = self.networks.state_dict(replica, learning_rate, length)
+        arrays, metadata = storage.read_arrays_and_metadata(self.images)
+        _, colors, side, _ = arrays["test_images"].shape
+        network = models.build(
+            self.model, colors, len(json.loads(metadata["classes"])), torch.Generator(), side
+        )
+        load_weights(network, weights)
+        return network.eval()
 
 
 def load_run(results: str | Path, run: str) -> FinishedRun:
@@ -97,7 +125,10 @@ def load_run(results: str | Path, run: str) -> FinishedRun:
     kept = storage.read_rows(files["rates"]).query("kept").reset_index(drop=True)
     weights = {name: torch.from_numpy(array) for name, array in storage.read_arrays(files["weights"]).items()}
     tables = sorted((folder / "attacks" / run).glob("*.parquet"))
+    dataset, model, *_ = run.split("/")
     return FinishedRun(
+        model,
+        output(folder, "prepare", dataset, "out"),
         Networks(weights, kept),
         storage.read_rows(files["rows"]),
         {path.stem: storage.read_rows(path) for path in tables},
