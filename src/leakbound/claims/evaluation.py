@@ -107,7 +107,7 @@ def evaluate(
             "printed": bool(own_networks(figure, claim, rows)),
         }
         if pooled is not None and isinstance(finding, Blocks):
-            verdicts = _of_datasets(claim, finding, alpha, generator_of)
+            verdicts = _of_settings(claim, finding, alpha, generator_of)
             p_adjusted, p_pooled = next(adjusted)
             row = _row(claim, finding, pooled, p_adjusted, alpha, level)
             verdicts.append(row | _of_all(claim, finding, replace(pooled, p_value=p_pooled), row, alpha))
@@ -208,22 +208,22 @@ def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[st
         yield (values.get("dataset", ""), values.get("model", "")), group.reset_index(drop=True)
 
 
-def _of_datasets(
+def _of_settings(
     claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf
 ) -> list[dict[str, Any]]:
-    """Return a row for each dataset, Holm-corrected over the datasets."""
-    datasets = [name for name in names(blocks) if name]
-    parts = [part(blocks, name) for name in datasets]
+    """Return a row for each dataset, or each network on it if there are several, Holm-corrected over these rows."""
+    settings = [name for name in names(blocks) if name]
+    parts = [part(blocks, name) for name in settings]
     judged = [
         judge(subset, claim.smallest_effect(), alpha, generator_of("claim", claim.id, name))
-        for name, subset in zip(datasets, parts, strict=True)
+        for name, subset in zip(settings, parts, strict=True)
     ]
     adjusted = holm([result.p_value for result in judged])
     rows = []
-    for name, subset, result, p_adjusted in zip(datasets, parts, judged, adjusted, strict=True):
-        models = list(dict.fromkeys(subset.effects.index.get_level_values("model")))
-        row = _row(claim, subset, result, p_adjusted, alpha, alpha / len(datasets))
-        rows.append({**row, "dataset": name, "model": models[0] if len(models) == 1 else OVERALL})
+    for subset, result, p_adjusted in zip(parts, judged, adjusted, strict=True):
+        dataset, model, _ = subset.effects.index[0]
+        row = _row(claim, subset, result, p_adjusted, alpha, alpha / len(settings))
+        rows.append({**row, "dataset": dataset, "model": model})
     return rows
 
 
