@@ -7,16 +7,16 @@ scoreboards and pictures of the presets, or of all, as the workflow and `pool.py
 import functools
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from leakbound import storage
-from leakbound.claims.evaluation import evaluate
+from leakbound.claims.evaluation import COLUMNS, evaluate
 from leakbound.claims.scoreboard import to_markdown, verdict_counts
 from leakbound.config import reading
-from leakbound.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.storage.replaced_folders import MANIFEST, replaced_folder
@@ -71,6 +71,29 @@ class KeptRun:
         by_key = {(figure.paper, figure.id): figure for figure in self.catalogue.figures}
         kept = self.claims[["paper", "figure"]].drop_duplicates().itertuples(index=False, name=None)
         yield from (by_key[key] for key in kept)
+
+
+def judged_together(homes: Sequence[Path]) -> pd.DataFrame:
+    """Judge what papers print about their networks on all blocks of several runs.
+
+    Each run has been judged alone, so that this second analysis has half of the level (docs/protocol.md#claims).
+
+    Args:
+        homes: Folders of kept runs.
+
+    Returns:
+        Rows of ``evaluate`` for the printed claims of figures of studies that several runs have.
+    """
+    runs = [KeptRun(home) for home in homes]
+    verdicts = []
+    for figure in runs[-1].catalogue.figures:
+        stated = figure.model_copy(update={"claims": tuple(claim for claim in figure.claims if claim.printed)})
+        rows = [run.rows(figure).assign(preset=run.home.name) for run in runs if figure.study in run.config.studies]
+        own = [table for table in rows if table["model"].isin(NETWORKS.get(figure.paper, ())).any()]
+        if stated.claims and len(own) > 1:
+            level = min(run.config.alpha for run in runs) / 2
+            verdicts.append(evaluate(stated, pd.concat(own, ignore_index=True), level, _GENERATOR))
+    return pd.concat(verdicts, ignore_index=True) if verdicts else pd.DataFrame(columns=list(COLUMNS))
 
 
 def judge_again(home: Path) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from leakbound.claims.judging import (
     part,
     promised,
     sides,
+    subsets,
     verdict,
 )
 from leakbound.claims.outcomes import Blocks, Exact
@@ -32,7 +33,7 @@ VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
 EXACT_VERDICTS = ("holds", "fails")
 """Verdicts on statements about closed forms."""
 OVERALL = "all"
-_FACETS = ("dataset", "model")
+_FACETS = ("dataset", "model", "preset")
 _SIDES = {1: "as claimed", -1: "the opposite", 0: "negligible"}
 GeneratorOf = Callable[..., np.random.Generator]
 """Function from names, given as words, to the generator for these names."""
@@ -43,13 +44,13 @@ def evaluate(
 ) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    A block is one (dataset, model, replica). Columns that a claim compares do not distinguish blocks, because
+    A block is one (dataset, model, replica), of one preset if rows of several have a column preset. Columns that a claim compares do not distinguish blocks, because
     all runs of a block have the same problem. The verdict of a claim is that over the blocks of all datasets
     and models. Holm's rule corrects the p-values of all claims of a figure together. A claim without any
     effect is therefore reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
 
-    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For
-    *reproduced* or *contradicted*, at least half of the datasets must show the effect
+    Verdicts on the single settings are added, Holm-corrected over them: the datasets of the claim, each with its
+    network if there are several. For *reproduced* or *contradicted*, at least half of them must show the effect
     (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show something else,
     such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
 
@@ -67,7 +68,7 @@ def evaluate(
             are too many to enumerate.
 
     Returns:
-        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all,
+        Table with the columns ``COLUMNS``. Each claim has a row for each setting, then a row over all,
         with dataset and model ``all``. ``printed`` is True for claims of a paper on its own networks.
         ``low`` and ``high`` are the ends of a 95 % interval of the mean effect (Student's t with the
         share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90 % interval.
@@ -124,7 +125,7 @@ def evaluate(
 
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
-) -> Blocks | dict[tuple[str, str], Exact] | str:
+) -> Blocks | dict[tuple[str, ...], Exact] | str:
     """Run the test of a claim on the rows of a figure.
 
     Args:
@@ -145,8 +146,8 @@ def measured(
     if "model" in rows.columns and (networks := own_networks(figure, claim, rows)):
         rows = rows[rows["model"].fillna("").isin(networks)]
     everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
-    blocks: dict[tuple[str, str], Blocks] = {}
-    exact: dict[tuple[str, str], Exact] = {}
+    blocks: dict[tuple[str, ...], Blocks] = {}
+    exact: dict[tuple[str, ...], Exact] = {}
     reason = "no rows"
     for setting, group in _settings(rows_of(figure, rows), compared):
         if claim.decibels:
@@ -199,13 +200,13 @@ def compared_by(claim: ClaimConfig) -> set[str]:
     return check(claim.options).compared() if check else set()
 
 
-def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
-    """Yield the finite rows of each dataset and model. Names are empty for columns that are missing or compared."""
+def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
+    """Yield the finite rows of each dataset, model and preset. Names of missing or compared columns are empty."""
     rows = rows[np.isfinite(rows["value"])]
     columns = [column for column in _FACETS if column in rows.columns and column not in compared]
     for key, group in split(rows, columns).items():
         values = dict(zip(columns, map(str, key), strict=True))
-        yield (values.get("dataset", ""), values.get("model", "")), group.reset_index(drop=True)
+        yield tuple(values.get(column, "") for column in _FACETS), group.reset_index(drop=True)
 
 
 def _of_settings(
@@ -221,7 +222,7 @@ def _of_settings(
     adjusted = holm([result.p_value for result in judged])
     rows = []
     for subset, result, p_adjusted in zip(parts, judged, adjusted, strict=True):
-        dataset, model, _ = subset.effects.index[0]
+        dataset, model, *_ = subset.effects.index[0]
         row = _row(claim, subset, result, p_adjusted, alpha, alpha / len(settings))
         rows.append({**row, "dataset": dataset, "model": model})
     return rows
@@ -235,11 +236,19 @@ def _of_all(
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
     if opposed(shown, whole):
         listed = [f"{', '.join(shown[side])} {words}" for side, words in _SIDES.items() if shown[side]]
-        detail = f"datasets differ, by Student's t: {'; '.join(listed)}"
+        which = (
+            "datasets"
+            if {*names(blocks)} <= {*blocks.effects.index.get_level_values("dataset")}
+            else "networks"
+        )
+        detail = f"{which} differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
         agreeing, half = shown[pooled.direction], -(-len(names(blocks)) // 2)
-        mixed = 0 < len(agreeing) < half
+        few = min(len(subset.effects) for subset in subsets(blocks))
+        mixed = (
+            0 < len(agreeing) < half and 2.0 ** (1 - few) < alpha
+        )  # or the others could not show it either
         reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"
         detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
         return {"verdict": "mixed" if mixed else reached, "detail": f"{row['detail']}; {detail}"}
@@ -277,11 +286,11 @@ def _row(
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
 
 
-def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
+def _exact(statements: dict[tuple[str, ...], Exact]) -> list[dict[str, Any]]:
     """Return a row for each setting of a closed form with a dataset, then the row over all, which shows the weakest."""
     rows = [
         {"dataset": dataset, "model": model, **_exact_row(statement)}
-        for (dataset, model), statement in statements.items()
+        for (dataset, model, _), statement in statements.items()
         if dataset
     ]
     weakest = next(

@@ -55,19 +55,19 @@ class Judged:
     falling: tuple[str, ...] = ()
 
 
-def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
-    """Join the blocks of several (dataset, model) in one table.
+def joined_blocks(settings: dict[tuple[str, ...], Blocks]) -> Blocks:
+    """Join the blocks of several (dataset, model, preset) in one table.
 
     Args:
-        settings: (dataset, model) to its blocks, at least one.
+        settings: (dataset, model, preset) to its blocks, at least one.
 
     Returns:
-        The blocks of all, whose index begins with dataset and model.
+        The blocks of all, whose index begins with dataset, model and preset.
     """
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
-        return pd.concat(kept, names=[*STRATUM, "replica"]) if kept else None
+        return pd.concat(kept, names=[*STRATUM, "preset", "replica"]) if kept else None
 
     parts = list(settings.values())
     effects = joined([blocks.effects for blocks in parts])
@@ -79,7 +79,9 @@ def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
         steps=joined([blocks.steps for blocks in parts]),
         widths={name: width for blocks in parts for name, width in blocks.widths.items()},
         left_out=sum(blocks.left_out for blocks in parts),
-        note="; ".join(f"{' '.join(key)}: {blocks.note}" for key, blocks in settings.items() if blocks.note),
+        note="; ".join(
+            f"{' '.join(key).strip()}: {blocks.note}" for key, blocks in settings.items() if blocks.note
+        ),
     )
 
 
@@ -91,7 +93,10 @@ def part(blocks: Blocks, *settings: str) -> Blocks:
         settings: Their names, as :func:`names` lists them.
     """
     name = _names(blocks)
-    return blocks.changed(lambda table: table[[name(*row) in settings for row in table.index]])
+    # A step between two levels that only other settings have is no step of these.
+    return blocks.changed(
+        lambda table: table[[name(*row) in settings for row in table.index]].dropna(axis="columns", how="all")
+    )
 
 
 def names(blocks: Blocks) -> list[str]:
@@ -256,10 +261,10 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
     )
 
 
-def _names(blocks: Blocks) -> Callable[[str, str, int], str]:
-    """Return the function from the dataset, network and replica of a block to the name of its setting."""
+def _names(blocks: Blocks) -> Callable[..., str]:
+    """Return the function from the dataset, network, preset and replica of a block to the name of its setting."""
     several = blocks.effects.index.get_level_values("model").nunique() > 1
-    return lambda dataset, model, _: f"{dataset} {model}".strip() if several else dataset
+    return lambda dataset, model, *_: f"{dataset} {model}".strip() if several else dataset
 
 
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
