@@ -56,15 +56,12 @@ class KeptRun:
         return verdicts.assign(first=verdicts["verdict"], repeat="") if self.repeats else verdicts
 
     def _parted(self, figure: FigureConfig, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Part the rows of a study in those of the first run and of its repeat, each numbered from 0.
-
-        Rows about all replicas of a repeat have the number before its first one, because theirs was −1.
-        """
+        """Part the rows of a study in those of the first run and of its repeat, each numbered as it numbered them."""
         table = RunTable(self.config, self.catalogue)
         count = max(table.runs[slug].replicas for slug in table.studies[str(figure.study)])
-        of_all = rows["source"].eq("evidence") | (rows["source"].eq("accounting") & rows["variant"].ne(""))
-        later = (rows["replica"] >= count) | (of_all & (rows["replica"] == count - 1))
-        return rows[~later], rows[later].assign(replica=rows["replica"] - count)
+        later = (rows["replica"] >= count) | (rows["replica"] < -1)
+        own = rows["replica"].sub(count).where(rows["replica"] >= 0, -1)
+        return rows[~later], rows[later].assign(replica=own)
 
     def figures(self) -> Iterator[FigureConfig]:
         """Yield the figures whose verdicts are kept, in the order of the verdicts."""
