@@ -27,9 +27,9 @@ them. There is a page for each paper, with each figure's picture, what it shows,
 verdicts. How to read the attacks and the claims: [the guide](guide.md). `make figures` writes these pages from
 `config/figures`.
 
-A figure of a paper shows networks of that paper where a run has them, and says what else is not as in the paper. A claim is
-by a paper if the paper prints it and the run has a network of the paper, on which alone it is then judged; all others are
-by us. If several runs have networks of the paper, the verdict here is that of all their blocks.
+A figure of a paper shows networks of that paper where a run has them, and says what else is not as in the paper. A
+claim is by a paper if the paper prints it and the run has a network of the paper, on which alone it is then judged;
+all others are by us. If several runs have networks of the paper, the verdict here is that of all their blocks.
 """
 _PAGE = """\
 # {paper}: figures and tables

@@ -13,6 +13,7 @@ import pandas as pd
 import typer
 
 from figure_pages import KeptFigure, figures_pages, readme_scoreboard, reference_of_readme
+from judging import judged_together
 from leakbound import storage
 from leakbound.claims.evaluation import COLUMNS, OVERALL, VERDICTS
 from leakbound.claims.scoreboard import overall
@@ -21,7 +22,6 @@ from leakbound.cli.runs.config import keep_generated
 from leakbound.config import reading
 from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
 from leakbound.config.messages import read_yaml
-from judging import judged_together
 from leakbound.figures.notes import notes, warnings, with_epsilon
 from leakbound.jobs.table import rows_file
 
@@ -37,7 +37,7 @@ def figures(
     check: Annotated[bool, typer.Option(help="Only check that the pages are up to date.")] = False,
     folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
 ) -> None:
-    """Write docs/figures.md, docs/figures/ and the scoreboard of the README from the results under results/reference."""
+    """Write docs/figures.md, docs/figures and the scoreboard of the README from results/reference."""
     keep_generated(_pages(folder), check, "make figures")
 
 

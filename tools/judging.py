@@ -38,7 +38,7 @@ class KeptRun:
         self.home = home
         self.config = reading.load(home / "config.yaml")
         self.repeats = [reading.load(path) for path in sorted((home / "repeats").glob("*.yaml"))]
-        self.catalogue = reading.load_catalogue(self.config.catalogue, self.config)
+        self.catalogue = reading.load_catalogue(home.parents[2] / self.config.catalogue, self.config)
         self.claims = storage.read_rows(home / "claims.parquet", sealed=False)
 
     def rows(self, figure: FigureConfig) -> pd.DataFrame:
@@ -81,15 +81,16 @@ def judged_together(homes: Sequence[Path]) -> pd.DataFrame:
     Returns:
         Rows of ``evaluate`` for the printed claims of figures of studies that several runs have.
     """
-    runs = [KeptRun(home) for home in homes]
+    runs = [KeptRun(home) for home in homes if (home / "config.yaml").is_file()]
     verdicts = []
-    for figure in runs[-1].catalogue.figures:
+    for figure in runs[-1].catalogue.figures if runs else ():
+        networks = {*NETWORKS.get(figure.paper, ())}
+        studies = [(run, run.config.studies.get(figure.study or "")) for run in runs]
+        own = [run for run, study in studies if study and networks & {*study.models}]
         stated = figure.model_copy(update={"claims": tuple(claim for claim in figure.claims if claim.printed)})
-        rows = [run.rows(figure).assign(preset=run.home.name) for run in runs if figure.study in run.config.studies]
-        own = [table for table in rows if table["model"].isin(NETWORKS.get(figure.paper, ())).any()]
         if stated.claims and len(own) > 1:
-            level = min(run.config.alpha for run in runs) / 2
-            verdicts.append(evaluate(stated, pd.concat(own, ignore_index=True), level, _GENERATOR))
+            rows = pd.concat([run.rows(figure).assign(preset=run.home.name) for run in own], ignore_index=True)
+            verdicts.append(evaluate(stated, rows, min(run.config.alpha for run in own) / 2, _GENERATOR))
     return pd.concat(verdicts, ignore_index=True) if verdicts else pd.DataFrame(columns=list(COLUMNS))
 
 

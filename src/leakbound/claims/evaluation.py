@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from leakbound.claims.judging import (
+    STRATUM,
     Judged,
     joined_blocks,
     judge,
@@ -44,15 +45,17 @@ def evaluate(
 ) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    A block is one (dataset, model, replica), of one preset if rows of several have a column preset. Columns that a claim compares do not distinguish blocks, because
-    all runs of a block have the same problem. The verdict of a claim is that over the blocks of all datasets
-    and models. Holm's rule corrects the p-values of all claims of a figure together. A claim without any
-    effect is therefore reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
+    A block is one (dataset, model, replica), of one preset if rows of several have a column preset.
+    Columns that a claim compares do not distinguish blocks, because all runs of a block have the same
+    problem. The verdict of a claim is that over the blocks of all datasets and models. Holm's rule
+    corrects the p-values of all claims of a figure together. A claim without any effect is therefore
+    reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
 
-    Verdicts on the single settings are added, Holm-corrected over them: the datasets of the claim, each with its
-    network if there are several. For *reproduced* or *contradicted*, at least half of them must show the effect
-    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show something else,
-    such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
+    Verdicts on the single settings are added, Holm-corrected over them: the datasets of the claim, each
+    with its network if there are several. For *reproduced* or *contradicted*, at least half of them must
+    show the effect (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show
+    something else, such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is
+    *mixed*.
 
     Statements about closed forms hold or fail without chance, and fail if they do so in any setting. Their
     p-value is 0 or 1 and is not part of the correction.
@@ -220,12 +223,11 @@ def _of_settings(
         for name, subset in zip(settings, parts, strict=True)
     ]
     adjusted = holm([result.p_value for result in judged])
-    rows = []
-    for subset, result, p_adjusted in zip(parts, judged, adjusted, strict=True):
-        dataset, model, *_ = subset.effects.index[0]
-        row = _row(claim, subset, result, p_adjusted, alpha, alpha / len(settings))
-        rows.append({**row, "dataset": dataset, "model": model})
-    return rows
+    return [
+        _row(claim, subset, result, p_adjusted, alpha, alpha / len(settings))
+        | dict(zip(STRATUM, subset.effects.index[0], strict=False))
+        for subset, result, p_adjusted in zip(parts, judged, adjusted, strict=True)
+    ]
 
 
 def _of_all(
@@ -236,19 +238,13 @@ def _of_all(
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
     if opposed(shown, whole):
         listed = [f"{', '.join(shown[side])} {words}" for side, words in _SIDES.items() if shown[side]]
-        which = (
-            "datasets"
-            if {*names(blocks)} <= {*blocks.effects.index.get_level_values("dataset")}
-            else "networks"
-        )
+        which = "networks" if " " in names(blocks)[0] else "datasets"
         detail = f"{which} differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
         agreeing, half = shown[pooled.direction], -(-len(names(blocks)) // 2)
         few = min(len(subset.effects) for subset in subsets(blocks))
-        mixed = (
-            0 < len(agreeing) < half and 2.0 ** (1 - few) < alpha
-        )  # or the others could not show it either
+        mixed = 0 < len(agreeing) < half and 2.0 ** (1 - few) < alpha  # else the others could not show it
         reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"
         detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
         return {"verdict": "mixed" if mixed else reached, "detail": f"{row['detail']}; {detail}"}

@@ -79,9 +79,7 @@ def joined_blocks(settings: dict[tuple[str, ...], Blocks]) -> Blocks:
         steps=joined([blocks.steps for blocks in parts]),
         widths={name: width for blocks in parts for name, width in blocks.widths.items()},
         left_out=sum(blocks.left_out for blocks in parts),
-        note="; ".join(
-            f"{' '.join(key).strip()}: {blocks.note}" for key, blocks in settings.items() if blocks.note
-        ),
+        note="; ".join(f"{' '.join(key).strip()}: {one.note}" for key, one in settings.items() if one.note),
     )
 
 

@@ -249,9 +249,8 @@ def _diverged(figure: FigureConfig, table: pd.DataFrame) -> Iterator[str]:
     ends = rows_of(figure.model_copy(update={"select": about | {"metric": "diverged"}}), table)
     if count := int(ends["value"].sum()):
         finals = table[table["metric"].isin(figure.admitted("metric", ["final_accuracy"]))]
-        guesses = len(finals.merge(ends[ends["value"] > 0], on=["run", "replica"]))
-        how = "count as guessing at the end" if guesses == count else "are left out"
-        yield f"{count:,} of {len(ends):,} trainings diverged and {how}."
+        guessed = len(finals.merge(ends[ends["value"] > 0], on=["run", "replica"])) == count
+        yield f"{count:,} of {len(ends):,} trainings diverged and {'count as guessing at the end' if guessed else 'are left out'}."
 
 
 def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
