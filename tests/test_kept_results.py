@@ -11,6 +11,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from calling import called, words_of
 from figures import app as figures_app
 from figures import kept_claims
 from judging import KeptRun, judged_together
@@ -19,6 +20,7 @@ from leakbound import storage
 from leakbound.claims.evaluation import VERDICTS
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.command_line import app
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from verdicts import evaluate
 
@@ -142,6 +144,44 @@ def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
         "plot": (2, 7.0, 3.5),
         "prepare": (1, 2.0, 1.0),
     }
+
+
+def test_of_an_interrupted_run_what_it_had_finished_is_kept():
+    config = {
+        "preset": "cut",
+        "catalogue": str(ROOT / "config" / "figures"),
+        "replicas": 2,
+        "datasets": {"digits": {"members": 100, "test": 100, "aux": 300}},
+        "training": {"learning_rates": [0.1], "evaluations": 2},
+        "studies": {
+            "capacity": {
+                "datasets": ["digits"],
+                "models": ["mlp"],
+                "defenses": {"none": [], "natural": [4.0, 8.0]},
+                "rounds": [20],
+                "attacks": ["membership"],
+            }
+        },
+        "attacks": {"membership": {"epochs": 1, "learning_rates": [0.001], "references": 0}},
+        "tracking": {"enabled": False},
+    }
+    path = Path("cut.yaml")
+    path.write_text(yaml.safe_dump(config))
+    chain = ("prepare", "covariance", "spectrum", "calibrate", "train", "attack")
+    done = [job for job in job_list(reading.load(path)).of(*chain) if "natural-8" not in job.name]
+    for job in done:
+        assert called(*words_of(job)).code == 0
+    assert "has no claims.parquet" in " ".join(keep(path)[1].replace("│", " ").split())
+    code, output = keep(path, "--finished")
+    assert code == 0, output
+    kept = Path("results/reference/cut")
+    rows = storage.read_rows(kept / "tables/capacity.parquet", sealed=False)
+    assert set(rows["run"]) == {f"digits/mlp/{arm}/n20-b64" for arm in ("none", "natural-4")}
+    assert len(storage.read_rows(kept / "claims.parquet", sealed=False)) > 0
+    assert (kept / "figures/tan2024/fig25.png").is_file()
+    facts = storage.read_json(kept / "provenance.json", sealed=False)
+    assert facts["jobs"] == facts["devices"]["cpu (x86_64, 1 threads)"] == 4  # two trainings and two attacks
+    assert "leakage" not in facts
 
 
 @pytest.mark.parametrize("name", ["claims.parquet", "scoreboard.md", "figures/tan2024/fig17.png"])

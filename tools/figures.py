@@ -28,8 +28,8 @@ from leakbound.jobs.table import rows_file
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _KEPT = Path("results/reference")
 _BLOCK = ["dataset", "model", "replica"]
-_Settings = set[tuple[str, str]]
-"""Datasets, each with a network of the paper."""
+_Settings = set[tuple[str, str, float | None]]
+"""Datasets, each with a network of the paper and the learning rate of its federation."""
 
 
 @app.command()
@@ -60,7 +60,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
     """Return the kept results of each figure: of its paper's networks if a run has any of them.
 
     The first are those of the run with most blocks, and of these with most jobs. Results of other runs follow if
-    they have another network of the paper, or another dataset with it.
+    they have another network of the paper, or another dataset or learning rate of a federation with it.
     """
     found: dict[str, list[tuple[tuple[bool, int, int], _Settings, KeptFigure]]] = defaultdict(list)
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
@@ -86,7 +86,8 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
                 notes=notes(figure, whole, ran),
                 warnings=warnings(figure, whole),
             )
-            settings = {*own[["dataset", "model"]].itertuples(index=False, name=None)}
+            rate = (ran.get("federated") or {}).get("learning_rate")
+            settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}
             found[key].append(((len(own) > 0, len(blocks), jobs), settings, kept))
     return {key: _first_and_others(sorted(each, key=lambda one: one[0], reverse=True)) for key, each in found.items()}
 

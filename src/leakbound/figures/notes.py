@@ -250,7 +250,7 @@ def _diverged(figure: FigureConfig, table: pd.DataFrame) -> Iterator[str]:
     if count := int(ends["value"].sum()):
         finals = table[table["metric"].isin(figure.admitted("metric", ["final_accuracy"]))]
         guessed = len(finals.merge(ends[ends["value"] > 0], on=["run", "replica"])) == count
-        yield f"{count:,} of {len(ends):,} trainings diverged and {'count as guessing at the end' if guessed else 'are left out'}."
+        yield f"{count:,} of {len(ends):,} trainings diverged and {'count as guesses' if guessed else 'are left out'}."
 
 
 def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
