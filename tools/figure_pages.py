@@ -25,7 +25,7 @@ _HEAD = """\
 Each figure and table of the papers, and those that go beyond them, as the committed runs under `results/reference` drew
 them. There is a page for each paper, with each figure's picture, what it shows, the settings, and its claims with their
 verdicts. How to read the attacks and the claims: [the guide](guide.md). `make figures` writes these pages from
-`config/figures`.
+`config/figures`. *Natural* noise is equal on every pixel, *white* noise [is not](glossary.md#natural-and-white).
 
 A figure of a paper shows networks of that paper where a run has them, and says what else is not as in the paper. A
 claim is by a paper if the paper prints it and the run has a network of the paper, on which alone it is then judged;

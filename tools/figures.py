@@ -28,6 +28,7 @@ from leakbound.jobs.table import rows_file
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _KEPT = Path("results/reference")
 _BLOCK = ["dataset", "model", "replica"]
+_Rank = tuple[bool, int, int]
 _Settings = set[tuple[str, str, float | None]]
 """Datasets, each with a network of the paper and the learning rate of its federation."""
 
@@ -62,7 +63,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
     The first are those of the run with most blocks, and of these with most jobs. Results of other runs follow if
     they have another network of the paper, or another dataset or learning rate of a federation with it.
     """
-    found: dict[str, list[tuple[tuple[bool, int, int], _Settings, KeptFigure]]] = defaultdict(list)
+    found: dict[str, list[tuple[_Rank, _Settings, KeptFigure]]] = defaultdict(list)
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
@@ -89,13 +90,14 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
             rate = (ran.get("federated") or {}).get("learning_rate")
             settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}
             found[key].append(((len(own) > 0, len(blocks), jobs), settings, kept))
-    return {key: _first_and_others(sorted(each, key=lambda one: one[0], reverse=True)) for key, each in found.items()}
+    return {key: _first_and_others(each) for key, each in found.items()}
 
 
-def _first_and_others(found: Iterable[tuple[object, _Settings, KeptFigure]]) -> list[KeptFigure]:
-    """Choose the first result, and each later one that has settings of the paper which those before lack."""
-    shown, chosen = set(), []
-    for _, settings, kept in found:
+def _first_and_others(found: Iterable[tuple[_Rank, _Settings, KeptFigure]]) -> list[KeptFigure]:
+    """Choose the first result by rank, and each later one that has settings of the paper which those before lack."""
+    shown: _Settings = set()
+    chosen: list[KeptFigure] = []
+    for _, settings, kept in sorted(found, key=lambda one: one[0], reverse=True):
         if not chosen or settings - shown:
             chosen.append(kept)
         shown |= settings

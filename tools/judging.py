@@ -16,7 +16,7 @@ from leakbound import storage
 from leakbound.claims.evaluation import COLUMNS, evaluate
 from leakbound.claims.scoreboard import to_markdown, verdict_counts
 from leakbound.config import reading
-from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
+from leakbound.config.catalogue import NETWORKS, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.storage.replaced_folders import MANIFEST, replaced_folder
@@ -38,8 +38,12 @@ class KeptRun:
         self.home = home
         self.config = reading.load(home / "config.yaml")
         self.repeats = [reading.load(path) for path in sorted((home / "repeats").glob("*.yaml"))]
-        self.catalogue = reading.load_catalogue(home.parents[2] / self.config.catalogue, self.config)
         self.claims = storage.read_rows(home / "claims.parquet", sealed=False)
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """The catalogue of figures, as it is now."""
+        return reading.load_catalogue(self.home.parents[2] / self.config.catalogue, self.config)
 
     def rows(self, figure: FigureConfig) -> pd.DataFrame:
         """Read the table that a figure shows, or the rows that are kept beside its picture."""

@@ -79,7 +79,7 @@ def joined_blocks(settings: dict[tuple[str, ...], Blocks]) -> Blocks:
         steps=joined([blocks.steps for blocks in parts]),
         widths={name: width for blocks in parts for name, width in blocks.widths.items()},
         left_out=sum(blocks.left_out for blocks in parts),
-        note="; ".join(f"{' '.join(key).strip()}: {one.note}" for key, one in settings.items() if one.note),
+        note="; ".join(f"{' '.join(key[:2])}: {each.note}" for key, each in settings.items() if each.note),
     )
 
 

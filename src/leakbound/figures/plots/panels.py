@@ -119,9 +119,7 @@ def panels(
     rows = _rows_of_panels(drawn, series, quantities)
     broken = len(rows) == 1 and len(datasets) > _MOST_IN_A_ROW
     shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(rows), len(datasets))
-    wide = style.ONE_COLUMN if shape[1] <= _MOST_IN_A_ROW else style.TWO_COLUMNS
-    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
-    figure = canvas(wide, tall)
+    figure = _canvas_of(shape, height)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(
         *shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False
@@ -139,6 +137,13 @@ def panels(
         cell.set_visible(False)
     right = [""] * shape[0] if broken else [row.name for row in rows]
     return Panels(figure, axes, shown, labels, right)
+
+
+def _canvas_of(shape: tuple[int, int], height: float) -> Figure:
+    """Make an empty figure with room for rows and columns of panels."""
+    wide = style.ONE_COLUMN if shape[1] <= _MOST_IN_A_ROW else style.TWO_COLUMNS
+    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
+    return canvas(wide, tall)
 
 
 def settings_of(rows: pd.DataFrame) -> list[dict[str, str]]:
