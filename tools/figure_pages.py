@@ -179,11 +179,11 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
         if column in rows:
             yield f"{word}: {', '.join(style.written(name) for name in rows[column].dropna().unique())}"
     if {"defense", "level"} <= set(rows):
-        swept = {
-            name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
-            for name in style.ordered(rows["defense"])
-        }
+        swept = _levels(rows)
         yield f"Levels: {levels(swept)}"
+        for model, own in rows.groupby("model") if "model" in rows else ():
+            if _levels(own) != swept:
+                yield f"Of these {style.written(str(model))} has: {levels(_levels(own))}"
     if figure.study is None or "run" not in rows:
         return
     for column, word in (("rounds", "Rounds"), ("batch_size", "Batch size")):
@@ -192,6 +192,14 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
             yield f"{word}: {', '.join(f'{number:,}' for number in numbers)}"
     counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
     yield f"Replicas: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
+
+
+def _levels(rows: pd.DataFrame) -> dict[str, list[float]]:
+    """List the levels of each defense."""
+    return {
+        name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
+        for name in style.ordered(rows["defense"])
+    }
 
 
 def _claims(claims: pd.DataFrame, warnings: Mapping[str, str]) -> Iterator[list[str]]:
