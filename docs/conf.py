@@ -87,7 +87,7 @@ os.environ["JUPYTER_PATH"] = str(_JUPYTER)
 _ANCHOR = re.compile(r'^<a id="([^"]+)"></a>$', re.MULTILINE)
 _EXAMPLE = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 _OUTSIDE = re.compile(
-    r"\[([^\]]+)\]\(\.\./(?:docs/pictures|results|src|tests|config|examples|workflow)[^)#]*(?<!png)(?<!svg)\)"
+    r"\[([^\]]+)\]\((?:\.\./)+(?:docs/pictures|results|src|tests|config|examples|workflow)[^)#]*(?<!png)(?<!svg)\)"
 )
 
 

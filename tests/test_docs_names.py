@@ -17,7 +17,7 @@ PAGES = [
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "changelog.md"),
 ]
 NOW = [path for path in PAGES if path.name != "CHANGELOG.md"]
-BY_HAND = [path for path in NOW if path.name != "figures.md"]
+BY_HAND = [path for path in NOW if path.name != "figures.md" and path.parent.name != "figures"]
 SUFFIXES = (".py", ".csv", ".smk", ".sh", ".cff", ".lock", ".yaml", ".yml", ".toml", ".css")
 FOLDERS = (
     *("src/", "tests/", "tools/", "docs/", "config/", "examples/", "workflow/", "profiles/"),

@@ -11,14 +11,16 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from calling import called, words_of
 from figures import app as figures_app
 from figures import kept_claims
-from judging import KeptRun
+from judging import KeptRun, judged_together
 from keep import app as keep_app
 from leakbound import storage
 from leakbound.claims.evaluation import VERDICTS
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.cli.command_line import app
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from verdicts import evaluate
 
@@ -144,6 +146,44 @@ def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
     }
 
 
+def test_of_an_interrupted_run_what_it_had_finished_is_kept():
+    config = {
+        "preset": "cut",
+        "catalogue": str(ROOT / "config" / "figures"),
+        "replicas": 2,
+        "datasets": {"digits": {"members": 100, "test": 100, "aux": 300}},
+        "training": {"learning_rates": [0.1], "evaluations": 2},
+        "studies": {
+            "capacity": {
+                "datasets": ["digits"],
+                "models": ["mlp"],
+                "defenses": {"none": [], "natural": [4.0, 8.0]},
+                "rounds": [20],
+                "attacks": ["membership"],
+            }
+        },
+        "attacks": {"membership": {"epochs": 1, "learning_rates": [0.001], "references": 0}},
+        "tracking": {"enabled": False},
+    }
+    path = Path("cut.yaml")
+    path.write_text(yaml.safe_dump(config))
+    chain = ("prepare", "covariance", "spectrum", "calibrate", "train", "attack")
+    done = [job for job in job_list(reading.load(path)).of(*chain) if "natural-8" not in job.name]
+    for job in done:
+        assert called(*words_of(job)).code == 0
+    assert "has no claims.parquet" in " ".join(keep(path)[1].replace("│", " ").split())
+    code, output = keep(path, "--finished")
+    assert code == 0, output
+    kept = Path("results/reference/cut")
+    rows = storage.read_rows(kept / "tables/capacity.parquet", sealed=False)
+    assert set(rows["run"]) == {f"digits/mlp/{arm}/n20-b64" for arm in ("none", "natural-4")}
+    assert len(storage.read_rows(kept / "claims.parquet", sealed=False)) > 0
+    assert (kept / "figures/tan2024/fig25.png").is_file()
+    facts = storage.read_json(kept / "provenance.json", sealed=False)
+    assert facts["jobs"] == facts["devices"]["cpu (x86_64, 1 threads)"] == 4  # two trainings and two attacks
+    assert "leakage" not in facts
+
+
 @pytest.mark.parametrize("name", ["claims.parquet", "scoreboard.md", "figures/tan2024/fig17.png"])
 def test_reference_keeps_the_old_copy_if_a_result_is_damaged(name):
     path = finish("digits", "digits")
@@ -248,17 +288,45 @@ def test_readme_and_findings_count_the_same_claims_of_each_paper():
 
 
 def test_perceptrons_and_twins_do_not_count_for_a_paper():
-    homes = [ROOT / "results/reference" / name for name in ("photos", "networks", "resnet10", "pmidp")]
+    homes = [ROOT / "results/reference" / name for name in ("photos", "networks", "resnet10", "gpu_networks", "pmidp")]
     claims = kept_claims(*homes)
     counted = claims[claims["printed"] & ~claims["exact"]]
     on = counted[counted["dataset"] != "all"].groupby("paper")["model"].agg(set)
-    assert on["tan2024"] - {"", "all"} == {"lenet", "resnet10"}
+    assert on["tan2024"] - {"", "all"} == {"lenet", "resnet10", "alexnet"}
     assert on["pmidp"] <= {"mlp", "cnn"}
     assert not counted["figure"].str.contains("_").any()  # twins are fig10_gain, fig15_recipes, ...
     assert not {"beyond"} & set(counted["paper"])
     ratio = claims[(claims["claim"] == "natural_stays_small") & (claims["dataset"] == "all")].iloc[0]
     assert (ratio["blocks"], round(ratio["effect"], 3), ratio["verdict"]) == (12, 0.048, "undecided")
     assert -0.104 < ratio["low_90"] < ratio["high_90"] < 0.104
+
+
+def test_what_a_paper_prints_is_judged_on_all_runs_of_its_networks_at_half_of_the_level():
+    homes = [ROOT / "results/reference" / name for name in ("photos", "networks", "resnet10", "gpu_networks")]
+    together = judged_together(homes)
+    single = {home.name: storage.read_rows(home / "claims.parquet", sealed=False) for home in homes[1:]}
+    for key in ("fig09", "fig25"):
+        joint = together[together["figure"] == key]
+        alone = [rows[(rows["figure"] == key) & rows["printed"]] for rows in single.values()]
+        total = sum(int(rows[rows["dataset"] == "all"]["blocks"].iloc[0]) for rows in alone)
+        assert joint["blocks"].tolist() == [3, 13, 9, total]  # each network has the blocks of all runs that have it
+        assert joint["model"].tolist() == ["alexnet", "lenet", "resnet10", "all"]
+    rises = together[(together["figure"] == "fig09") & (together["dataset"] == "all")].iloc[0]
+    assert (rises["p_adjusted"] > 0.025) == (rises["verdict"] == "undecided")
+    assert not {"fig12", "fig15_recipes", "table02"} & {*together["figure"]}  # of one run, ours, and no study
+    counted = kept_claims(*homes)
+    assert counted[(counted["figure"] == "fig25") & counted["printed"]]["blocks"].tolist() == joint["blocks"].tolist()
+
+
+def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
+    text = (ROOT / "docs/figures/tan2024.md").read_text(encoding="utf-8")
+    sections = {part.split(":")[0]: part for part in text.split("\n## ")}
+    for key in ("fig09", "fig11", "fig16", "fig18", "fig23_gain", "fig29"):
+        assert f"results/reference/gpu_networks/figures/tan2024/{key}.png" in sections[key]
+        assert "results/reference/photos" not in sections[key]
+        assert "600 of 10,000 rounds; 3 of 10 repeats" in sections[key]
+    assert "results/reference/photos/figures/tan2024/fig26.png" in sections["fig26"]
+    assert "(no network of the paper)" in sections["fig26"]
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
@@ -271,7 +339,9 @@ def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
     assert write_pages("--folder", tmp_path)[0] == 0
     assert write_pages("--check", "--folder", tmp_path)[0] == 0
     assert "| Tan et al. 2024 |" in (tmp_path / "README.md").read_text()
-    assert "(../results/reference/photos/figures/beyond/shapes.png)" in (tmp_path / "docs/figures.md").read_text()
+    page = (tmp_path / "docs/figures/beyond.md").read_text()
+    assert "(../../results/reference/photos/figures/beyond/shapes.png)" in page
+    assert "](figures/beyond.md#beyond-shapes)" in (tmp_path / "docs/figures.md").read_text()
 
 
 def test_a_scoreboard_of_two_runs_counts_a_figure_by_the_later_one(tmp_path):

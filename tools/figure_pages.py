@@ -23,10 +23,19 @@ _HEAD = """\
 # Figures and tables
 
 Each figure and table of the papers, and those that go beyond them, as the committed runs under `results/reference` drew
-them: its picture, what it shows, the settings, and its claims with their verdicts. How to read the attacks and the
-claims: [the guide](guide.md). A claim is by a paper if the paper prints it and the run has a network of the
-paper, on which alone it is then judged; all others are by us. *Natural* noise is equal on every pixel,
-*white* noise [is not](glossary.md#natural-and-white). `make figures` writes this page from `config/figures`.
+them. There is a page for each paper, with each figure's picture, what it shows, the settings, and its claims with their
+verdicts. How to read the attacks and the claims: [the guide](guide.md). `make figures` writes these pages from
+`config/figures`. *Natural* noise is equal on every pixel, *white* noise [is not](glossary.md#natural-and-white).
+
+A figure of a paper shows networks of that paper where a run has them, and says what else is not as in the paper. A
+claim is by a paper if the paper prints it and the run has a network of the paper, on which alone it is then judged;
+all others are by us. If several runs have networks of the paper, the verdict here is that of all their blocks.
+"""
+_PAGE = """\
+# {paper}: figures and tables
+
+[All papers](../figures.md). *Natural* noise is equal on every pixel, *white* noise
+[is not](../glossary.md#natural-and-white).
 """
 _MARKER = "scoreboard of {preset}"
 
@@ -52,35 +61,53 @@ class KeptFigure:
     warnings: Mapping[str, str] = field(default_factory=dict)
 
 
-def figures_page(figures: Sequence[FigureConfig], kept: Mapping[str, KeptFigure]) -> str:
-    """Write the page of all figures. Figures without results are listed as not drawn yet.
+def figures_pages(
+    figures: Sequence[FigureConfig], kept: Mapping[str, Sequence[KeptFigure]], verdicts: pd.DataFrame | None
+) -> dict[str, str]:
+    """Write the page of contents, and one for each paper. Figures without results are listed as not drawn yet.
 
     Args:
         figures: All figures of the catalogue.
         kept: ``paper/id`` of a figure to its results.
+        verdicts: Rows of ``evaluate`` of all runs together, None if they were not judged together.
+
+    Returns:
+        Path below docs to the text.
     """
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     order = [key for family in sorted(families(figures)) for key in family]
     contents: list[str] = []
-    sections: list[str] = []
+    pages: dict[str, str] = {}
     for paper in style.ordered((figure.paper for figure in figures), style.PAPERS):
         entries = {key: by_key[key] for key in order if by_key[key].paper == paper}
-        lines = "\n".join(_line(key, figure, kept.get(key)) for key, figure in entries.items())
-        contents.append(f"**[{style.PAPERS[paper]}](#{paper})**\n\n{lines}\n")
-        sections += _sections(paper, entries, kept)
-    return "\n".join([_HEAD, *contents, *sections])
+        joint = {key: _together(figure, verdicts) for key, figure in entries.items()}
+        lines = "\n".join(_line(key, figure, kept.get(key, ()), joint[key]) for key, figure in entries.items())
+        page = f"figures/{paper}.md"
+        link = f"[Pictures and claims]({page})"
+        contents.append(f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n\n{link}\n\n{lines}\n')
+        pages[page] = "\n".join([_PAGE.format(paper=style.PAPERS[paper]), *_sections(entries, kept, joint)])
+    return {"figures.md": "\n".join([_HEAD, *contents]), **pages}
 
 
-def _sections(paper: str, figures: Mapping[str, FigureConfig], kept: Mapping[str, KeptFigure]) -> Iterator[str]:
+def _together(figure: FigureConfig, verdicts: pd.DataFrame | None) -> pd.DataFrame:
+    """Choose the verdicts on what a paper prints about a figure, on all its networks."""
+    if verdicts is None:
+        return pd.DataFrame()
+    mine = (verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)
+    return verdicts[mine & verdicts["printed"]]
+
+
+def _sections(
+    figures: Mapping[str, FigureConfig], kept: Mapping[str, Sequence[KeptFigure]], joint: Mapping[str, pd.DataFrame]
+) -> Iterator[str]:
     """Yield the sections of one paper: its figures, then a list of those without results."""
-    yield f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n'
     for key, figure in figures.items():
         if key in kept:
-            yield _entry(key, figure, kept[key])
+            yield _entry(key, figure, kept[key], joint[key])
     waiting = [figure for key, figure in figures.items() if key not in kept]
     if waiting:
         listed = "\n".join(f"- {figure.id}: {figure.title} ({category(figure).lower()})" for figure in waiting)
-        yield f"### No committed run shows these yet\n\n{listed}\n"
+        yield f"## No committed run shows these yet\n\n{listed}\n"
 
 
 def readme_scoreboard(readme: str, preset: str, claims: pd.DataFrame) -> str:
@@ -111,28 +138,37 @@ def reference_of_readme(readme: str) -> str | None:
     return None if marker is None else marker[1]
 
 
-def _line(key: str, figure: FigureConfig, kept: KeptFigure | None) -> str:
+def _line(key: str, figure: FigureConfig, kept: Sequence[KeptFigure], joint: pd.DataFrame) -> str:
     """Write a line of the table of contents."""
-    if kept is None:
+    if not kept:
         return f"- {figure.id}: {figure.title} (not drawn yet)"
-    counts = counts_text(overall(kept.claims)["verdict"])
-    return f"- [{figure.id}: {figure.title}](#{key.replace('/', '-')})" + (f" – {counts}" if counts else "")
+    counts = counts_text(overall(joint if len(joint) else kept[0].claims)["verdict"])
+    link = f"figures/{figure.paper}.md#{key.replace('/', '-')}"
+    return f"- [{figure.id}: {figure.title}]({link})" + (f" – {counts}" if counts else "")
 
 
-def _entry(key: str, figure: FigureConfig, kept: KeptFigure) -> str:
-    """Write one figure with picture, caption, settings and claims."""
-    picture = f"{kept.folder}/figures/{key}"
-    links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({kept.folder}/provenance.json)"
-    paragraphs = [
-        f'<a id="{key.replace("/", "-")}"></a>',
-        f"### {figure.id}: {figure.title}",
-        f"![{figure.title}]({picture}.png)",
-        " ".join([*figure.caption.split(), *kept.notes]),
-        f"**Settings.** {'. '.join(_settings(figure, kept))}. {links}.",
-    ]
-    if len(kept.claims):
-        paragraphs.append(markdown_table(["claim", "by", "verdict", "by dataset", *NUMBERS], _claims(kept)))
+def _entry(key: str, figure: FigureConfig, kept: Sequence[KeptFigure], joint: pd.DataFrame) -> str:
+    """Write one figure with picture, caption, settings and claims of each run, and the verdict on all together."""
+    paragraphs = [f'<a id="{key.replace("/", "-")}"></a>', f"## {figure.id}: {figure.title}"]
+    for place, one in enumerate(kept):
+        picture = f"{one.folder}/figures/{key}"
+        links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({one.folder}/provenance.json)"
+        words = figure.caption.split() if place == 0 else ["The same in another run."]
+        paragraphs += [
+            f"![{figure.title}]({picture}.png)",
+            " ".join([*words, *one.notes]),
+            f"**Settings.** {'. '.join(_settings(figure, one))}. {links}.",
+        ]
+        if len(one.claims):
+            paragraphs.append(_table(_claims(one.claims, one.warnings)))
+    if len(joint) and not any({*overall(joint)["blocks"]} <= {*overall(one.claims)["blocks"]} for one in kept):
+        paragraphs += ["On all networks of the paper in all runs:", _table(_claims(joint, {}))]
     return "\n\n".join(paragraphs) + "\n"
+
+
+def _table(rows: Iterator[list[str]]) -> str:
+    """Write the table of claims."""
+    return markdown_table(["claim", "by", "verdict", "by dataset", *NUMBERS], rows)
 
 
 def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
@@ -143,11 +179,11 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
         if column in rows:
             yield f"{word}: {', '.join(style.written(name) for name in rows[column].dropna().unique())}"
     if {"defense", "level"} <= set(rows):
-        swept = {
-            name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
-            for name in style.ordered(rows["defense"])
-        }
+        swept = _levels(rows)
         yield f"Levels: {levels(swept)}"
+        for model, own in rows.groupby("model") if "model" in rows else ():
+            if _levels(own) != swept:
+                yield f"Of these {style.written(str(model))} has: {levels(_levels(own))}"
     if figure.study is None or "run" not in rows:
         return
     for column, word in (("rounds", "Rounds"), ("batch_size", "Batch size")):
@@ -158,13 +194,21 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
     yield f"Replicas: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
 
 
-def _claims(kept: KeptFigure) -> Iterator[list[str]]:
+def _levels(rows: pd.DataFrame) -> dict[str, list[float]]:
+    """List the levels of each defense."""
+    return {
+        name: sorted(rows.loc[rows["defense"] == name, "level"].dropna().unique())
+        for name in style.ordered(rows["defense"])
+    }
+
+
+def _claims(claims: pd.DataFrame, warnings: Mapping[str, str]) -> Iterator[list[str]]:
     """Yield the lines of the table of claims."""
-    whole = overall(kept.claims)
+    whole = overall(claims)
     for name, datasets, claim in zip(
-        whole["claim"], of_datasets(kept.claims), scoreboard_rows(whole).to_dict("records"), strict=True
+        whole["claim"], of_datasets(claims), scoreboard_rows(whole).to_dict("records"), strict=True
     ):
-        warning = f" ⚠ {kept.warnings[name]}" if name in kept.warnings else ""
+        warning = f" ⚠ {warnings[name]}" if name in warnings else ""
         yield [
             f"{claim['claim']}{warning}",
             claim["by"],

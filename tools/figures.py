@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -11,14 +12,15 @@ from typing import Annotated
 import pandas as pd
 import typer
 
-from figure_pages import KeptFigure, figures_page, readme_scoreboard, reference_of_readme
+from figure_pages import KeptFigure, figures_pages, readme_scoreboard, reference_of_readme
+from judging import judged_together
 from leakbound import storage
 from leakbound.claims.evaluation import COLUMNS, OVERALL, VERDICTS
 from leakbound.claims.scoreboard import overall
 from leakbound.cli.command_line import run
 from leakbound.cli.runs.config import keep_generated
 from leakbound.config import reading
-from leakbound.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
 from leakbound.config.messages import read_yaml
 from leakbound.figures.notes import notes, warnings, with_epsilon
 from leakbound.jobs.table import rows_file
@@ -26,6 +28,9 @@ from leakbound.jobs.table import rows_file
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _KEPT = Path("results/reference")
 _BLOCK = ["dataset", "model", "replica"]
+_Rank = tuple[bool, int, int]
+_Settings = set[tuple[str, str, float | None]]
+"""Datasets, each with a network of the paper and the learning rate of its federation."""
 
 
 @app.command()
@@ -33,7 +38,7 @@ def figures(
     check: Annotated[bool, typer.Option(help="Only check that the pages are up to date.")] = False,
     folder: Annotated[Path, typer.Option(help="Root of the repository.")] = Path(),
 ) -> None:
-    """Write docs/figures.md and the scoreboard of the README from the results under results/reference."""
+    """Write docs/figures.md, docs/figures and the scoreboard of the README from results/reference."""
     keep_generated(_pages(folder), check, "make figures")
 
 
@@ -43,16 +48,22 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
     catalogue = reading.load_catalogue(folder / config.catalogue, config)
     # The scoreboard of all runs is in the README.
     shown = [figure for figure in catalogue.figures if figure.table != SCOREBOARD]
-    yield folder / "docs/figures.md", figures_page(shown, _kept(folder / _KEPT, shown))
     readme = (folder / "README.md").read_text(encoding="utf-8")
-    if presets := reference_of_readme(readme):
-        verdicts = kept_claims(*map((folder / _KEPT).joinpath, presets.split("+")))
+    presets = reference_of_readme(readme)
+    verdicts = kept_claims(*map((folder / _KEPT).joinpath, presets.split("+"))) if presets else None
+    for name, text in figures_pages(shown, _kept(folder / _KEPT, shown), verdicts).items():
+        yield folder / "docs" / name, text
+    if presets and verdicts is not None:
         yield folder / "README.md", readme_scoreboard(readme, presets, verdicts)
 
 
-def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure]:
-    """Return the kept results of each figure, from the configuration with most blocks, and of these with most jobs."""
-    chosen: dict[str, tuple[tuple[int, int], KeptFigure]] = {}
+def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptFigure]]:
+    """Return the kept results of each figure: of its paper's networks if a run has any of them.
+
+    The first are those of the run with most blocks, and of these with most jobs. Results of other runs follow if
+    they have another network of the paper, or another dataset or learning rate of a federation with it.
+    """
+    found: dict[str, list[tuple[_Rank, _Settings, KeptFigure]]] = defaultdict(list)
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
     for home in sorted(path.parent for path in folder.glob("*/provenance.json")):
         jobs = storage.read_json(home / "provenance.json", sealed=False)["jobs"]
@@ -66,26 +77,38 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, KeptFigure
             rows = storage.read_rows(path, sealed=False)
             source = rows_file(home, figure)
             whole = table(source) if source.is_file() else rows
-            blocks = rows.drop_duplicates(_BLOCK) if {*_BLOCK, "run"} <= set(rows) else ()
-            rank = len(blocks), jobs
-            if key in chosen and chosen[key][0] >= rank:
-                continue
-            chosen[key] = (
-                rank,
-                KeptFigure(
-                    preset=home.name,
-                    folder=(Path("..") / _KEPT / home.name).as_posix(),
-                    rows=with_epsilon(rows, whole),
-                    claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
-                    notes=notes(figure, whole, ran),
-                    warnings=warnings(figure, whole),
-                ),
+            blocks = rows[_BLOCK].drop_duplicates() if {*_BLOCK, "run"} <= set(rows) else pd.DataFrame(columns=_BLOCK)
+            own = blocks[blocks["model"].isin(NETWORKS.get(figure.paper, ()))]
+            kept = KeptFigure(
+                preset=home.name,
+                folder=(Path("../..") / _KEPT / home.name).as_posix(),
+                rows=with_epsilon(rows, whole),
+                claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
+                notes=notes(figure, whole, ran),
+                warnings=warnings(figure, whole),
             )
-    return {key: kept for key, (_, kept) in chosen.items()}
+            rate = (ran.get("federated") or {}).get("learning_rate")
+            settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}
+            found[key].append(((len(own) > 0, len(blocks), jobs), settings, kept))
+    return {key: _first_and_others(each) for key, each in found.items()}
+
+
+def _first_and_others(found: Iterable[tuple[_Rank, _Settings, KeptFigure]]) -> list[KeptFigure]:
+    """Choose the first result by rank, and each later one that has settings of the paper which those before lack."""
+    shown: _Settings = set()
+    chosen: list[KeptFigure] = []
+    for _, settings, kept in sorted(found, key=lambda one: one[0], reverse=True):
+        if not chosen or settings - shown:
+            chosen.append(kept)
+        shown |= settings
+    return chosen
 
 
 def kept_claims(*homes: Path) -> pd.DataFrame:
     """Read the verdicts of kept runs: of those on the same networks, the last that has a figure.
+
+    What a paper prints about networks that several runs have is judged on all blocks of these runs
+    (:func:`judging.judged_together`).
 
     Args:
         homes: Folders of kept runs. A run without ``claims.parquet`` has no verdicts.
@@ -100,7 +123,18 @@ def kept_claims(*homes: Path) -> pd.DataFrame:
         compared = rows[rows["exact"] | (rows["blocks"] > 0)]
         for key, group in compared.groupby(["paper", "figure", "printed"], sort=False):
             by_figure[(*key, frozenset(group["model"]))] = group
+    together = _together(homes) if len(homes) > 1 else pd.DataFrame()
+    for key, group in together.groupby(["paper", "figure"]) if len(together) else ():
+        by_figure = {other: rows for other, rows in by_figure.items() if other[:3] != (*key, True)}
+        by_figure[*key, True, frozenset(group["model"])] = group
     return over_networks(by_figure.values()) if by_figure else pd.DataFrame(columns=list(COLUMNS))
+
+
+@cache
+def _together(homes: tuple[Path, ...]) -> pd.DataFrame:
+    """Judge the claims that papers print on all their networks in several runs, without those that show nothing."""
+    rows = judged_together(homes)
+    return rows[rows["blocks"] > 0]
 
 
 def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:

@@ -14,6 +14,8 @@ import jinja2
 import pandas as pd
 
 from figures import kept_claims
+from leakbound.accounting.dp import epsilon
+from leakbound.accounting.event import PrivacyEvent
 from leakbound.claims.evaluation import evaluate
 from leakbound.config import reading
 from leakbound.randomness.seeding import numpy_generator
@@ -65,28 +67,44 @@ class Numbers:
             raise ValueError(f"{self.name}/{study}: no rows with {columns}")
         return rows
 
+    @functools.cache  # noqa: B019 - as above
+    def blocks(self, study: str) -> pd.MultiIndex:
+        """List the replicas that at least half of the runs of a study on a dataset and network have.
+
+        A repeat adds replicas of some arms alone. Means of two arms are compared, so they are those of common blocks.
+        """
+        setting = ["dataset", "model", "replica"]
+        runs = self.table(study).groupby(setting)["run"].nunique()
+        return runs.index[runs >= runs.groupby(level=setting[:2]).transform("max") / 2]
+
+    def value(self, study: str, metric: str, **columns: Any) -> float:
+        """Return the mean of a metric over common blocks and their units."""
+        rows = self.rows(study, metric=metric, **columns)
+        own = pd.MultiIndex.from_frame(rows[["dataset", "model", "replica"]])
+        return float(rows.loc[own.isin(self.blocks(study)), "value"].mean())
+
     def mean(self, study: str, metric: str, digits: int = 3, **columns: Any) -> str:
-        """Write the mean of a metric over replicas and units."""
-        return written(float(self.rows(study, metric=metric, **columns)["value"].mean()), digits)
+        """Write the mean of a metric over common blocks and their units."""
+        return written(self.value(study, metric, **columns), digits)
 
     def largest(self, study: str, metric: str, **columns: Any) -> float:
         """Return the largest mean over replicas of a metric that a network of any rate has."""
         rows = self.rows(study, metric=metric, chosen=[True, False], unit=-1, **columns)
         return float(rows.groupby(["run", "learning_rate"])["value"].mean().max())
 
-    def claim(self, key: str, dataset: str = "all") -> pd.Series:
-        """Row of claims.parquet of ``paper/figure/claim``; ``all`` has the verdict over all datasets."""
+    def claim(self, key: str, dataset: str = "all", model: str | None = None) -> pd.Series:
+        """Row of claims.parquet of ``paper/figure/claim``: over all datasets and networks, or those of one."""
         paper, figure, name = key.split("/")
         rows = self.claims
         rows = rows[(rows["paper"] == paper) & (rows["figure"] == figure) & (rows["claim"] == name)]
-        rows = rows[rows["dataset"] == dataset]
+        rows = rows[rows["dataset"] == dataset] if model is None else rows[rows["model"] == model]
         if len(rows) != 1:
             raise ValueError(f"{self.name}: {len(rows)} rows of {key} on {dataset}")
         return rows.iloc[0]
 
-    def effect(self, key: str, dataset: str = "all", digits: int = 3) -> str:
+    def effect(self, key: str, dataset: str = "all", digits: int = 3, model: str | None = None) -> str:
         """Write the effect of a claim with its 95 % interval."""
-        row = self.claim(key, dataset)
+        row = self.claim(key, dataset, model)
         if math.isnan(row["effect"]):
             return "–"
         low, high = written(row["low"], digits), written(row["high"], digits)
@@ -137,7 +155,7 @@ class Numbers:
 
         rows = overall(self.claims)
         rows = rows[(rows["paper"] == paper) & rows["printed"] & rows["verdict"].isin(verdicts)]
-        differ = rows["detail"].str.extract(r"networks differ: (.*)$")[0].fillna("")
+        differ = rows["detail"].str.extract(r"(?:networks|datasets) differ(?:, by Student's t)?: (.*)$")[0].fillna("")
         return ", ".join(
             f"{r.figure}/{r.claim} {f'({text})' if text else ''}".strip()
             for r, text in zip(rows.itertuples(), differ, strict=True)
@@ -227,6 +245,26 @@ def together(first: str, second: str, study: str) -> Numbers:
     return both
 
 
+def epsilons(preset: str, study: str, level: float, delta: float = 1e-5) -> list[str]:
+    """Write the ε of DP-SGD in a kept run, by Rényi orders, as the run states it, and by numerical convolution.
+
+    Both are upper bounds for one replica at δ. The second is the tighter one.
+    """
+    config = reading.load(KEPT / preset / "config.yaml")
+    plan = config.studies[study]
+    event = PrivacyEvent(
+        mechanism="dpsgd",
+        sampling="poisson",
+        population=config.datasets[plan.datasets[0]].members or 0,
+        batch_size=plan.batch_sizes[0],
+        steps=plan.rounds[0],
+        uses=plan.rounds[0],
+        noise_multiplier=level,
+        max_grad_norm=1.0,
+    )
+    return [f"{epsilon(event, delta, name):.3g}" for name in ("rdp", "prv")]
+
+
 def rendered(template: Path) -> str:
     """Write the text of a template.
 
@@ -244,7 +282,9 @@ def rendered(template: Path) -> str:
         autoescape=False,
     )
     text = environment.from_string(template.read_text(encoding="utf-8"))
-    return text.render(kept=functools.cache(Numbers), together=functools.cache(together), written=written)
+    return text.render(
+        kept=functools.cache(Numbers), together=functools.cache(together), written=written, epsilons=epsilons
+    )
 
 
 def pages() -> dict[Path, str]:

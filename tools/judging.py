@@ -7,16 +7,16 @@ scoreboards and pictures of the presets, or of all, as the workflow and `pool.py
 import functools
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from leakbound import storage
-from leakbound.claims.evaluation import evaluate
+from leakbound.claims.evaluation import COLUMNS, evaluate
 from leakbound.claims.scoreboard import to_markdown, verdict_counts
 from leakbound.config import reading
-from leakbound.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound.config.catalogue import NETWORKS, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.storage.replaced_folders import MANIFEST, replaced_folder
@@ -38,8 +38,12 @@ class KeptRun:
         self.home = home
         self.config = reading.load(home / "config.yaml")
         self.repeats = [reading.load(path) for path in sorted((home / "repeats").glob("*.yaml"))]
-        self.catalogue = reading.load_catalogue(self.config.catalogue, self.config)
         self.claims = storage.read_rows(home / "claims.parquet", sealed=False)
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """The catalogue of figures, as it is now."""
+        return reading.load_catalogue(self.home.parents[2] / self.config.catalogue, self.config)
 
     def rows(self, figure: FigureConfig) -> pd.DataFrame:
         """Read the table that a figure shows, or the rows that are kept beside its picture."""
@@ -56,21 +60,42 @@ class KeptRun:
         return verdicts.assign(first=verdicts["verdict"], repeat="") if self.repeats else verdicts
 
     def _parted(self, figure: FigureConfig, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Part the rows of a study in those of the first run and of its repeat, each numbered from 0.
-
-        Rows about all replicas of a repeat have the number before its first one, because theirs was −1.
-        """
+        """Part the rows of a study in those of the first run and of its repeat, each numbered as it numbered them."""
         table = RunTable(self.config, self.catalogue)
         count = max(table.runs[slug].replicas for slug in table.studies[str(figure.study)])
-        of_all = rows["source"].eq("evidence") | (rows["source"].eq("accounting") & rows["variant"].ne(""))
-        later = (rows["replica"] >= count) | (of_all & (rows["replica"] == count - 1))
-        return rows[~later], rows[later].assign(replica=rows["replica"] - count)
+        later = (rows["replica"] >= count) | (rows["replica"] < -1)
+        own = rows["replica"].sub(count).where(rows["replica"] >= 0, -1)
+        return rows[~later], rows[later].assign(replica=own)
 
     def figures(self) -> Iterator[FigureConfig]:
         """Yield the figures whose verdicts are kept, in the order of the verdicts."""
         by_key = {(figure.paper, figure.id): figure for figure in self.catalogue.figures}
         kept = self.claims[["paper", "figure"]].drop_duplicates().itertuples(index=False, name=None)
         yield from (by_key[key] for key in kept)
+
+
+def judged_together(homes: Sequence[Path]) -> pd.DataFrame:
+    """Judge what papers print about their networks on all blocks of several runs.
+
+    Each run has been judged alone, so that this second analysis has half of the level (docs/protocol.md#claims).
+
+    Args:
+        homes: Folders of kept runs.
+
+    Returns:
+        Rows of ``evaluate`` for the printed claims of figures of studies that several runs have.
+    """
+    runs = [KeptRun(home) for home in homes if (home / "config.yaml").is_file()]
+    verdicts = []
+    for figure in runs[-1].catalogue.figures if runs else ():
+        networks = {*NETWORKS.get(figure.paper, ())}
+        studies = [(run, run.config.studies.get(figure.study or "")) for run in runs]
+        own = [run for run, study in studies if study and networks & {*study.models}]
+        stated = figure.model_copy(update={"claims": tuple(claim for claim in figure.claims if claim.printed)})
+        if stated.claims and len(own) > 1:
+            rows = pd.concat([run.rows(figure).assign(preset=run.home.name) for run in own], ignore_index=True)
+            verdicts.append(evaluate(stated, rows, min(run.config.alpha for run in own) / 2, _GENERATOR))
+    return pd.concat(verdicts, ignore_index=True) if verdicts else pd.DataFrame(columns=list(COLUMNS))
 
 
 def judge_again(home: Path) -> pd.DataFrame:

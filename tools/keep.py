@@ -5,20 +5,25 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pandas as pd
 import typer
 
 from leakbound import storage
+from leakbound.cli.command_line import app as commands
 from leakbound.cli.command_line import run
 from leakbound.cli.job_settings import register_plugins
-from leakbound.cli.steps.job_list import job_list
+from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config import reading
 from leakbound.datasets.pictures import withheld
-from leakbound.jobs.job import JobList
+from leakbound.jobs.job import Job, JobList
+from leakbound.jobs.paths import output
 from leakbound.jobs.results.summary import summary
+from leakbound.jobs.table import RunTable
+from leakbound.storage.provenance import settings_hash
 from leakbound.storage.replaced_folders import check_replaceable, replaced_folder
 
 if TYPE_CHECKING:
@@ -40,18 +45,25 @@ def keep(
             "them failed is kept in any case."
         ),
     ] = True,
+    finished: Annotated[
+        bool,
+        typer.Option(
+            help="Keep what an interrupted run has finished, as on a rented machine: its tables, verdicts and figures "
+            "are made here, of the networks that are trained and of the attacks on them that are complete."
+        ),
+    ] = False,
 ) -> None:
     """Copy the results of a finished configuration into results/reference, to keep them in the repository."""
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
-    made = job_list(config)
     root = Path(config.root)
+    made = _finished(config) if finished else job_list(config)
     target = out or _KEPT / config.preset
     check_replaceable(target)
     if not all(Path(path).is_file() for path in made.files("claims")):
         raise typer.BadParameter(f"{root} has no claims.parquet: run snakemake --configfile {configfile} first")
     kept = _publishable(made, config)
-    facts = summary(root, made)
+    facts = _stated(root, made) if finished else summary(root, made)
     for path in kept:
         storage.check(path)
     with replaced_folder(target) as new:
@@ -66,6 +78,52 @@ def keep(
     sys.stdout.write(
         f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()) / 1e6:.1f} MB\n"
     )
+
+
+def _finished(config: Config) -> JobList:
+    """List the jobs of the finished runs of studies, and make tables, verdicts and figures of these runs."""
+    table = RunTable(config, reading.load_catalogue(config.catalogue, config))
+    root = Path(config.root)
+    for slug in [slug for slug in table.runs if not output(root, "train", slug, "provenance").is_file()]:
+        del table.runs[slug], table.attacks[slug]
+    for slug, attacks in table.attacks.items():
+        there = [name for name in attacks if output(root, "attack", f"{slug}/{name}", "provenance").is_file()]
+        table.attacks[slug] = there
+    for study, slugs in table.studies.items():
+        table.studies[study] = [slug for slug in slugs if slug in table.runs]
+    made = JobList(table, all_steps())
+    for job in (job for step in ("tabulate", "claims", "plot") for job in made.of(step)):
+        words = ["step", job.step, "--settings", job.settings_text(), *job.options().split()]
+        commands(words, standalone_mode=False)
+    return made
+
+
+def _stated(root: Path, made: JobList) -> dict[str, Any]:
+    """Collect the origin of finished jobs as they state it.
+
+    There is no bound over all jobs, because it follows from covariances, which may have been left elsewhere.
+    """
+    jobs = {step: [_record(root, job) for job in made.of(step)] for step in ("train", "attack")}
+    records = [*jobs["train"], *jobs["attack"]]
+    return {
+        "preset": made.table.config.preset,
+        "config_hash": settings_hash(made.table.config.model_dump(mode="json")),
+        "jobs": len(records),
+        "commits": dict(Counter(str(record["commit"]) for record in records)),
+        "dirty": any(record["dirty"] for record in records),
+        "devices": dict(Counter(record["device"] for record in records)),
+        "versions": records[0]["versions"],
+        "diverged_replicas": sum(sum(record["diverged"]) for record in jobs["train"]),
+        "steps": {
+            step: {"jobs": len(those), "seconds": round(sum(record["seconds"] for record in those), 1)}
+            for step, those in jobs.items()
+        },
+    }
+
+
+def _record(root: Path, job: Job) -> dict[str, Any]:
+    """Read the provenance of a finished job."""
+    return storage.read_json(output(root, job.step, job.name, "provenance"))
 
 
 def _drop_units(table: Path) -> None:

@@ -65,6 +65,8 @@ def _study_differences(name: str, first: Config, repeat: Config) -> Iterator[str
 def pooled_rows(first: pd.DataFrame, repeat: pd.DataFrame) -> pd.DataFrame:
     """Append the rows of a repeat, whose replicas are numbered after those of the first run.
 
+    Rows about all replicas of the first run have number −1, those about all replicas of the repeat −2.
+
     Args:
         first: Rows of a table of the first run, with the column replica.
         repeat: Rows of the same table of the repeat.
@@ -72,8 +74,8 @@ def pooled_rows(first: pd.DataFrame, repeat: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Rows of both, with the columns of the first run and then those that only the repeat has.
     """
-    later = repeat.assign(replica=repeat["replica"] + int(first["replica"].max()) + 1)
-    return pd.concat([first, later], ignore_index=True)
+    later = repeat["replica"].add(int(first["replica"].max()) + 1).where(repeat["replica"] >= 0, -2)
+    return pd.concat([first, repeat.assign(replica=later)], ignore_index=True)
 
 
 def evaluate_twice(

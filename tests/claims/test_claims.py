@@ -122,11 +122,29 @@ def test_half_of_the_datasets_must_show_an_effect_and_those_that_do_are_named():
     assert two["verdict"] == "reproduced"
 
 
-def test_blocks_of_several_networks_count_for_their_dataset():
-    rows = pd.concat([sweep(3.0, replicas=5), sweep(3.0, replicas=5, seed=1, model="resnet10")])
+def test_networks_of_a_dataset_have_to_agree_as_datasets_have_to():
+    rows = pd.concat([sweep(9.0, replicas=5), sweep(-9.0, replicas=5, seed=1, model="resnet10")])
     claims = evaluate(figure(RISES), rows, ALPHA)
-    assert claims["blocks"].tolist() == [10, 10]
-    assert claims["model"].tolist() == ["all", "all"]
+    assert claims["blocks"].tolist() == [5, 5, 10]
+    assert claims["model"].tolist() == ["lenet", "resnet10", "all"]
+    differs = "networks differ, by Student's t: digits lenet as claimed; digits resnet10 the opposite"
+    assert over_all(claims)["verdict"] == "mixed"
+    assert over_all(claims)["detail"].endswith(differs)
+
+
+def test_presets_of_a_network_add_their_blocks_whatever_levels_each_has():
+    few = sweep(3.0, replicas=5, seed=1).query("level != 2").assign(preset="few")
+    claims = evaluate(figure(RISES), pd.concat([sweep(3.0, replicas=5).assign(preset="all"), few]), ALPHA)
+    assert claims["blocks"].tolist() == [10, 10]  # replicas of the two have the same numbers
+    assert verdict(claims) == "reproduced"
+
+
+def test_a_network_of_few_blocks_is_not_said_to_show_nothing():
+    models = {"lenet": 12, "resnet10": 3, "alexnet": 3}
+    rows = pd.concat([sweep(9.0, replicas=count, seed=i, model=name) for i, (name, count) in enumerate(models.items())])
+    found = over_all(evaluate(figure(RISES, delta=8.0), rows, ALPHA / 2))
+    assert found["verdict"] == "undecided"  # not mixed: the six blocks of the others go no lower than p = 0.031
+    assert "but not by at least 2 of 3" in found["detail"]
 
 
 def test_a_papers_claim_is_judged_on_its_own_networks_and_ours_on_all():

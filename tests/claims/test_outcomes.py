@@ -203,12 +203,12 @@ def test_power_is_that_of_a_t_test_by_its_own_definition():
 
 def test_a_difference_within_delta_has_two_sides_to_be_outside_of():
     effects = pd.DataFrame({"difference": [3.0] * 5})
-    one = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    one = joined_blocks({("digits", "lenet", ""): Blocks(effects, 1, "", rule="within")})
     generator = np.random.default_rng(0)
     assert judge(one, 1.0, 0.05, generator).p_value == 2 * 2.0**-5  # above, or below: all five signs
-    upward = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="at most")})
+    upward = joined_blocks({("digits", "lenet", ""): Blocks(effects, 1, "", rule="at most")})
     assert judge(upward, 1.0, 0.05, generator).p_value == 2.0**-5
-    inside = joined_blocks({("digits", "lenet"): Blocks(effects, 1, "", rule="within")})
+    inside = joined_blocks({("digits", "lenet", ""): Blocks(effects, 1, "", rule="within")})
     assert judge(inside, 4.0, 0.05, generator).p_value == 2.0**-5  # both sides must hold
 
 
@@ -344,7 +344,7 @@ def test_only_a_dataset_that_speaks_significantly_the_other_way_opposes(noise, a
     spread = noise * np.array([-1.0, 1.0, -1.0, 1.0, 0.0])
     effects = {"digits": 2.0 + 0.01 * spread, "svhn": -0.8 + spread}
     blocks = joined_blocks(
-        {(name, "lenet"): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in effects.items()}
+        {(name, "lenet", ""): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in effects.items()}
     )
     found = sides(blocks, 0.1, 0.05)
     assert opposed(found, "reproduced") == against
@@ -357,7 +357,7 @@ def two_datasets(first: float, second: float, spread: float) -> Blocks:
     noise = spread * np.array([-1.0, 1.0, -1.0, 1.0, -1.0, 1.0]) / np.sqrt(1.2)  # standard deviation: the spread
     tables = {"digits": first + noise, "svhn": second + noise}
     return joined_blocks(
-        {(name, "lenet"): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in tables.items()}
+        {(name, "lenet", ""): Blocks(pd.DataFrame({"difference": own}), 1, "") for name, own in tables.items()}
     )
 
 

@@ -50,6 +50,8 @@ def test_replicas_of_a_repeat_follow_those_of_the_first_run():
     both = pooled_rows(rows([1.0, 2.0]), rows([3.0, 4.0, 5.0]))
     assert sorted(set(both["replica"])) == [0, 1, 2, 3, 4]
     assert both.loc[both["replica"] == 4, "value"].tolist() == [5.5, 0.5]
+    of_all = pd.DataFrame({"replica": [-1, 0], "value": [9.0, 1.0]})
+    assert pooled_rows(of_all, of_all)["replica"].tolist() == [-1, 0, -2, 1]  # no row about all is one of a replica
 
 
 def test_blocks_of_a_repeat_decide_what_the_first_run_could_not():

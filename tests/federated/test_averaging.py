@@ -244,9 +244,9 @@ def test_dirichlet_split_is_an_option(make_request):
     assert kinds[1] < kinds[0]
 
 
-def test_divergence_is_told_and_leaves_no_other_row(make_request):
+def test_divergence_is_told_and_counts_as_guessing(make_request):
     result = train_federation(make_request("none", learning_rate=100.0, communication_rounds=10, local_epochs=20))
-    assert result.rows[["metric", "value"]].to_numpy().tolist() == [["diverged", 1.0]]
+    assert result.rows[["metric", "value"]].to_numpy().tolist() == [["final_accuracy", 0.25], ["diverged", 1.0]]
     assert np.isnan(result.parameters).all()
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from markupsafe import escape
 
-from figure_pages import KeptFigure, figures_page, readme_scoreboard, reference_of_readme
+from figure_pages import KeptFigure, figures_pages, readme_scoreboard, reference_of_readme
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.cli.steps.plot import draw
@@ -356,15 +356,19 @@ def test_categories_and_levels_are_words(catalogue):
 def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study):
     shown, other = catalogue["fig15"], catalogue["fig09"]
     rows = select(study, shown.select)
-    kept = KeptFigure("small", "../results/reference/photos", rows, evaluate(shown, study, alpha=0.05))
-    text = figures_page([other, shown], {"tan2024/fig15": kept})
-    assert f"![{shown.title}](../results/reference/photos/figures/tan2024/fig15.png)" in text
+    kept = KeptFigure("small", "../../results/reference/photos", rows, evaluate(shown, study, alpha=0.05))
+    again = dataclasses.replace(kept, preset="other", folder="../../results/reference/other")
+    pages = figures_pages([other, shown], {"tan2024/fig15": [kept, again]}, None)
+    text = pages["figures/tan2024.md"]
+    for run in ("photos", "other"):
+        assert text.count(f"![{shown.title}](../../results/reference/{run}/figures/tan2024/fig15.png)") == 1
+    assert text.count(" ".join(shown.caption.split())) == 1
     assert shown.claims[0].text in text
     assert "natural 1, 4, 16" in text
     assert "Replicas: 3" in text
-    assert f"- fig09: {other.title} (not drawn yet)" in text
+    assert f"- fig09: {other.title} (not drawn yet)" in pages["figures.md"]
     anchors = set(re.findall(r'<a id="([^"]+)">', text))
-    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+    assert set(re.findall(r"\]\(figures/tan2024\.md#([^)]+)\)", pages["figures.md"])) == anchors
 
 
 def test_scoreboard_of_the_readme_is_replaced_between_its_markers(report):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from leakbound.claims.judging import (
+    STRATUM,
     Judged,
     joined_blocks,
     judge,
@@ -16,6 +17,7 @@ from leakbound.claims.judging import (
     part,
     promised,
     sides,
+    subsets,
     verdict,
 )
 from leakbound.claims.outcomes import Blocks, Exact
@@ -32,7 +34,7 @@ VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
 EXACT_VERDICTS = ("holds", "fails")
 """Verdicts on statements about closed forms."""
 OVERALL = "all"
-_FACETS = ("dataset", "model")
+_FACETS = ("dataset", "model", "preset")
 _SIDES = {1: "as claimed", -1: "the opposite", 0: "negligible"}
 GeneratorOf = Callable[..., np.random.Generator]
 """Function from names, given as words, to the generator for these names."""
@@ -43,15 +45,17 @@ def evaluate(
 ) -> pd.DataFrame:
     """Test the claims of a figure on its rows.
 
-    A block is one (dataset, model, replica). Columns that a claim compares do not distinguish blocks, because
-    all runs of a block have the same problem. The verdict of a claim is that over the blocks of all datasets
-    and models. Holm's rule corrects the p-values of all claims of a figure together. A claim without any
-    effect is therefore reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
+    A block is one (dataset, model, replica), of one preset if rows of several have a column preset.
+    Columns that a claim compares do not distinguish blocks, because all runs of a block have the same
+    problem. The verdict of a claim is that over the blocks of all datasets and models. Holm's rule
+    corrects the p-values of all claims of a figure together. A claim without any effect is therefore
+    reproduced or contradicted anywhere in the figure with probability at most ``alpha``.
 
-    Verdicts on the single datasets are added, Holm-corrected over the datasets of the claim. For
-    *reproduced* or *contradicted*, at least half of the datasets must show the effect
-    (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show something else,
-    such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is *mixed*.
+    Verdicts on the single settings are added, Holm-corrected over them: the datasets of the claim, each
+    with its network if there are several. For *reproduced* or *contradicted*, at least half of them must
+    show the effect (:func:`leakbound.claims.judging.subsets`). If fewer do, or if some significantly show
+    something else, such as a negligible effect (:func:`leakbound.claims.judging.opposed`), the claim is
+    *mixed*.
 
     Statements about closed forms hold or fail without chance, and fail if they do so in any setting. Their
     p-value is 0 or 1 and is not part of the correction.
@@ -67,7 +71,7 @@ def evaluate(
             are too many to enumerate.
 
     Returns:
-        Table with the columns ``COLUMNS``. Each claim has a row for each dataset, then a row over all,
+        Table with the columns ``COLUMNS``. Each claim has a row for each setting, then a row over all,
         with dataset and model ``all``. ``printed`` is True for claims of a paper on its own networks.
         ``low`` and ``high`` are the ends of a 95 % interval of the mean effect (Student's t with the
         share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90 % interval.
@@ -107,7 +111,7 @@ def evaluate(
             "printed": bool(own_networks(figure, claim, rows)),
         }
         if pooled is not None and isinstance(finding, Blocks):
-            verdicts = _of_datasets(claim, finding, alpha, generator_of)
+            verdicts = _of_settings(claim, finding, alpha, generator_of)
             p_adjusted, p_pooled = next(adjusted)
             row = _row(claim, finding, pooled, p_adjusted, alpha, level)
             verdicts.append(row | _of_all(claim, finding, replace(pooled, p_value=p_pooled), row, alpha))
@@ -124,7 +128,7 @@ def evaluate(
 
 def measured(
     figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame
-) -> Blocks | dict[tuple[str, str], Exact] | str:
+) -> Blocks | dict[tuple[str, ...], Exact] | str:
     """Run the test of a claim on the rows of a figure.
 
     Args:
@@ -145,8 +149,8 @@ def measured(
     if "model" in rows.columns and (networks := own_networks(figure, claim, rows)):
         rows = rows[rows["model"].fillna("").isin(networks)]
     everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
-    blocks: dict[tuple[str, str], Blocks] = {}
-    exact: dict[tuple[str, str], Exact] = {}
+    blocks: dict[tuple[str, ...], Blocks] = {}
+    exact: dict[tuple[str, ...], Exact] = {}
     reason = "no rows"
     for setting, group in _settings(rows_of(figure, rows), compared):
         if claim.decibels:
@@ -199,32 +203,31 @@ def compared_by(claim: ClaimConfig) -> set[str]:
     return check(claim.options).compared() if check else set()
 
 
-def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
-    """Yield the finite rows of each dataset and model. Names are empty for columns that are missing or compared."""
+def _settings(rows: pd.DataFrame, compared: set[str]) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
+    """Yield the finite rows of each dataset, model and preset. Names of missing or compared columns are empty."""
     rows = rows[np.isfinite(rows["value"])]
     columns = [column for column in _FACETS if column in rows.columns and column not in compared]
     for key, group in split(rows, columns).items():
         values = dict(zip(columns, map(str, key), strict=True))
-        yield (values.get("dataset", ""), values.get("model", "")), group.reset_index(drop=True)
+        yield tuple(values.get(column, "") for column in _FACETS), group.reset_index(drop=True)
 
 
-def _of_datasets(
+def _of_settings(
     claim: ClaimConfig, blocks: Blocks, alpha: float, generator_of: GeneratorOf
 ) -> list[dict[str, Any]]:
-    """Return a row for each dataset, Holm-corrected over the datasets."""
-    datasets = [name for name in names(blocks) if name]
-    parts = [part(blocks, name) for name in datasets]
+    """Return a row for each dataset, or each network on it if there are several, Holm-corrected over these rows."""
+    settings = [name for name in names(blocks) if name]
+    parts = [part(blocks, name) for name in settings]
     judged = [
         judge(subset, claim.smallest_effect(), alpha, generator_of("claim", claim.id, name))
-        for name, subset in zip(datasets, parts, strict=True)
+        for name, subset in zip(settings, parts, strict=True)
     ]
     adjusted = holm([result.p_value for result in judged])
-    rows = []
-    for name, subset, result, p_adjusted in zip(datasets, parts, judged, adjusted, strict=True):
-        models = list(dict.fromkeys(subset.effects.index.get_level_values("model")))
-        row = _row(claim, subset, result, p_adjusted, alpha, alpha / len(datasets))
-        rows.append({**row, "dataset": name, "model": models[0] if len(models) == 1 else OVERALL})
-    return rows
+    return [
+        _row(claim, subset, result, p_adjusted, alpha, alpha / len(settings))
+        | dict(zip(STRATUM, subset.effects.index[0], strict=False))
+        for subset, result, p_adjusted in zip(parts, judged, adjusted, strict=True)
+    ]
 
 
 def _of_all(
@@ -235,11 +238,13 @@ def _of_all(
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
     if opposed(shown, whole):
         listed = [f"{', '.join(shown[side])} {words}" for side, words in _SIDES.items() if shown[side]]
-        detail = f"datasets differ, by Student's t: {'; '.join(listed)}"
+        which = "networks" if " " in names(blocks)[0] else "datasets"
+        detail = f"{which} differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
         agreeing, half = shown[pooled.direction], -(-len(names(blocks)) // 2)
-        mixed = 0 < len(agreeing) < half
+        few = min(len(subset.effects) for subset in subsets(blocks))
+        mixed = 0 < len(agreeing) < half and 2.0 ** (1 - few) < alpha  # else the others could not show it
         reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"
         detail = f"{reason}, but not by at least {half} of {len(names(blocks))}: p = {row['p_value']:.2g}"
         return {"verdict": "mixed" if mixed else reached, "detail": f"{row['detail']}; {detail}"}
@@ -277,11 +282,11 @@ def _row(
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
 
 
-def _exact(statements: dict[tuple[str, str], Exact]) -> list[dict[str, Any]]:
+def _exact(statements: dict[tuple[str, ...], Exact]) -> list[dict[str, Any]]:
     """Return a row for each setting of a closed form with a dataset, then the row over all, which shows the weakest."""
     rows = [
         {"dataset": dataset, "model": model, **_exact_row(statement)}
-        for (dataset, model), statement in statements.items()
+        for (dataset, model, _), statement in statements.items()
         if dataset
     ]
     weakest = next(

@@ -1,7 +1,7 @@
 """Judgement of blocks: the effect with its intervals and p-values, and the verdict that follows from them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -32,7 +32,7 @@ class Judged:
         negligible: True if they show it for each dataset and network, so that effects of opposite sign do not
             cancel.
         p_value: p-value of the claim's test, two-sided if the claim is that there is an effect, NaN without
-            blocks. With several datasets it is the largest over :func:`subsets`, so that at least half of
+            blocks. With several settings it is the largest over :func:`subsets`, so that at least half of
             them show the effect.
         pooled: p-value of all blocks together.
         direction: 1 if the effect has the claimed direction, -1 if the opposite one, 0 if neither.
@@ -55,19 +55,19 @@ class Judged:
     falling: tuple[str, ...] = ()
 
 
-def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
-    """Join the blocks of several (dataset, model) in one table.
+def joined_blocks(settings: dict[tuple[str, ...], Blocks]) -> Blocks:
+    """Join the blocks of several (dataset, model, preset) in one table.
 
     Args:
-        settings: (dataset, model) to its blocks, at least one.
+        settings: (dataset, model, preset) to its blocks, at least one.
 
     Returns:
-        The blocks of all, whose index begins with dataset and model.
+        The blocks of all, whose index begins with dataset, model and preset.
     """
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
         kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
-        return pd.concat(kept, names=[*STRATUM, "replica"]) if kept else None
+        return pd.concat(kept, names=[*STRATUM, "preset", "replica"]) if kept else None
 
     parts = list(settings.values())
     effects = joined([blocks.effects for blocks in parts])
@@ -79,33 +79,38 @@ def joined_blocks(settings: dict[tuple[str, str], Blocks]) -> Blocks:
         steps=joined([blocks.steps for blocks in parts]),
         widths={name: width for blocks in parts for name, width in blocks.widths.items()},
         left_out=sum(blocks.left_out for blocks in parts),
-        note="; ".join(f"{' '.join(key)}: {blocks.note}" for key, blocks in settings.items() if blocks.note),
+        note="; ".join(f"{' '.join(key[:2])}: {each.note}" for key, each in settings.items() if each.note),
     )
 
 
-def part(blocks: Blocks, *datasets: str) -> Blocks:
-    """Choose the blocks of certain datasets.
+def part(blocks: Blocks, *settings: str) -> Blocks:
+    """Choose the blocks of certain settings.
 
     Args:
         blocks: Blocks of all settings.
-        datasets: Names of the datasets.
+        settings: Their names, as :func:`names` lists them.
     """
-    return blocks.changed(lambda table: table[table.index.get_level_values("dataset").isin(datasets)])
+    name = _names(blocks)
+    # A step between two levels that only other settings have is no step of these.
+    return blocks.changed(
+        lambda table: table[[name(*row) in settings for row in table.index]].dropna(axis="columns", how="all")
+    )
 
 
 def names(blocks: Blocks) -> list[str]:
-    """List the datasets of blocks.
+    """List the settings of blocks: the datasets, each with its network if there are several networks.
 
     Args:
         blocks: Blocks of all settings.
     """
-    return list(dict.fromkeys(blocks.effects.index.get_level_values("dataset")))
+    name = _names(blocks)
+    return list(dict.fromkeys(name(*row) for row in blocks.effects.index))
 
 
 def subsets(blocks: Blocks) -> Iterator[Blocks]:
-    """Yield the blocks of every n − k + 1 of n datasets, if at least k = ⌈n/2⌉ datasets must show the effect.
+    """Yield the blocks of every n − k + 1 of n settings, if at least k = ⌈n/2⌉ settings must show the effect.
 
-    If fewer than k datasets show it, the others fill one of these subsets. The largest p-value over the
+    If fewer than k settings show it, the others fill one of these subsets. The largest p-value over the
     subsets therefore errs no more often than the p-value of a single subset.
 
     Args:
@@ -115,8 +120,8 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
         Benjamini and Heller 2008, "Screening for partial conjunction hypotheses", with the test of all blocks
         of a subset instead of Fisher's combination.
     """
-    datasets = names(blocks)
-    for chosen in combinations(datasets, len(datasets) - -(-len(datasets) // 2) + 1):
+    settings = names(blocks)
+    for chosen in combinations(settings, len(settings) - -(-len(settings) // 2) + 1):
         yield part(blocks, *chosen)
 
 
@@ -174,10 +179,10 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
 
 
 def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
-    """List the datasets by what their effects significantly show.
+    """List the settings by what their effects significantly show.
 
-    The test is Student's t of the blocks' effects, Holm-corrected over the datasets. Sign flips of a
-    dataset's few blocks can seldom reach a level, so they would never show that a dataset opposes. A dataset
+    The test is Student's t of the blocks' effects, Holm-corrected over the settings. Sign flips of a
+    setting's few blocks can seldom reach a level, so they would never show that a setting opposes. A setting
     with a negligible effect shows neither direction. It differs from the others only if its interval is
     disjoint from that of all others together.
 
@@ -187,13 +192,13 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
         alpha: Level of the tests, in (0, 0.5).
 
     Returns:
-        Datasets that show the claimed direction (1), the opposite one (-1), or an effect that is negligible
+        Settings that show the claimed direction (1), the opposite one (-1), or an effect that is negligible
         and differs from that of the others (0).
     """
     shown: dict[int, list[str]] = {1: [], -1: [], 0: []}
     results = []
-    for dataset in names(blocks):
-        subset = part(blocks, dataset)
+    for setting in names(blocks):
+        subset = part(blocks, setting)
         name, p_value, side = _decisive(
             subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
         )
@@ -203,11 +208,11 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
         rest = blocks.effects.drop(effects.index)
         if small and len(rest):
             least, most = interval(*_column(rest, name), 1 - 2 * alpha)
-            shown[0] += [dataset] if high < least or most < low else []
+            shown[0] += [setting] if high < least or most < low else []
     adjusted = holm([p_value for p_value, _ in results])
-    for dataset, p, (_, side) in zip(names(blocks), adjusted, results, strict=True):
+    for setting, p, (_, side) in zip(names(blocks), adjusted, results, strict=True):
         if p < alpha and side:
-            shown[side].append(dataset)
+            shown[side].append(setting)
     return shown
 
 
@@ -252,6 +257,12 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
         len(names(subset)) / len(names(blocks)),
         alpha,
     )
+
+
+def _names(blocks: Blocks) -> Callable[..., str]:
+    """Return the function from the dataset, network, preset and replica of a block to the name of its setting."""
+    several = blocks.effects.index.get_level_values("model").nunique() > 1
+    return lambda dataset, model, *_: f"{dataset} {model}".strip() if several else dataset
 
 
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:

@@ -40,7 +40,9 @@ def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
             str(row.text),
             "paper" if row.printed else "us",
             str(row.verdict),
-            _with_interval(float(row.effect), float(row.low), float(row.high)),
+            "–"
+            if pd.isna(row.effect)
+            else f"{row.effect:.3g}" + ("" if pd.isna(row.low) else f" [{row.low:.3g}, {row.high:.3g}]"),
             "–" if pd.isna(row.delta) else f"{row.delta:.3g} {row.unit}".strip(),
             _p_value(float(row.p_adjusted), bool(row.exact)),
             "–" if row.exact else str(row.blocks),
@@ -143,13 +145,6 @@ def markdown_table(head: Iterable[str], body: Iterable[Sequence[object]]) -> str
     decided = (*VERDICTS[:-1], *EXACT_VERDICTS)
     marked = [[f"**{cell}**" if cell in decided else cell for cell in row] for row in cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *marked])
-
-
-def _with_interval(effect: float, low: float, high: float) -> str:
-    """Format an effect with its interval, if it has them."""
-    if pd.isna(effect):
-        return "–"
-    return f"{effect:.3g}" if pd.isna(low) else f"{effect:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def _p_value(p_adjusted: float, exact: bool) -> str:

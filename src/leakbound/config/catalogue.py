@@ -165,9 +165,7 @@ class Catalogue(Settings):
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> "Catalogue":
-        seen: set[tuple[str, str]] = set()
-        for figure in self.figures:
-            if (key := (figure.paper, figure.id)) in seen:
-                raise ValueError(f"figure {figure.paper}/{figure.id} appears twice")
-            seen.add(key)
+        keys = [f"{figure.paper}/{figure.id}" for figure in self.figures]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise ValueError(f"figure {twice[0]} appears twice")
         return self

@@ -68,8 +68,8 @@ class FederatedResult:
             round), ``diverged``, and leaks in nats for each client (``unit``) and the worst one (−1).
             ``leak_round`` (the worst round) and ``leak_total`` (all rounds) are leaks to those who see the
             averages, ``leak_server_round`` and ``leak_server_total`` to the server. All points except the
-            last use at most 2,000 records of each split. A diverged replica has the single row ``diverged`` =
-            1.
+            last use at most 2,000 records of each split. A diverged replica has ``diverged`` = 1 and the
+            ``final_accuracy`` of a guess, and no other row.
         parameters: (replicas, d), the last average of each replica, NaN for a diverged one.
         dimension: d, number of parameters.
     """
@@ -323,7 +323,8 @@ class Federation:
     def rows(self) -> list[tuple[int, int, int, str, float]]:
         """Return the rows of the replica so far."""
         flag = (self._replica, self.round, _ALL, "diverged", float(self._diverged))
-        return [flag] if self._diverged else [*self._rows, flag]
+        guess = (self._replica, self.round, _ALL, "final_accuracy", 1 / len(self._request.dataset.classes))
+        return [guess, flag] if self._diverged else [*self._rows, flag]
 
     def state(self) -> dict[str, Any]:
         """Return all that the remaining rounds depend on. Seeds are per round, secure noise has no state."""

@@ -246,9 +246,11 @@ def _diverged(figure: FigureConfig, table: pd.DataFrame) -> Iterator[str]:
         for column, wanted in figure.select.items()
         if column not in ("metric", "source", "variant", "unit", "communication_round")
     }
-    ends = rows_of(figure.model_copy(update={"select": about | {"metric": "diverged"}}), table)["value"]
-    if ends.any():
-        yield f"{int(ends.sum()):,} of {len(ends):,} trainings diverged and are left out."
+    ends = rows_of(figure.model_copy(update={"select": about | {"metric": "diverged"}}), table)
+    if count := int(ends["value"].sum()):
+        finals = table[table["metric"].isin(figure.admitted("metric", ["final_accuracy"]))]
+        guessed = len(finals.merge(ends[ends["value"] > 0], on=["run", "replica"])) == count
+        yield f"{count:,} of {len(ends):,} trainings diverged and {'count as guesses' if guessed else 'are left out'}."
 
 
 def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:

@@ -58,11 +58,6 @@ class _Scale:
     norm: Normalize
     colors: Colormap
 
-    def is_light(self, value: float) -> bool:
-        """Return True if the colour of a value is light, by its luminance."""
-        red, green, blue, _ = self.colors(self.norm(value))
-        return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.45)
-
     def extend(self, values: list[float]) -> str:
         """Return the ends of the colour bar that get an arrow because a value lies beyond them."""
         below = any(value < self.low for value in values)
@@ -178,11 +173,8 @@ def _number(
     if not np.isfinite(value):
         axes.text(x, y, "–", ha="center", va="center", color=style.CONTROL_COLOR)
         return
-    note: dict[str, Any] = {
-        "ha": "center",
-        "va": "center",
-        "color": "black" if scale.is_light(value) else "white",
-    }
+    luminance = np.dot(scale.colors(scale.norm(value))[:3], (0.2126, 0.7152, 0.0722))
+    note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if luminance > 0.45 else "white"}
     shift = 0.14 * (int(np.isfinite(small[1])) - int(np.isfinite(small[0])))
     axes.text(x, y - shift, _written(value, digits), size=7.5, **note)
     for number, offset in zip(small, (-0.3, 0.3), strict=True):

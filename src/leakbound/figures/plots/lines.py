@@ -98,8 +98,10 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     columns = tuple(dict.fromkeys((*options.series, "model"))) if options.rows else options.series
     require(rows, options.x, "value", *columns)
     names: dict[float, str] = {}
-    if options.even_x:
-        rows, names = _evenly_spaced(rows, options.x)
+    if options.even_x:  # values along x move to 0, 1, ...
+        values = sorted(float(value) for value in rows[options.x].dropna().unique())
+        names = {float(place): f"{value:g}" for place, value in enumerate(values)}
+        rows = rows.assign(**{options.x: rows[options.x].map(dict(zip(values, names, strict=True)))})
     lines = _rows_of_lines(rows, options)
     made = panels(lines, series=columns, quantities=options.rows, share_y=options.share_y)
     series = series_of(lines, columns)
@@ -127,13 +129,6 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     made.label(x_label, options.y_label or style.axis_label(metric_of(lines)))
     _name_lines(made, lines, series, ends, controls, options)
     return made.figure
-
-
-def _evenly_spaced(rows: pd.DataFrame, x: str) -> tuple[pd.DataFrame, dict[float, str]]:
-    """Move the values along x to 0, 1, ... and return the rows and the name of each place."""
-    values = sorted(float(value) for value in rows[x].dropna().unique())
-    places = {value: float(place) for place, value in enumerate(values)}
-    return rows.assign(**{x: rows[x].map(places)}), {place: f"{value:g}" for value, place in places.items()}
 
 
 def _rows_of_lines(rows: pd.DataFrame, options: LevelsOptions) -> pd.DataFrame:

@@ -61,7 +61,11 @@ class Plot(Generic[T]):
             try:
                 return self.render(shown, checked)
             except EmptySelectionError as reason:
-                return _empty(rows, shown, str(reason))
+                if lost := sorted({*rows.get("metric", ())} - {*shown.get("metric", ())}):
+                    return placeholder(
+                        f"no value of {', '.join(lost)} is defined; the caption says what it needs"
+                    )
+                return placeholder(str(reason))
 
 
 def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], Plot[T]]:
@@ -93,14 +97,6 @@ def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colo
     bar.set_label(label)
     bar.outline.set_visible(False)
     return bar
-
-
-def _empty(rows: pd.DataFrame, shown: pd.DataFrame, reason: str) -> Figure:
-    """Draw a picture that states why it is empty: metrics without finite values, or else the reason."""
-    lost = sorted(set(rows["metric"]) - set(shown["metric"])) if "metric" in rows.columns else []
-    if lost:
-        reason = f"no value of {', '.join(lost)} is defined; the caption says what it needs"
-    return placeholder(reason)
 
 
 def placeholder(reason: str) -> Figure:

@@ -37,7 +37,7 @@ def verdicts(rows: pd.DataFrame, _options: NoOptions) -> Figure:
     most = [rows[rows["kind"] == kind].groupby("paper")["value"].sum().max() for kind in kinds]
     figure = canvas(style.TWO_COLUMNS, 0.9 + 0.36 * len(papers))
     grid = figure.subplots(
-        1, len(kinds), sharey=True, squeeze=False, width_ratios=[max(count, 1) for count in most]
+        1, len(kinds), sharey=True, squeeze=False, width_ratios=[max(count, sum(most) / 6) for count in most]
     )
     for axes, kind in zip(grid[0], kinds, strict=True):
         _bars(axes, rows[rows["kind"] == kind], papers)
