@@ -250,7 +250,6 @@ class Phase:
         self._began = time.monotonic()
         self._until, self._width = self._began + seconds, width
         found = job_list(reading.load(config))
-        self._steps = found.steps
         made_by = {path: job for job in found for path in job.outputs.values()}
         wanted = list(found.of(*_GPU_STEPS))
         for job in wanted:  # grows
@@ -269,7 +268,7 @@ class Phase:
 
         os.environ |= _ONE_THREAD | {coordination.COORDINATOR: str(os.getpid())}
         if self._jobs and warm.available():
-            found = [(self._steps[job.step].module, job) for job in self._jobs]
+            found = [(f"leakbound.cli.steps.{job.step}", job) for job in self._jobs]
             warm.start({name for step, job in found for name in (step, *modules_behind(step, *job.modules))})
         else:
             os.environ[WARM] = "0"

@@ -10,6 +10,7 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
+from leakbound.jobs.batches import batches
 from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.plan_text import plan_text
 from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
@@ -119,16 +120,14 @@ def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
 
 
 def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
-    job = next(iter(quick_jobs()))
-    found = [JobCost(job, 100.0, 0.0, 0.0) for _ in range(8)]
+    found = [JobCost(job, 100.0, 0.0, 0.0) for job in quick_jobs().of("train")[:8]]
     one, four, many = (Machine(count).wall_seconds(found) for count in (1, 4, 100))
     assert 100 <= many < four < one
     assert one == pytest.approx(4 * four, rel=0.1)
 
 
 def test_jobs_on_the_gpu_wait_for_each_other():
-    job = next(iter(quick_jobs()))
-    found = [JobCost(job, 1.0, 99.0, 0.0) for _ in range(8)]
+    found = [JobCost(job, 1.0, 99.0, 0.0) for job in quick_jobs().of("train")[:8]]
     assert Machine(8, 1).wall_seconds(found) > 7 * Machine(8, 8).wall_seconds(found)
 
 
@@ -136,8 +135,10 @@ def test_plan_as_text_adds_up():
     jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
-    assert int(body["total"].split()[1]) == len(jobs)
-    assert sum(Counter(job.step for job in jobs).values()) == len(jobs)
+    assert int(body["total"].split()[1]) == len(batches(jobs)) < 80
+    counts = dict(pair.split()[::-1] for pair in body["Jobs:"].removeprefix("Jobs: ").split(", "))
+    assert sum(map(int, counts.values())) == len(batches(jobs))
+    assert counts["attack"] == str(len(jobs.table.runs))
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
     for name in QUICK.datasets:
@@ -149,7 +150,7 @@ def test_docs_say_of_the_quick_preset_what_its_plan_says():
     (row,) = [line for line in page.splitlines() if line.startswith("| the quick preset |")]
     _, _, jobs, cpu, _, wall, *_ = (cell.strip() for cell in row.split("|"))
     found = list(quick_estimates())
-    assert jobs == str(len(found))
+    assert jobs == str(len(batches(quick_jobs())))
     assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
     assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
 

@@ -14,6 +14,8 @@ from leakbound.cli.launch import warm
 
 from .conftest import FORKS, WHOLE
 
+RUN = "digits/lenet/natural-4/n20-b32"
+
 
 def edited(project, *way_and_value):
     """Configure a project with one setting of the tiny configuration changed."""
@@ -120,15 +122,14 @@ def test_training_times_are_measured_beside_plain_training(finished):
 
 
 def test_changed_capacity_reruns_only_what_depends_on_it(finished):
-    attacks = finished.config["studies"]["capacity"]["attacks"]
     edited(finished, "studies", "capacity", "defenses", "white", [5.0])
     try:
         planned = finished.planned()
     finally:
         finished.configure()
-    one_run = {"calibrate": 1, "train": 1, "attack": len(attacks), "log": 1, "tabulate": 1}
+    one_run = {"calibrate": 1, "train": 1, "attack": 1, "log": 1, "tabulate": 1}
     assert {rule: planned.get(rule) for rule in one_run} == one_run
-    assert not {"prepare", "covariance", "spectrum", "illustrate"} & planned.keys()
+    assert not {"prepare", "covariance", "spectrum", "illustrate", "measure"} & planned.keys()
 
 
 def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(finished):
@@ -139,8 +140,7 @@ def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(finished
         finished.configure()
     # Records that are secret are prepared with a secret for their hashes, so that all of them are other files.
     trained, gradients = len(finished.runs()), len(finished.runs(trained=False))
-    attacks = trained * len(finished.config["studies"]["capacity"]["attacks"]) + gradients
-    noisy = {"prepare": 1, "covariance": 2, "train": trained, "attack": attacks, "measure": 1}
+    noisy = {"prepare": 1, "covariance": 1, "train": trained, "attack": trained + gradients, "measure": 1}
     assert {rule: planned.get(rule) for rule in noisy} == noisy
     assert not {"theory", "consensus"} & planned.keys()
 
@@ -217,9 +217,22 @@ def test_report_of_snakemake_is_one_page_without_the_network(finished):
     assert 'src="http' not in page
 
 
+@pytest.mark.parametrize(
+    ("name", "rule"), [(f"attacks/{RUN}/membership.parquet", "attack"), (f"tracking/{RUN}.json", "log")]
+)
+def test_file_that_is_gone_is_made_again_though_its_job_declares_a_list_of_many(small, name, rule):
+    path = small.results / name
+    aside = path.rename(path.with_name("aside"))
+    try:
+        assert small.planned()[rule] == 1
+    finally:
+        aside.rename(path)
+    assert small.planned() == {}
+
+
 @pytest.mark.skipif(not warm.available(), reason="this system has no warm process")
 def test_every_job_of_a_run_is_forked_from_its_warm_process(small):
-    assert small.forked() == small.done() >= 20
+    assert small.forked() == small.done() >= 12
 
 
 @pytest.mark.slow
@@ -230,7 +243,7 @@ def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(sma
     result = fresh.snakemake(target)
     assert result.returncode == 0, result.stderr[-3000:]
     assert fresh.forked() == 0
-    assert fresh.done() >= 5
+    assert fresh.done() == 5
     for name in ("weights.safetensors", "training.parquet"):
         path = (fresh.folder / target).with_name(name)
         assert path.read_bytes() == (small.folder / target).with_name(name).read_bytes()

@@ -5,10 +5,9 @@ from collections import Counter
 import pytest
 from project_copy import ROOT
 
-from leakbound.cli.steps.job_list import all_steps
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.job import JobList
-from leakbound.jobs.table import RunTable
+from leakbound.jobs.batches import batches
 
 from .conftest import tiny_project
 
@@ -22,8 +21,7 @@ NAMES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 def test_committed_preset_has_the_jobs_that_its_plan_counts(tmp_path, name):
     project = tiny_project(tmp_path)
     config = reading.load(ROOT / "config" / name)
-    catalogue = reading.load_catalogue(ROOT / config.catalogue, config)
-    expected = Counter(job.step for job in JobList(RunTable(config, catalogue), all_steps()))
+    expected = Counter(rule for rule, _ in batches(job_list(config)))
     planned = project.planned(configfile=f"config/{name}")
     assert planned.pop("all") == 1
     assert planned == expected

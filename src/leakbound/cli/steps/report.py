@@ -172,4 +172,4 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
             yield (job.name, f"{base}/#/{run}?workflowType=machine_learning")
 
 
-STEP = Step(Config, report, jobs, local=True, final=True, watched=page_hash)
+STEP = Step(Config, report, jobs, final=True)
