@@ -14,7 +14,7 @@ from calling import called
 from leakbound.cli.command_line import app
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.batches import batch_of, target
+from leakbound.jobs.shared_jobs import rule_of, snakemake_target
 from test_docs_names import PAGES, code
 
 ROOT = Path(__file__).parents[1]
@@ -94,10 +94,10 @@ def test_snakemake_takes_a_line_and_what_it_names_exists(line, monkeypatch):
     _, found = snakemake.cli.parse_args(shlex.split(line))
     assert Path(found.workflow_profile or ROOT).exists()
     made = job_list(reading.load(Path((found.configfile or ["config/config.yaml"])[0])))
-    rules = {batch_of(job)[0] for job in [*made, *job_list(reading.load(Path("config/small.yaml")))]}
+    rules = {rule_of(job)[0] for job in [*made, *job_list(reading.load(Path("config/small.yaml")))]}
     assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= rules
     if found.targets:
-        assert {*found.targets} <= {target(job, path) for job in made for path in job.outputs.values()}
+        assert {*found.targets} <= {snakemake_target(job, path) for job in made for path in job.outputs.values()}
 
 
 def test_the_audit_of_the_guide_is_that_of_the_kept_results():

@@ -28,6 +28,7 @@ from typing import Any
 
 import yaml
 from gpu import FAILED, LEFT_OUT, Asked, Case, Values
+from result_command import words_of
 
 PRESET = Path(__file__).parents[2] / "config" / "one_gpu_hour.yaml"
 WIDTH = 8
@@ -309,9 +310,8 @@ class Phase:
         """One job, as a rule calls it."""
         for path in job.outputs.values():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        command = ["step", job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
         began = time.monotonic()
-        words = [sys.executable, "-c", _COMMAND, *command]
+        words = [sys.executable, "-c", _COMMAND, *words_of(job)]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with self._lock:
             self._running.add(process)

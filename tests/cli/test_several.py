@@ -5,79 +5,79 @@ from pathlib import Path
 
 import pytest
 
-from calling import called
+from calling import Outcome, called
 from leakbound import storage
-from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.batches import ANEW, batches, parts_of
+from leakbound.jobs.shared_jobs import ANEW
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def parts(tmp_path, monkeypatch) -> dict:
-    """The tables of consensus of the quick preset, which take a moment, as one job makes them."""
-    quick = job_list(reading.quick())
+def config(tmp_path, monkeypatch) -> dict:
+    """The quick preset, whose tables of consensus take a moment."""
     monkeypatch.chdir(tmp_path)
-    return parts_of(quick, "consensus")
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    return reading.quick().model_dump(mode="json")
 
 
-def made(parts: dict) -> dict[str, int]:
+def run(config: dict, *words: str) -> Outcome:
+    return called("step", "several", "--settings", json.dumps(config), "--out", "list.json", *words)
+
+
+def made(config: dict) -> dict[str, int]:
     """Time of change of each table after the command."""
-    outcome = called("step", "several", "--settings", json.dumps(parts), "--out", "list.json")
+    outcome = run(config, "--rule", "consensus")
     assert outcome.code == 0, outcome.err
     return {name: Path(name).stat().st_mtime_ns for name in sorted(storage.read_json(Path("list.json")))}
 
 
-def test_list_names_every_file_with_its_hash(parts):
-    first = made(parts)
-    assert set(first) == {path for part in parts["parts"] for path in part["outputs"].values()}
-    assert len(first) == 2
+def test_list_names_every_file_with_its_hash(config):
+    first = made(config)
+    assert set(first) == {f"results/quick/tables/consensus/{name}.parquet" for name in ("averaging", "privacy")}
     assert storage.read_json(Path("list.json")) == {name: storage.file_hash(name) for name in first}
 
 
-def test_results_are_made_again_only_if_settings_code_or_files_are_others(parts, monkeypatch):
-    first = made(parts)
+def test_results_are_made_again_only_if_settings_or_files_are_others(config, monkeypatch):
+    first = made(config)
     one, other = sorted(first)
-    assert made(parts) == first
+    assert made(config) == first
 
     Path("list.json").unlink()
     Path(one).unlink()
-    lost = made(parts)
+    lost = made(config)
     assert (lost[one] > first[one], lost[other]) == (True, first[other])
 
     Path(one).write_bytes(Path(other).read_bytes())
-    damaged = made(parts)
+    damaged = made(config)
     assert (damaged[one] > lost[one], damaged[other]) == (True, first[other])
 
-    by_name = {next(iter(part["outputs"].values())): part for part in parts["parts"]}
-    by_name[one]["code"] = "0" * 16
-    edited = made(parts)
-    assert (edited[one] > damaged[one], edited[other]) == (True, first[other])
-
-    by_name[other]["settings"]["seed"] += 1
-    seeded = made(parts)
-    assert (seeded[one], seeded[other] > first[other]) == (edited[one], True)
+    config["privacy_noise"] = "secure"  # of which the table of closed forms has none
+    noisy = made(config)
+    assert (noisy[one] > damaged[one], noisy[other]) == (True, first[other])
 
     monkeypatch.setenv(ANEW, "1")  # who forces a job means all of it
-    forced = made(parts)
-    assert all(forced[name] > seeded[name] for name in forced)
+    forced = made(config)
+    assert all(forced[name] > noisy[name] for name in forced)
 
 
-def test_first_mistake_of_several_ends_them_without_a_list(parts):
-    parts["parts"][1]["settings"]["seed"] = -1
-    outcome = called("step", "several", "--settings", json.dumps(parts), "--out", "list.json")
+def test_results_of_other_code_are_made_again(config, monkeypatch):
+    first = made(config)
+    monkeypatch.setattr("leakbound.cli.steps.several.code_of", lambda job: "edited")
+    edited = made(config)
+    assert all(edited[name] > first[name] for name in first)
+
+
+def test_a_result_that_cannot_be_made_leaves_no_list(config):
+    Path("results/quick/tables/consensus/privacy.parquet").mkdir(parents=True)
+    outcome = run(config, "--rule", "consensus")
     assert outcome.code == 2
-    assert "seed = -1" in outcome.message
+    assert "privacy.parquet: is a folder" in outcome.message
     assert not Path("list.json").exists()
-    assert Path(parts["parts"][0]["outputs"]["rows"]).exists()
+    assert Path("results/quick/tables/consensus/averaging.parquet").is_file()
 
 
-def test_parts_are_those_of_the_rule_whether_they_are_given_or_taken_from_the_configuration(tmp_path, monkeypatch):
-    config = reading.quick()
-    monkeypatch.chdir(Path(__file__).parents[2])
-    names = {job.name for job in batches(job_list(config))["consensus", ""]}
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config").symlink_to(Path(__file__).parents[2] / "config")
-    words = ["--settings", json.dumps(config.model_dump(mode="json")), "--rule", "consensus"]
-    outcome = called("step", "several", *words)
-    assert outcome.code == 0, outcome.err
-    assert {path.stem for path in (tmp_path / config.root / "tables/consensus").glob("*.parquet")} == names
+def test_results_that_the_configuration_has_not_are_refused(config):
+    outcome = run(config, "--rule", "attack", "--of", "digits/mlp/none/n1-b1")
+    assert outcome.code == 2
+    assert "--of 'digits/mlp/none/n1-b1': the configuration has no such results of the rule 'attack'" in outcome.message

@@ -492,10 +492,3 @@ def test_a_job_that_asks_for_no_gpu_takes_one_only_if_it_is_told_to(device, gpus
     jobs = job_list(reading.check(values, "test"))
     assert {job.settings["device"] for job in jobs.of("train")} == {used}
     assert {job.settings["device"] for job in jobs.of("attack")} == {"cpu" if device == "auto" else device}
-
-
-def test_report_waits_for_all_whose_provenance_it_shows_even_where_nothing_is_logged_or_drawn():
-    quiet = QUICK.model_copy(update={"tracking": QUICK.tracking.model_copy(update={"enabled": False})})
-    jobs = job_list(quiet, figures=())
-    read = set(jobs.job("report", "report").input_files())
-    assert {job.outputs["provenance"] for job in jobs.of("train", "attack")} <= read

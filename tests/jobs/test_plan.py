@@ -10,10 +10,10 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
-from leakbound.jobs.batches import batches
 from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.plan_text import plan_text
 from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
+from leakbound.jobs.shared_jobs import made_together
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
@@ -135,9 +135,9 @@ def test_plan_as_text_adds_up():
     jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
-    assert int(body["total"].split()[1]) == len(batches(jobs)) < 80
+    assert int(body["total"].split()[1]) == len(made_together(jobs)) < 80
     counts = dict(pair.split()[::-1] for pair in body["Jobs:"].removeprefix("Jobs: ").split(", "))
-    assert sum(map(int, counts.values())) == len(batches(jobs))
+    assert sum(map(int, counts.values())) == len(made_together(jobs))
     assert counts["attack"] == str(len(jobs.table.runs))
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
@@ -150,7 +150,7 @@ def test_docs_say_of_the_quick_preset_what_its_plan_says():
     (row,) = [line for line in page.splitlines() if line.startswith("| the quick preset |")]
     _, _, jobs, cpu, _, wall, *_ = (cell.strip() for cell in row.split("|"))
     found = list(quick_estimates())
-    assert jobs == str(len(batches(quick_jobs())))
+    assert jobs == str(len(made_together(quick_jobs())))
     assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
     assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
 

@@ -169,12 +169,17 @@ def test_mistake_stops_before_any_job_with_one_line(fresh):
     assert not fresh.results.exists()
 
 
-def test_target_that_no_job_makes_ends_with_one_sentence_and_the_nearest_names(fresh):
-    result = fresh.snakemake("--dry-run", "--", "results/tiny/runs/digits/lenet/natural-5/n20-b32/weights.safetensors")
+@pytest.mark.parametrize(
+    ("target", "kind"),
+    [
+        ("runs/digits/lenet/natural-5/n20-b32/weights.safetensors", "step train"),
+        ("attacks/digits/lenet/natural-5/n20-b32.json", "rule attack"),
+    ],
+)
+def test_target_that_no_job_makes_ends_with_one_sentence_and_the_nearest_names(fresh, target, kind):
+    result = fresh.snakemake("--dry-run", "--", f"results/tiny/{target}")
     assert result.returncode == 1
-    words = (
-        "tiny has no job 'digits/lenet/natural-5/n20-b32' of the step train; nearest: digits/lenet/natural-4/n20-b32,"
-    )
+    words = f"tiny has no job 'digits/lenet/natural-5/n20-b32' of the {kind}; nearest: digits/lenet/natural-4/n20-b32,"
     assert result.stderr.splitlines()[-1].startswith(words)
     assert "Exception" not in result.stderr
     assert "Traceback" not in result.stderr

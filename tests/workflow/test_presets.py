@@ -7,7 +7,7 @@ from project_copy import ROOT
 
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.batches import batches
+from leakbound.jobs.shared_jobs import made_together
 
 from .conftest import tiny_project
 
@@ -21,7 +21,7 @@ NAMES = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))
 def test_committed_preset_has_the_jobs_that_its_plan_counts(tmp_path, name):
     project = tiny_project(tmp_path)
     config = reading.load(ROOT / "config" / name)
-    expected = Counter(rule for rule, _ in batches(job_list(config)))
+    expected = Counter(rule for rule, _ in made_together(job_list(config)))
     planned = project.planned(configfile=f"config/{name}")
     assert planned.pop("all") == 1
     assert planned == expected

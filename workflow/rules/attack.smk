@@ -24,7 +24,9 @@ rule attack:
         runtime=minutes("train", "attack"),
         gpu=max(CONFIG.resources.train.gpu, CONFIG.resources.attack.gpu),
     params:
-        parts=parts("attack", RUN),
+        run=lambda w: RUN.format(**w),
+        results=results_hash("attack", RUN),
         usage=str(RESULTS / "benchmarks/attack" / f"{RUN}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} --out {output} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
+        " > {log} 2>&1"

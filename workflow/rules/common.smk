@@ -16,7 +16,7 @@ from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.steps.prepare import originals
 from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
-from leakbound.jobs.batches import ANEW, CONFIGURATION, batch_of, batches, code_of, parts_of, target
+from leakbound.jobs.shared_jobs import ANEW, CONFIGURATION, rule_of, made_together, code_of, snakemake_target
 from leakbound.jobs.processes import coordination
 from leakbound.jobs.processes.screen import Screen
 from leakbound.storage.fingerprint import modules_behind
@@ -69,7 +69,7 @@ def start_warm_process():
     """Have one process load what the jobs of this machine need, if they are more than a few."""
     due = [job.rule.name for job in workflow.dag.needrun_jobs() if job.is_shell and workflow.is_local(job.rule)]
     if len(due) > FEW and warm.available():
-        made = {(f"leakbound.cli.steps.{job.step}", job.modules) for job in RESULTS_MADE if batch_of(job)[0] in due}
+        made = {(f"leakbound.cli.steps.{job.step}", job.modules) for job in RESULTS_MADE if rule_of(job)[0] in due}
         behind = {name for step, modules in made for name in (step, *modules_behind(step, *modules))}
         warm.start({"leakbound.cli.steps.several", *behind})
 
@@ -136,11 +136,12 @@ TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
 FIGURE_FOLDERS = sorted({RESULTS / "figures" / figure.paper for figure in TABLE.figures.values()})
 MADE_BY = RESULTS_MADE.made_by
+TOGETHER = made_together(RESULTS_MADE)
 
 # One process for each job, which ends with this one: a shell in between would live on when either is killed.
 shell.prefix("set -euo pipefail; exec ")
 os.environ[coordination.COORDINATOR] = str(os.getpid())
-# The whole of it, for jobs whose settings are too long for a command line; what they depend on is a parameter.
+# The whole of it, for jobs that make several results. What they depend on is a parameter.
 os.environ[CONFIGURATION] = json.dumps(CONFIG.model_dump(mode="json"), separators=(",", ":"))
 if os.environ.get(WARM) != "0":
     os.environ.pop(WARM, None)  # that of a run which this one is a job of
@@ -168,15 +169,6 @@ def result(step, pattern, wildcards):
         end_with_nearest(error.args[0], name, [job.name for job in RESULTS_MADE.of(step)])
 
 
-def results(rule, pattern, wildcards):
-    """The results that a job makes, or the same sentence."""
-    name = pattern.format(**wildcards)
-    if (rule, name) not in batches(RESULTS_MADE):
-        names = [of for other, of in batches(RESULTS_MADE) if other == rule]
-        end_with_nearest(f"{CONFIG.preset} has no job {name!r} of the rule {rule}", name, names)
-    return parts_of(RESULTS_MADE, rule, name)
-
-
 def end_with_nearest(problem, name, names):
     """End with a problem and the names that are closest to the one asked for."""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0)
@@ -193,19 +185,22 @@ def code(step, pattern):
     return lambda wildcards: code_of(result(step, pattern, wildcards))
 
 
-def parts(rule, pattern=""):
-    """Settings, files and code of all results that one job makes, as JSON."""
-    return lambda wildcards: json.dumps(results(rule, pattern, wildcards), separators=(",", ":"))
+def results_hash(rule, pattern=""):
+    """Hash of settings and code of all results that one job makes."""
 
+    def hashed(wildcards):
+        name = pattern.format(**wildcards)
+        if (rule, name) not in TOGETHER:
+            names = [of for other, of in TOGETHER if other == rule]
+            end_with_nearest(f"{CONFIG.preset} has no job {name!r} of the rule {rule}", name, names)
+        return settings_hash([(job.name, job.settings_text(), code_of(job)) for job in TOGETHER[rule, name]])
 
-def parts_hash(rule, pattern=""):
-    """Hash of the same, where the command takes the parts from the configuration."""
-    return lambda wildcards: settings_hash(results(rule, pattern, wildcards))
+    return hashed
 
 
 def files_read(rule, of, *steps):
     """Files of some steps that the results of a job read."""
-    jobs = batches(RESULTS_MADE).get((rule, of), ())
+    jobs = TOGETHER.get((rule, of), ())
     return [path for job in jobs for path in job.input_files() if MADE_BY[path].step in steps]
 
 

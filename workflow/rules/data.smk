@@ -44,10 +44,11 @@ rule covariance:
         mem_mb=memory("covariance"),
         runtime=minutes("covariance"),
     params:
-        parts=parts("covariance", "{dataset}"),
+        results=results_hash("covariance", "{dataset}"),
         usage=str(RESULTS / "benchmarks/covariance/{dataset}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
+        " > {log} 2>&1"
 
 
 rule spectrum:

@@ -16,10 +16,11 @@ rule theory:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        parts=parts("theory"),
+        results=results_hash("theory"),
         usage=str(RESULTS / "benchmarks/theory.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule theory'
+        " > {log} 2>&1"
 
 
 rule consensus:
@@ -37,10 +38,11 @@ rule consensus:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        parts=parts("consensus"),
+        results=results_hash("consensus"),
         usage=str(RESULTS / "benchmarks/consensus.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule consensus'
+        " > {log} 2>&1"
 
 
 rule federate:
@@ -86,10 +88,11 @@ rule federated:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        parts=parts("federated"),
+        results=results_hash("federated"),
         usage=str(RESULTS / "benchmarks/federated.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule federated'
+        " > {log} 2>&1"
 
 
 rule illustrate:
@@ -110,10 +113,11 @@ rule illustrate:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        parts=parts("illustrate"),
+        results=results_hash("illustrate"),
         usage=str(RESULTS / "benchmarks/illustrate.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule illustrate'
+        " > {log} 2>&1"
 
 
 rule measure:

@@ -5,7 +5,7 @@ rule tabulate:
     """One tidy table for each study, from the records of its runs."""
     input:
         trained=files_read("tabulate", "", "train"),
-        attacked=sorted({target(MADE_BY[path], path) for path in files_read("tabulate", "", "attack")}),
+        attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("tabulate", "", "attack")}),
     output:
         RESULTS_MADE.files("tabulate"),
     log:
@@ -19,10 +19,11 @@ rule tabulate:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        parts=parts("tabulate"),
+        results=results_hash("tabulate"),
         usage=str(RESULTS / "benchmarks/tabulate.tsv"),
     shell:
-        "leakbound --usage {params.usage} step several --settings {params.parts:q} > {log} 2>&1"
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate'
+        " > {log} 2>&1"
 
 
 rule claims:
@@ -76,20 +77,21 @@ rule figures:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        parts=parts_hash("figures", "{paper}"),
+        results=results_hash("figures", "{paper}"),
         captions=lambda w: {
             figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
         },
         usage=str(RESULTS / "benchmarks/figures/{paper}.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper} > {log} 2>&1'
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
+        " > {log} 2>&1"
 
 
 rule log:
     """Write all finished runs, figures and verdicts to MLflow, one writer at a time. The files stay authoritative."""
     input:
         trained=files_read("log", "", "train"),
-        attacked=sorted({target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
+        attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
         federated=files_read("log", "", "federate"),
         tables=TABLE_FILES,
         claims=CLAIMS,
@@ -105,10 +107,11 @@ rule log:
     resources:
         tracking=1,
     params:
-        parts=parts_hash("log"),
+        results=results_hash("log"),
         usage=str(RESULTS / "benchmarks/log.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output} > {log} 2>&1'
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}'
+        " > {log} 2>&1"
 
 
 rule report:
@@ -119,7 +122,9 @@ rule report:
         figures=FIGURE_FOLDERS,
         tracking=RESULTS / "tracking.json" if CONFIG.tracking.enabled else [],
         trained=RESULTS_MADE.files("train"),
-        attacked=sorted({target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}),
+        attacked=sorted(
+            {snakemake_target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}
+        ),
         federated=RESULTS_MADE.files("federate", "measure"),
     output:
         RESULTS / "report.html",

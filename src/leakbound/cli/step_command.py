@@ -44,7 +44,7 @@ _HELP = {
 }
 
 
-def call(step: Step, settings: str, options: Mapping[str, Any]) -> None:
+def run_step(step: Step, settings: str, options: Mapping[str, Any]) -> None:
     """Check the settings and outputs of a step, and call its function.
 
     Args:
@@ -75,8 +75,8 @@ def as_command(step: Step) -> Callable[..., None]:
         return function
 
     def run(settings: str, **options: Any) -> None:
-        named = {name: named_files(options[name]) for name, hint in hints.items() if hint == _NAMED}
-        call(step, settings, {**options, **named})
+        files = {name: named_files(options[name]) for name, hint in hints.items() if hint == _NAMED}
+        run_step(step, settings, {**options, **files})
 
     needed = any(field.is_required() for field in step.settings.model_fields.values())
     nothing = inspect.Parameter.empty if needed else "{}"

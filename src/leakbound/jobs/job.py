@@ -50,18 +50,6 @@ class Job:
         """List all files that the job reads."""
         return [path for files in self.inputs.values() for path in _flat(files)]
 
-    def options(self) -> str:
-        """Write the files as options of the command line."""
-        words = [f"--{role} {file}" for role, file in self.outputs.items()]
-        for role, files in self.inputs.items():
-            if isinstance(files, str):
-                words.append(f"--{role} {files}")
-            elif isinstance(files, Mapping):
-                words += [f"--{role} {name}={file}" for name, file in files.items()]
-            else:
-                words.append(f"--root {self.root}")
-        return " ".join(words)
-
     def settings_text(self) -> str:
         """Write the settings as one line of JSON, for the option ``--settings`` of the command.
 

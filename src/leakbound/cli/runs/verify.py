@@ -13,8 +13,8 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable
-from leakbound.jobs.batches import target
 from leakbound.jobs.results.verification import findings, sealed_files
+from leakbound.jobs.shared_jobs import snakemake_target
 
 
 def verify(
@@ -51,7 +51,7 @@ def verify(
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if remove:
         removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated")}
-        made = {Path(path): target(job, path) for job in jobs for path in job.outputs.values()}
+        made = {Path(path): snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
         _say_how_to_remake(removed, made, configfile)
     if wrong:
         raise typer.Exit(1)

@@ -14,12 +14,11 @@ import typer
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import plain_settings, register_plugins
-from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.reading import check
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
-from leakbound.jobs.paths import OUTPUTS, output
+from leakbound.jobs.paths import output
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
@@ -31,26 +30,9 @@ if TYPE_CHECKING:
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """Yield one job."""
-    shown = [
-        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
-        *sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study}),
-        *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
-        *(path for job in log.jobs(table) for path in job.outputs.values()),
-        *(
-            job.outputs["provenance"]
-            for step in (train, attack, measure, federate)
-            for job in step.jobs(table)
-        ),
-    ]
-    yield new_job(
-        table.config,
-        "report",
-        "report",
-        table.config.model_dump(mode="json"),
-        inputs={"shown": shown},
-        purpose="figures",
-    )
+    """Yield one page. The rule says what it waits for."""
+    settings = table.config.model_dump(mode="json")
+    yield new_job(table.config, "report", "report", settings, purpose="figures")
 
 
 def page_hash(job: Job, table: RunTable) -> str:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leakbound.jobs.batches import batch_of
 from leakbound.jobs.job import Job
 from leakbound.jobs.plan.schedule import makespan
 from leakbound.jobs.plan.unit_costs import UnitCosts
+from leakbound.jobs.shared_jobs import rule_of
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Machine:
         if len(on_gpu) < len(estimates):
             return None
         numbers: dict[tuple[str, str], int] = {}
-        batch = [numbers.setdefault(batch_of(estimate.job), len(numbers)) for estimate in estimates]
+        batch = [numbers.setdefault(rule_of(estimate.job), len(numbers)) for estimate in estimates]
         seconds = [0.0] * len(numbers)
         shared = [False] * len(numbers)
         maker: dict[str, int] = {}

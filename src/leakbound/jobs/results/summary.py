@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.jobs.batches import batches, benchmark
 from leakbound.jobs.job import JobList
 from leakbound.jobs.paths import output
 from leakbound.jobs.processes import usage
+from leakbound.jobs.shared_jobs import benchmark_file, made_together
 from leakbound.storage.provenance import settings_hash, versions
 
 
@@ -50,9 +50,9 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     """Return the jobs, wall seconds, CPU seconds and largest memory (MiB) of each rule, as Snakemake measured them."""
     costs = {}
-    every = batches(made)
+    every = made_together(made)
     for step in dict.fromkeys(rule for rule, _ in every):
-        files = [root / benchmark(*key) for key in every if key[0] == step]
+        files = [root / benchmark_file(*key) for key in every if key[0] == step]
         if usages := [usage.read(path) for path in files if path.is_file()]:
             costs[step] = {
                 "jobs": len(usages),

@@ -1,20 +1,19 @@
 """Results that one job of Snakemake makes together: the rule, and what its wildcards stand for."""
 
 from functools import cache
-from typing import Any
 
 from leakbound.jobs.job import Job, JobList
 from leakbound.storage.fingerprint import code_fingerprint
 
 ANEW = "LEAKBOUND_ANEW"  # set if results are made again even if nothing behind them has changed
-CONFIGURATION = "LEAKBOUND_CONFIGURATION"  # as JSON, where that of a job is too long for a command line
+CONFIGURATION = "LEAKBOUND_CONFIGURATION"  # as JSON, for jobs that make several results
 _RULES = {"references": "attack", "plot": "figures", "log_figures": "log"}
 _WHOLE = {"theory", "consensus", "federated", "illustrate", "measure", "tabulate", "claims", "log", "report"}
 _DECLARED = {"attack": "attacks/{of}.json", "figures": "figures/{of}", "log": "tracking.json"}
 """Rule whose results are too various to be declared one by one, to what it declares in their place."""
 
 
-def batch_of(job: Job) -> tuple[str, str]:
+def rule_of(job: Job) -> tuple[str, str]:
     """Return the rule that makes a result, and the dataset, run, paper or name that its wildcards stand for.
 
     Args:
@@ -29,30 +28,30 @@ def batch_of(job: Job) -> tuple[str, str]:
 
 
 @cache
-def batches(made: JobList) -> dict[tuple[str, str], list[Job]]:
+def made_together(made: JobList) -> dict[tuple[str, str], list[Job]]:
     """Return the results of each job of Snakemake, in the order of the chain.
 
     Args:
         made: Results of a configuration.
     """
-    found: dict[tuple[str, str], list[Job]] = {}
+    groups: dict[tuple[str, str], list[Job]] = {}
     for job in made:
-        found.setdefault(batch_of(job), []).append(job)
-    return found
+        groups.setdefault(rule_of(job), []).append(job)
+    return groups
 
 
-def target(job: Job, path: str) -> str:
+def snakemake_target(job: Job, path: str) -> str:
     """Return what Snakemake is asked for to make a file of a result.
 
     Args:
         job: Result of a configuration.
         path: One of its files.
     """
-    rule, of = batch_of(job)
+    rule, of = rule_of(job)
     return f"{job.root}/{_DECLARED[rule].format(of=of)}" if rule in _DECLARED else path
 
 
-def benchmark(rule: str, of: str) -> str:
+def benchmark_file(rule: str, of: str) -> str:
     """Return the file of time and memory of a job below the folder of results.
 
     Args:
@@ -69,24 +68,3 @@ def code_of(job: Job) -> str:
         job: Result of a configuration.
     """
     return code_fingerprint(f"leakbound.cli.steps.{job.step}", *job.modules)
-
-
-def parts_of(made: JobList, rule: str, of: str = "") -> dict[str, Any]:
-    """Describe the results of one job of Snakemake for the command ``step several``.
-
-    Args:
-        made: Results of a configuration.
-        rule: Name of the rule.
-        of: Dataset, run or paper.
-    """
-    parts = [
-        {
-            "step": job.step,
-            "settings": job.settings,
-            "inputs": job.inputs,
-            "outputs": job.outputs,
-            "code": code_of(job),
-        }
-        for job in batches(made).get((rule, of), ())
-    ]
-    return {"root": str(made.table.config.root), "parts": parts}
