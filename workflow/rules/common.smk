@@ -18,7 +18,6 @@ from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
 from leakbound.jobs.shared_jobs import ANEW, CONFIGURATION, rule_of, made_together, code_of, snakemake_target
 from leakbound.jobs.processes import coordination
-from leakbound.jobs.processes.screen import Screen
 from leakbound.storage.fingerprint import modules_behind
 from leakbound.storage.provenance import settings_hash
 
@@ -75,12 +74,18 @@ def start_warm_process():
 
 
 def show_progress():
-    """One line of progress on the screen in place of what Snakemake says of each job; all of it stays in its log."""
+    """Leave out on the screen what Snakemake says of each job that goes well, but its progress; all of it stays in its log."""
     asked = workflow.output_settings
     if not (asked.quiet or asked.verbose or asked.printshellcmds):
         for handler in logger.handlers:
             if handler.name == "DefaultStreamHandler":
-                handler.addFilter(Screen(handler.stream))
+                handler.addFilter(is_news)
+
+
+def is_news(record):
+    """Whether a message of Snakemake is about more than a job that goes well."""
+    event = getattr(getattr(record, "event", None), "name", "")
+    return event not in ROUTINE and not record.getMessage().startswith(("Select jobs to execute", "Execute "))
 
 
 def tell_what_came_out():
@@ -122,6 +127,7 @@ MORE = (
     "`make open` shows it. Every figure of the four papers that needs no photographs, on the same digits: "
     "`make run CONFIG=config/full_digits.yaml`, about a quarter of an hour; on photographs: CONFIG=config/small.yaml\n"
 )
+ROUTINE = {"JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD"}
 FEW = 4  # jobs, which take less time to start by themselves than a process that is ready for all of them
 
 refuse_read_only_folder()

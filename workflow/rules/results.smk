@@ -141,7 +141,6 @@ rule report:
         settings=settings("report", "report"),
         code=code("report", "report"),
         page=lambda w: page_hash(result("report", "report", w), TABLE),
-        root=CONFIG.root,
         usage=str(RESULTS / "benchmarks/report.tsv"),
     shell:
-        "leakbound --usage {params.usage} step report --settings {params.settings:q} --root {params.root} --out {output} > {log} 2>&1"
+        "leakbound --usage {params.usage} step report --settings {params.settings:q} --out {output} > {log} 2>&1"

@@ -9,7 +9,7 @@ from typing import Any
 from leakbound import registry
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
-from leakbound.jobs.paths import OUTPUTS, inside
+from leakbound.jobs.paths import OUTPUTS
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
 
@@ -44,7 +44,9 @@ class Job:
     @property
     def outputs(self) -> dict[str, str]:
         """Return the command-line option of each file that the job writes, with the file."""
-        return {role: f"{self.root}/{inside(self.step, self.name, role)}" for role in OUTPUTS[self.step]}
+        return {
+            role: f"{self.root}/{path.format(name=self.name)}" for role, path in OUTPUTS[self.step].items()
+        }
 
     def input_files(self) -> list[str]:
         """List all files that the job reads."""

@@ -63,17 +63,4 @@ def output(root: P, step: str, name: str, role: str) -> P:
         name: Name of the job.
         role: Option of the command, without dashes.
     """
-    return root / inside(step, name, role)
-
-
-def inside(step: str, name: str, role: str) -> str:
-    """Return the path of :func:`output` below the root, as text.
-
-    Lists of thousands of jobs would spend half of their time on path objects.
-
-    Args:
-        step: Name of the step.
-        name: Name of the job.
-        role: Option of the command, without dashes.
-    """
-    return OUTPUTS[step][role].format(name=name)
+    return root / OUTPUTS[step][role].format(name=name)

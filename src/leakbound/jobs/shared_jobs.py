@@ -51,16 +51,6 @@ def snakemake_target(job: Job, path: str) -> str:
     return f"{job.root}/{_DECLARED[rule].format(of=of)}" if rule in _DECLARED else path
 
 
-def benchmark_file(rule: str, of: str) -> str:
-    """Return the file of time and memory of a job below the folder of results.
-
-    Args:
-        rule: Name of the rule.
-        of: Dataset, run or paper, empty for a rule with one job.
-    """
-    return f"benchmarks/{rule}/{of}.tsv" if of else f"benchmarks/{rule}.tsv"
-
-
 def code_of(job: Job) -> str:
     """Return the fingerprint of the code behind a result.
 

@@ -46,24 +46,20 @@ def page_hash(job: Job, table: RunTable) -> str:
 
 def report(
     settings: Annotated[str, typer.Option(help="Configuration whose run is finished, as JSON.")],
-    root: Annotated[
-        Path | None, typer.Option(help="Folder of the results. By default results/<preset>.")
-    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Page to write. By default report.html in that folder.")
+        Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
     ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    write_page(check(plain_settings(settings), "--settings"), root, out)
+    write_page(check(plain_settings(settings), "--settings"), out)
 
 
-def write_page(config: Config, root: Path | None, out: Path | None) -> None:
+def write_page(config: Config, out: Path | None) -> None:
     """Write the page of a configuration, and print its first sentences, path and size.
 
     Args:
         config: Configuration whose run is finished.
-        root: Folder of the results. None for the configuration's own.
-        out: Page to write. None for report.html in that folder.
+        out: Page to write. None for report.html in the folder of the results.
 
     Raises:
         FileNotFoundError: If a figure is missing.
@@ -74,7 +70,7 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
     table = made.table
-    root = root or Path(config.root)
+    root = Path(config.root)
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
     tables: dict[str, pd.DataFrame] = {}

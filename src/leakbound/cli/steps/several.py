@@ -5,7 +5,6 @@ import inspect
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,16 +34,38 @@ def several(
     made = made_together(job_list(check(plain_settings(settings), "--settings")))
     if (rule, of) not in made:
         raise typer.BadParameter(f"--of {of!r}: the configuration has no such results of the rule {rule!r}")
-    finished = None if out is None else _Finished(out.with_name(f".{out.name}.parts"))
+    record = None if out is None else out.with_name(f".{out.name}.parts")
+    keys = _recorded(record)
     for job in made[rule, of]:
-        if finished is None:
+        name = f"{job.step} {job.name}"
+        if keys.get(name, "") != _key(job):
             _make(job)
-        elif not finished.holds(job):
-            _make(job)
-            finished.add(job)
+            if record is not None:
+                keys[name] = _key(job)
+                storage.write_json(record, keys)
     if out is not None:
         paths = sorted(path for job in made[rule, of] for path in job.outputs.values())
         storage.write_json(out, {path: storage.check(path) for path in paths})
+
+
+def _recorded(record: Path | None) -> dict[str, Any]:
+    """Read which results are finished, each with its key. There are none after a crash between file and seal."""
+    if record is None or ANEW in os.environ:
+        return {}
+    try:
+        return storage.read_json(record)
+    except storage.DamagedFileError:
+        return {}
+
+
+def _key(job: Job) -> str | None:
+    """Hash a result's files and everything that it depends on. None if a file is missing or damaged."""
+    try:
+        read = [storage.seal_of(path).read_text(encoding="utf-8") for path in job.input_files()]
+        made = [storage.check(path) for path in job.outputs.values()]
+    except (OSError, storage.DamagedFileError):
+        return None
+    return settings_hash([job.settings_text(), code_of(job), read, made])
 
 
 def _make(job: Job) -> None:
@@ -62,36 +83,3 @@ def _make(job: Job) -> None:
     if "code" in inspect.signature(step.command).parameters:
         options["code"] = code_of(job)
     run_step(step, job.settings_text(), options)
-
-
-class _Finished:
-    """Record of finished results: each with a hash of its files and of everything that it depends on.
-
-    Args:
-        path: File of the record.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._keys: dict[str, str] = {}
-        if ANEW not in os.environ:
-            with suppress(storage.DamagedFileError):  # none yet, or a crash came between it and its seal
-                self._keys = storage.read_json(path)
-
-    def holds(self, job: Job) -> bool:
-        """Return True if a result is there, made by the same settings and code from the same files."""
-        try:
-            return self._keys.get(f"{job.step} {job.name}") == self._key(job)
-        except (OSError, storage.DamagedFileError):
-            return False
-
-    def add(self, job: Job) -> None:
-        """Record a finished result."""
-        self._keys[f"{job.step} {job.name}"] = self._key(job)
-        storage.write_json(self._path, self._keys)
-
-    def _key(self, job: Job) -> str:
-        """Hash a result's files and everything that it depends on."""
-        read = [storage.seal_of(path).read_text(encoding="utf-8") for path in job.input_files()]
-        made = [storage.check(path) for path in job.outputs.values()]
-        return settings_hash([job.settings_text(), code_of(job), read, made])

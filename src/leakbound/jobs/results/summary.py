@@ -8,7 +8,7 @@ from leakbound import storage
 from leakbound.jobs.job import JobList
 from leakbound.jobs.paths import output
 from leakbound.jobs.processes import usage
-from leakbound.jobs.shared_jobs import benchmark_file, made_together
+from leakbound.jobs.shared_jobs import made_together
 from leakbound.storage.provenance import settings_hash, versions
 
 
@@ -52,7 +52,7 @@ def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     costs = {}
     every = made_together(made)
     for step in dict.fromkeys(rule for rule, _ in every):
-        files = [root / benchmark_file(*key) for key in every if key[0] == step]
+        files = [root / f"benchmarks/{'/'.join(filter(None, key))}.tsv" for key in every if key[0] == step]
         if usages := [usage.read(path) for path in files if path.is_file()]:
             costs[step] = {
                 "jobs": len(usages),
