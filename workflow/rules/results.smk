@@ -29,7 +29,7 @@ rule tabulate:
 rule claims:
     """Test every claim of the papers on the rows of its figure."""
     input:
-        files_read("claims", "", "tabulate", "theory", "consensus", "federated", "illustrate", "measure"),
+        sorted({TABLE.rows_file(figure) for figure in TABLE.claiming()}),
     output:
         out=RESULTS / "claims.parquet",
         scoreboard=RESULTS / "scoreboard.md",
@@ -93,6 +93,7 @@ rule log:
         trained=files_read("log", "", "train"),
         attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
         federated=files_read("log", "", "federate"),
+        channels=files_read("log", "", "calibrate"),
         tables=TABLE_FILES,
         claims=CLAIMS,
         figures=FIGURE_FOLDERS,
