@@ -48,7 +48,7 @@ rule all:
         tables=TABLE_FILES,
         claims=CLAIMS,
         figures=FIGURE_FOLDERS,
-        tracking=RESULTS / "tracking.json" if CONFIG.tracking.enabled else [],
+        tracking=TRACKING,
         report=RESULTS / "report.html",
 
 

@@ -141,6 +141,7 @@ FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
 FIGURE_FOLDERS = sorted({RESULTS / "figures" / figure.paper for figure in TABLE.figures.values()})
+TRACKING = RESULTS / "tracking.json" if RESULTS_MADE.of("log", "log_figures") else []
 MADE_BY = RESULTS_MADE.made_by
 TOGETHER = made_together(RESULTS_MADE)
 

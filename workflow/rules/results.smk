@@ -121,7 +121,7 @@ rule report:
         tables=TABLE_FILES,
         claims=CLAIMS,
         figures=FIGURE_FOLDERS,
-        tracking=RESULTS / "tracking.json" if CONFIG.tracking.enabled else [],
+        tracking=TRACKING,
         trained=RESULTS_MADE.files("train"),
         attacked=sorted(
             {snakemake_target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}
