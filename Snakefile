@@ -1,8 +1,8 @@
-# leakbound: from images to figures. Each job is one call of the command line; `leakbound step --help` lists the same steps.
+# leakbound: from images to figures. The rule files are the experiment, in the order of the chain:
 #
-#   prepare -> covariance -> spectrum -> calibrate -> train -> references -> attack -> tabulate -> claims, plot -> log -> report
+#   prepare -> covariance -> spectrum -> calibrate -> train -> attack -> tabulate -> claims, figures -> log -> report
 #
-# What jobs there are, the settings of each, what it reads and writes, stand in src/leakbound/cli/steps, one file for each kind.
+# Each rule calls one command of the command line; `leakbound step --help` lists them.
 
 from snakemake.utils import min_version
 
@@ -13,8 +13,12 @@ if "studies" not in config:
     configfile: "config/config.yaml"
 
 
-include: "workflow/rules/jobs.smk"
-include: "workflow/rules/steps.smk"
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/attack.smk"
+include: "workflow/rules/papers.smk"
+include: "workflow/rules/results.smk"
 
 
 report: "workflow/report/workflow.rst"
@@ -22,9 +26,10 @@ report: "workflow/report/workflow.rst"
 
 # Before the first job of a run; not in dry runs, reports, or on the nodes of a cluster.
 onstart:
-    in_turn(coordination.lead, Path(ROOT))
+    in_turn(coordination.lead, Path(CONFIG.root))
     keep_notes_of_secrets()
     drop_default_rate_limit()
+    mean_all_if_forced()
     start_warm_process()
     show_progress()
 
@@ -40,14 +45,13 @@ onerror:
 rule all:
     default_target: True
     input:
-        [path for name, step in JOBS.steps.items() if step.final for path in JOBS.files(name)],
+        tables=TABLE_FILES,
+        claims=CLAIMS,
+        figures=FIGURE_FOLDERS,
+        tracking=TRACKING,
+        report=RESULTS / "report.html",
 
 
 rule tables:
     input:
-        [path for path in JOBS.files() if path.startswith(f"{ROOT}/tables/")],
-
-
-rule figures:
-    input:
-        JOBS.files("plot"),
+        TABLE_FILES,

@@ -13,7 +13,6 @@ from unittest import mock
 
 from leakbound import registry, storage
 from leakbound.cli.launch.main import main
-from leakbound.jobs.job import Job
 
 REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
 
@@ -51,11 +50,6 @@ def called(*words: object, program: Callable[[], object] = main) -> Outcome:
         for one, known in zip(REGISTRIES, names, strict=True):
             one._entries = known
     return Outcome(int(code or 0), out.getvalue(), err.getvalue())
-
-
-def words_of(job: Job) -> list[str]:
-    """What the workflow would call: the command of a job, its settings and its files."""
-    return ["step", job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
 
 
 def files_in(folder: Path) -> list[str]:

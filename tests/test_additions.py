@@ -109,6 +109,17 @@ def balance(settings: BalanceSettings, prepared: dict[str, Path], rows: Path) ->
 
 STEP = Step(BalanceSettings, balance, jobs, final=True)
 """,
+        "workflow/rules/balance.smk": """
+rule balance:
+    input:
+        reads("balance", "{table}", "prepare"),
+    output:
+        RESULTS + "tables/balance/{table}.parquet",
+    params:
+        parts=parts("balance", "{table}"),
+    shell:
+        "leakbound step several --settings {params.parts:q}"
+""",
         "jobs/paths.py": (
             '        "consensus": {"rows"',
             '        "balance": {"rows": "tables/balance/{name}.parquet"},\n',
@@ -175,6 +186,7 @@ def plan(tmp_path_factory):
         for place, text in () if isinstance(added, str) else zip(added[::2], added[1::2], strict=True):
             assert whole.count(place) == 1, f"{file}: {place}"
             whole = whole.replace(place, text + place)
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
         (package / file).write_text(whole, encoding="utf-8")
     (folder / "figures.yaml").write_text(FIGURES, encoding="utf-8")
 
@@ -196,7 +208,7 @@ def test_a_configuration_with_four_additions_is_planned(plan):
     done = plan(CONFIG)
     assert done.returncode == 0, done.stderr
     listed = re.search(r"^Jobs: (.*)", done.stdout, re.MULTILINE)
-    assert {"3 train", "3 attack", "1 balance", "2 plot"} <= {*listed[1].split(", ")}
+    assert {"3 train", "3 attack", "1 balance", "1 figures"} <= {*listed[1].split(", ")}
     notes = [line for line in done.stdout.splitlines() if line.startswith("* ")]
     assert notes == [
         "* dataset blobs: networks are taken to be those for images of side 32",

@@ -14,7 +14,7 @@ from calling import called
 from leakbound.cli.command_line import app
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.paths import OUTPUTS
+from leakbound.jobs.shared_jobs import rule_of, snakemake_target
 from test_docs_names import PAGES, code
 
 ROOT = Path(__file__).parents[1]
@@ -81,8 +81,8 @@ def test_a_quick_line_runs_and_says_what_the_page_shows(pictures, line, tmp_path
     links = {"config": ROOT / "config", "costs.csv": ROOT / "src/leakbound/jobs/plan/costs.csv"}
     links |= dict.fromkeys(("mine", "photos", "FOLDER"), pictures / "mine")
     links |= dict.fromkeys(("public", "others", "OTHERS"), pictures / "public")
-    for name, target in links.items():
-        Path(name).symlink_to(target)
+    for name, original in links.items():
+        Path(name).symlink_to(original)
     outcome = called(*shlex.split(line))
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith(SHOWN.get(line, ""))
@@ -93,10 +93,11 @@ def test_snakemake_takes_a_line_and_what_it_names_exists(line, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, found = snakemake.cli.parse_args(shlex.split(line))
     assert Path(found.workflow_profile or ROOT).exists()
-    assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= OUTPUTS.keys()
-    config = reading.load(Path((found.configfile or ["config/config.yaml"])[0]))
+    made = job_list(reading.load(Path((found.configfile or ["config/config.yaml"])[0])))
+    rules = {rule_of(job)[0] for job in [*made, *job_list(reading.load(Path("config/small.yaml")))]}
+    assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= rules
     if found.targets:
-        assert {*found.targets} <= {path for job in job_list(config) for path in job.outputs.values()}
+        assert {*found.targets} <= {snakemake_target(job, path) for job in made for path in job.outputs.values()}
 
 
 def test_the_audit_of_the_guide_is_that_of_the_kept_results():

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from result_command import words_of
 
-from calling import called, words_of
+from calling import called
 from leakbound import datasets, models
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.cli.steps.job_list import job_list, try_networks

@@ -28,6 +28,7 @@ from typing import Any
 
 import yaml
 from gpu import FAILED, LEFT_OUT, Asked, Case, Values
+from result_command import words_of
 
 PRESET = Path(__file__).parents[2] / "config" / "one_gpu_hour.yaml"
 WIDTH = 8
@@ -250,7 +251,6 @@ class Phase:
         self._began = time.monotonic()
         self._until, self._width = self._began + seconds, width
         found = job_list(reading.load(config))
-        self._steps = found.steps
         made_by = {path: job for job in found for path in job.outputs.values()}
         wanted = list(found.of(*_GPU_STEPS))
         for job in wanted:  # grows
@@ -269,7 +269,7 @@ class Phase:
 
         os.environ |= _ONE_THREAD | {coordination.COORDINATOR: str(os.getpid())}
         if self._jobs and warm.available():
-            found = [(self._steps[job.step].module, job) for job in self._jobs]
+            found = [(f"leakbound.cli.steps.{job.step}", job) for job in self._jobs]
             warm.start({name for step, job in found for name in (step, *modules_behind(step, *job.modules))})
         else:
             os.environ[WARM] = "0"
@@ -310,9 +310,8 @@ class Phase:
         """One job, as a rule calls it."""
         for path in job.outputs.values():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        command = ["step", job.step.replace("_", "-"), "--settings", job.settings_text(), *job.options().split()]
         began = time.monotonic()
-        words = [sys.executable, "-c", _COMMAND, *command]
+        words = [sys.executable, "-c", _COMMAND, *words_of(job)]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with self._lock:
             self._running.add(process)

@@ -35,11 +35,9 @@ TROUBLE = {
     "datasets": DATASETS,
     "studies": {},
     "plugins": {"illustrations": {name: f"trouble:{name}" for name in ENDS}},
-    "illustrations": {name: {} for name in ENDS},
     "tracking": {"enabled": False},
 }
 DRAWN = {"paper": "beyond", "title": "Trouble", "plot": "table", "options": {"cells": [{}]}, "caption": "Trouble."}
-FIGURES = {"figures": [{"id": name, "illustration": name, **DRAWN} for name in ENDS]}  # no other illustrations are jobs
 CHAIN = {
     "preset": "chain",
     "replicas": 2,
@@ -62,17 +60,13 @@ CHAIN = {
 }
 
 
-def run_into_trouble(queue, runtime: int, *names: str) -> tuple[Queue, int, str]:
-    """A run of some functions of `trouble`, whose jobs may take ``runtime`` minutes and 1000 MB at first."""
-    made = queue({**TROUBLE, "resources": {"figures": {"mem_mb": 1000, "runtime": runtime}}}, FIGURES)
+def run_into_trouble(queue, runtime: int, name: str) -> tuple[Queue, int, str]:
+    """A run of a function of `trouble`, whose job may take ``runtime`` minutes and 1000 MB at first."""
+    asked = {"illustrations": {name: {}}, "resources": {"figures": {"mem_mb": 1000, "runtime": runtime}}}
+    made = queue({**TROUBLE, **asked}, {"figures": [{"id": name, "illustration": name, **DRAWN}]})
     shutil.copy(Path(trouble.__file__), made.folder / "src")
-    return made, *made.run("--", *(f"results/trouble/illustrations/{name}.parquet" for name in names))
-
-
-@pytest.fixture(scope="module")
-def troubled(queue) -> tuple[Queue, int, str]:
-    """A run with a job that takes too much memory, and one that never succeeds; both have time."""
-    return run_into_trouble(queue, 30, "hungry", "broken")
+    images = "results/trouble/data/digits.safetensors"
+    return made, *made.run("--", f"results/trouble/illustrations/{name}.parquet", images)
 
 
 def callers(queue: Queue, name: str) -> list[QueuedJob]:
@@ -90,24 +84,24 @@ def test_job_that_takes_too_long_gets_more_time(queue):
     assert (made.folder / "results/trouble/illustrations/slow.parquet").is_file()
 
 
-def test_job_that_takes_too_much_memory_gets_more(troubled):
+def test_job_that_takes_too_much_memory_gets_more(queue):
     found = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
     if "OverMemoryKill" not in found and "task/cgroup" not in found:
         pytest.skip("this SLURM does not end jobs that take more memory than they asked for")
-    queue, _, words = troubled
-    ended, repeated = callers(queue, "hungry")
+    made, _, words = run_into_trouble(queue, 30, "hungry")
+    ended, repeated = callers(made, "hungry")
     assert (ended.memory, repeated.memory) == ("1000M", "2000M"), words[-3000:]
     assert ended.state in {"OUT_OF_MEMORY", "FAILED"}  # FAILED where a step is ended and the job notices
     assert repeated.state == "COMPLETED"
 
 
-def test_job_that_always_fails_runs_three_times_and_holds_nothing_up(troubled):
-    queue, status, words = troubled
-    ways = [(job.state, job.memory, job.time) for job in callers(queue, "broken")]
+def test_job_that_always_fails_runs_three_times_and_holds_nothing_up(queue):
+    made, status, words = run_into_trouble(queue, 30, "broken")
+    ways = [(job.state, job.memory, job.time) for job in callers(made, "broken")]
     assert ways == [("FAILED", f"{n}000M", time) for n, time in enumerate(("30:00", "1:00:00", "1:30:00"), 1)]
     assert status != 0
     assert "ArithmeticError: as always" in words  # the log of a failed job is shown
-    assert (queue.folder / "results/trouble/illustrations/hungry.parquet").is_file()
+    assert (made.folder / "results/trouble/data/digits.safetensors").is_file()
 
 
 def test_jobs_ask_for_what_the_configuration_says(queue):
@@ -120,7 +114,7 @@ def test_jobs_ask_for_what_the_configuration_says(queue):
     status, words = made.run("--config", "replicas=2", "--", provenance)
     assert status == 0, words[-5000:]
     assert {job.work: (job.memory, job.time, job.gpus) for job in made.seen.values()} == {
-        "rule_data_covariance_prepare": ("6000M", "1:00:00", "N/A"),  # two covariances, 3000M each, side by side
+        "rule_data_covariance_prepare": ("3000M", "1:00:00", "N/A"),
         "rule_channels_calibrate_spectrum": ("1100M", "22:00", "N/A"),
         "rule_train_wildcards_digits_lenet_natural-4_n8-b16": ("1700M", "1:10:00", "gres:gpu:1"),
     }

@@ -75,7 +75,7 @@ def test_section_without_a_setting_is_written_as_one_without_values():
 
 def test_committed_default_and_schema_are_what_the_models_say():
     assert (REPOSITORY / "config" / "config.yaml").read_text() == reading.as_yaml(reading.quick())
-    assert (REPOSITORY / "config" / "schema.json").read_text() == reading.schema()
+    assert (REPOSITORY / "workflow/schemas/config.schema.json").read_text() == reading.schema()
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)

@@ -3,8 +3,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from result_command import words_of
 
-from calling import called, words_of
+from calling import called
 from leakbound import storage
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.catalogue import Catalogue, FigureConfig

@@ -440,7 +440,7 @@ def test_the_folder_one_is_in_is_no_file(place, words, path):
 
 def test_every_command_that_is_told_settings_has_an_example():
     told = {words[-1] for words, command in COMMANDS if any(one.name == "settings" for one in command.params)}
-    assert told == {example.command for example in EXAMPLES} | {"report"}
+    assert told == {example.command for example in EXAMPLES} | {"report", "several"}
 
 
 @pytest.mark.parametrize("words", [words for words, _ in COMMANDS], ids=" ".join)

@@ -1,9 +1,7 @@
 import copy
-import dataclasses
-import re
 from collections import Counter
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,8 +18,7 @@ from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.training import LENGTHS
 from leakbound.config.whole import Config
-from leakbound.jobs.job import Job, JobList
-from leakbound.jobs.paths import OUTPUTS, names_of
+from leakbound.jobs.job import JobList
 from leakbound.jobs.runs import Run, runs_of
 from leakbound.jobs.table import RunTable
 
@@ -337,15 +334,6 @@ def test_every_file_that_a_job_reads_is_written_by_exactly_one_other_job():
         assert all(file in written for job in jobs for file in job.input_files())
 
 
-def test_a_job_that_reads_a_file_of_no_job_is_named_with_the_file():
-    reader = Job(
-        "claims", "claims", PurePosixPath("results/x"), {}, inputs={"tables": ["results/x/tables/lost.parquet"]}
-    )
-    claims = next(step for step in all_steps() if step.name == "claims")
-    with pytest.raises(ValueError, match=r"claims claims reads results/x/tables/lost\.parquet, which no job writes"):
-        JobList(table(), [dataclasses.replace(claims, jobs=lambda _: [reader], final=True)])
-
-
 def test_every_channel_is_made_from_the_dataset_of_its_run():
     jobs = preset_jobs("small.yaml")
     maker = {file: job for job in jobs for file in job.outputs.values()}
@@ -360,19 +348,6 @@ def test_every_channel_is_made_from_the_dataset_of_its_run():
     assert len({Run.from_slug(job.name).dataset for job in trained}) == 5
     for job in trained:
         assert origins(job) == {Run.from_slug(job.name).dataset}, job.name
-
-
-def test_every_name_has_the_form_that_its_rule_accepts_and_no_other_rule_writes_the_file():
-    jobs = preset_jobs("small.yaml")
-    forms = {
-        (step, role): re.compile(re.escape(pattern).replace(r"\{name\}", f"(?P<name>{names_of(step)})"))
-        for step, roles in OUTPUTS.items()
-        for role, pattern in roles.items()
-    }
-    for job in jobs:
-        for role, path in job.outputs.items():
-            inside = path.removeprefix("results/small/")
-            assert [key for key, form in forms.items() if form.fullmatch(inside)] == [(job.step, role)], path
 
 
 def test_only_jobs_that_a_final_one_needs_are_made():
@@ -402,17 +377,6 @@ def test_without_references_none_are_trained_and_trainings_are_the_same():
     assert "references" not in without.job("attack", f"{PLAIN_RUN}/membership").inputs
     for job in jobs.of("train"):
         assert without.job("train", job.name).settings_text() == job.settings_text()
-
-
-def test_options_name_every_file_of_a_job_but_those_it_finds_below_the_root():
-    jobs = job_list()
-    train = jobs.job("train", PLAIN_RUN.replace("none", "natural-4")).options()
-    for role in ("dataset", "channel", "spectrum", "rates", "weights", "rows", "provenance"):
-        assert f"--{role} results/quick/" in train
-    assert "--root" not in train
-    assert "--root results/quick" in jobs.job("tabulate", "capacity").options()
-    log = jobs.job("log", PLAIN_RUN).options()
-    assert f"--attacks membership=results/quick/attacks/{PLAIN_RUN}/membership.parquet" in log
 
 
 def all_settings(config) -> str:
@@ -528,19 +492,3 @@ def test_a_job_that_asks_for_no_gpu_takes_one_only_if_it_is_told_to(device, gpus
     jobs = job_list(reading.check(values, "test"))
     assert {job.settings["device"] for job in jobs.of("train")} == {used}
     assert {job.settings["device"] for job in jobs.of("attack")} == {"cpu" if device == "auto" else device}
-
-
-def test_two_jobs_of_one_file_are_refused():
-    tabulate = next(step for step in all_steps() if step.name == "tabulate")
-    twice = dataclasses.replace(tabulate, jobs=lambda table: [*tabulate.jobs(table), *tabulate.jobs(table)])
-    with pytest.raises(
-        ValueError, match=r"tables/capacity\.parquet: tabulate capacity and tabulate capacity both write"
-    ):
-        JobList(RunTable(QUICK, CATALOGUE), [*all_steps(), twice])
-
-
-def test_report_waits_for_all_whose_provenance_it_shows_even_where_nothing_is_logged_or_drawn():
-    quiet = QUICK.model_copy(update={"tracking": QUICK.tracking.model_copy(update={"enabled": False})})
-    jobs = job_list(quiet, figures=())
-    read = set(jobs.job("report", "report").input_files())
-    assert {job.outputs["provenance"] for job in jobs.of("train", "attack")} <= read

@@ -13,6 +13,7 @@ from leakbound.config.training import LENGTHS
 from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.plan_text import plan_text
 from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
+from leakbound.jobs.shared_jobs import made_together
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)
@@ -126,16 +127,14 @@ def test_plan_for_a_gpu_has_hours_of_an_h200_and_says_about_where_networks_were_
 
 
 def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
-    job = next(iter(quick_jobs()))
-    found = [JobCost(job, 100.0, 0.0, 0.0) for _ in range(8)]
+    found = [JobCost(job, 100.0, 0.0, 0.0) for job in quick_jobs().of("train")[:8]]
     one, four, many = (Machine(count).wall_seconds(found) for count in (1, 4, 100))
     assert 100 <= many < four < one
     assert one == pytest.approx(4 * four, rel=0.1)
 
 
 def test_jobs_on_the_gpu_wait_for_each_other():
-    job = next(iter(quick_jobs()))
-    found = [JobCost(job, 1.0, 99.0, 0.0) for _ in range(8)]
+    found = [JobCost(job, 1.0, 99.0, 0.0) for job in quick_jobs().of("train")[:8]]
     assert Machine(8, 1).wall_seconds(found) > 7 * Machine(8, 8).wall_seconds(found)
 
 
@@ -143,8 +142,10 @@ def test_plan_as_text_adds_up():
     jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
-    assert int(body["total"].split()[1]) == len(jobs)
-    assert sum(Counter(job.step for job in jobs).values()) == len(jobs)
+    assert int(body["total"].split()[1]) == len(made_together(jobs)) < 80
+    counts = dict(pair.split()[::-1] for pair in body["Jobs:"].removeprefix("Jobs: ").split(", "))
+    assert sum(map(int, counts.values())) == len(made_together(jobs))
+    assert counts["attack"] == str(len(jobs.table.runs))
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
     for name in QUICK.datasets:
@@ -156,7 +157,7 @@ def test_docs_say_of_the_quick_preset_what_its_plan_says():
     (row,) = [line for line in page.splitlines() if line.startswith("| the quick preset |")]
     _, _, jobs, cpu, _, wall, *_ = (cell.strip() for cell in row.split("|"))
     found = list(quick_estimates())
-    assert jobs == str(len(found))
+    assert jobs == str(len(made_together(quick_jobs())))
     assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
     assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
 

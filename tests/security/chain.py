@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from result_command import words_of
 
-from calling import called, words_of
+from calling import called
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.job import Job, JobList

@@ -23,8 +23,9 @@ class Shown:
     """What Snakemake hands to the template of a caption."""
 
     def __init__(self, caption: str) -> None:
-        self.params = self
-        self.caption = caption
+        self.params = self.wildcards = self
+        self.figure = "hostile"
+        self.captions = {self.figure: caption}
 
 
 def table(caption: str) -> RunTable:

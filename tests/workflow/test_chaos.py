@@ -14,10 +14,11 @@ from project_copy import copied_project, environment
 
 from leakbound.storage import locks
 
-from .conftest import WHOLE, Project
+from .conftest import SMALL, Project
 
 RUN = "digits/lenet/natural-4/n20-b32"
-PRODUCTS = ("runs", "attacks", "logs/train", "logs/attack", "tracking")
+PRODUCTS = ("runs", "references", "attacks", "logs/train", "logs/attack", "tracking")
+ATTACKS, TRACKING = f"results/tiny/attacks/{RUN}.json", "results/tiny/tracking.json"
 # Loaded by every process of the project: kills when a file is about to take its name, or has just taken it.
 FAULTS = """
 import fnmatch, os, pathlib, signal, time
@@ -45,12 +46,12 @@ pathlib.Path.replace = replace
 
 
 @pytest.fixture
-def damaged(whole, tmp_path) -> Project:
+def damaged(small, tmp_path) -> Project:
     """A copy of the finished project without the products of one run, whose training saves checkpoints at once."""
     folder = tmp_path / "project"
-    shutil.copytree(whole.folder, folder)
+    shutil.copytree(small.folder, folder)
     project = Project(folder)
-    config = copy.deepcopy(WHOLE)
+    config = copy.deepcopy(SMALL)
     config["training"]["checkpoint_seconds"] = 0.001
     project.configure(config)
     for kind in PRODUCTS:
@@ -63,11 +64,13 @@ def damaged(whole, tmp_path) -> Project:
     return project
 
 
-def called_and_killed(project: Project, file: str, victim: str, moment: str) -> subprocess.CompletedProcess[str]:
+def called_and_killed(
+    project: Project, file: str, victim: str, moment: str, target: str = ATTACKS
+) -> subprocess.CompletedProcess[str]:
     """Call the workflow with one fault; returns when its jobs have ended too."""
     fault = project.folder / "faults" / file
     fault.write_text(f"{victim} {moment}")
-    result = project.snakemake(f"results/tiny/tracking/{RUN}.json", jobs=1)
+    result = project.snakemake(target, jobs=1)
     assert not fault.exists(), result.stdout[-3000:] + result.stderr[-3000:]
     assert result.returncode == (-signal.SIGKILL if victim == "coordinator" else 1)
     with locks.opened(project.results / ".jobs.lock") as jobs:
@@ -79,7 +82,7 @@ def hidden_or_unfinished(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.name.startswith(".") or path.suffix == ".pt"}
 
 
-def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(damaged, whole):
+def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(damaged, small):
     training, attacks = damaged.results / "runs" / RUN, damaged.results / "attacks" / RUN
 
     called_and_killed(damaged, "checkpoint-*.pt", "job", "after")
@@ -92,23 +95,35 @@ def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(dama
     called_and_killed(damaged, "membership.safetensors", "job", "before")
     assert (training / "provenance.json").is_file()
     assert not list(training.glob("checkpoint-*.pt"))
-    assert not (attacks / "membership.parquet").exists()
+    assert (attacks / "membership.parquet").is_file()
+    assert not (attacks / "membership.json").exists()
 
     called_and_killed(damaged, f"{Path(RUN).name}.json", "coordinator", "before")
-    assert not (damaged.results / "tracking" / f"{RUN}.json").exists()
+    attacked = (attacks / "membership.json").stat().st_mtime_ns
+    assert not (damaged.folder / ATTACKS).exists()
 
-    result = damaged.snakemake(f"results/tiny/tracking/{RUN}.json")
+    assert damaged.snakemake(ATTACKS).returncode == 0
+    assert (attacks / "membership.json").stat().st_mtime_ns == attacked  # finished, so it is not made again
+
+    called_and_killed(damaged, ".tracking.json.parts", "coordinator", "before", TRACKING)
+    assert not (damaged.folder / TRACKING).exists()
+
+    result = damaged.snakemake(TRACKING)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    assert damaged.planned(f"results/tiny/tracking/{RUN}.json") == {}
+    assert damaged.planned(TRACKING) == {}
     for kind in ("runs", "attacks"):
-        one, other = whole.results / kind / RUN, damaged.results / kind / RUN
+        one, other = small.results / kind / RUN, damaged.results / kind / RUN
         assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
         for path in one.iterdir():
             record = path.suffix == ".json" or path.name.startswith(".")  # with times, and the seals of those
             assert record or path.read_bytes() == (other / path.name).read_bytes(), path
     for kind in ("runs", "attacks", "tracking"):
-        assert hidden_or_unfinished(damaged.results / kind) <= hidden_or_unfinished(whole.results / kind)
-    assert finished_runs(damaged.folder / "results" / "mlflow.db") == {RUN: 1, f"{RUN}#0": 1, f"{RUN}#1": 1}
+        assert hidden_or_unfinished(damaged.results / kind) <= hidden_or_unfinished(small.results / kind)
+    arms = {str(path.parent.name) for path in (small.results / "runs/digits/lenet").glob("*/n20-b32")}
+    slugs = {f"digits/lenet/{arm}/n20-b32" for arm in arms}
+    expected = {f"{slug}{part}": 1 for slug in slugs for part in ("", "#0", "#1")}
+    assert expected.items() <= finished_runs(damaged.folder / "results" / "mlflow.db").items()
+    assert set(finished_runs(damaged.folder / "results" / "mlflow.db").values()) == {1}
 
 
 def finished_runs(database: Path) -> dict[str, int]:

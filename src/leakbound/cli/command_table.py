@@ -57,7 +57,10 @@ COMMANDS: Mapping[str, Place] = {
     "ui": Place("runs.tracking", "ui", RUNS),
 }
 """Commands for people."""
-STEPS: Mapping[str, Place] = {name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS}
+STEPS: Mapping[str, Place] = {
+    **{name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS},
+    "several": Place("steps.several", "several"),
+}
 """Commands that the rules of the workflow call, in the order of the chain."""
 
 

@@ -1,7 +1,7 @@
 """Commands of the steps, with options from the parameters of each step's function."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
@@ -44,6 +44,21 @@ _HELP = {
 }
 
 
+def run_step(step: Step, settings: str, options: Mapping[str, Any]) -> None:
+    """Check the settings and outputs of a step, and call its function.
+
+    Args:
+        step: Step of the workflow.
+        settings: Settings as JSON.
+        options: Further parameters of the function: files.
+    """
+    check_outputs(*(options[role] for role in OUTPUTS[step.name]))
+    checked = read_settings(settings, step.settings)
+    takes_plain = "plain" in inspect.signature(step.command).parameters
+    plain = {"plain": plain_settings(settings)} if takes_plain else {}
+    step.command(settings=checked, **options, **plain)
+
+
 def as_command(step: Step) -> Callable[..., None]:
     """Make the command of a step, with ``--settings`` and an option for each other parameter of its function.
 
@@ -60,10 +75,8 @@ def as_command(step: Step) -> Callable[..., None]:
         return function
 
     def run(settings: str, **options: Any) -> None:
-        check_outputs(*(options[role] for role in OUTPUTS[step.name]))
-        options["settings"] = read_settings(settings, step.settings)
-        options |= {name: named_files(options[name]) for name, hint in hints.items() if hint == _NAMED}
-        function(**options, **({"plain": plain_settings(settings)} if "plain" in hints else {}))
+        files = {name: named_files(options[name]) for name, hint in hints.items() if hint == _NAMED}
+        run_step(step, settings, {**options, **files})
 
     needed = any(field.is_required() for field in step.settings.model_fields.values())
     nothing = inspect.Parameter.empty if needed else "{}"

@@ -74,9 +74,9 @@ def schema() -> str:
 def as_yaml(config: Config) -> str:
     """Write a configuration as commented YAML: every setting with its meaning."""
     head = [
-        "# yaml-language-server: $schema=schema.json",
+        "# yaml-language-server: $schema=../workflow/schemas/config.schema.json",
         f"# All settings of the preset {config.preset}, as `leakbound config` writes them.",
-        "# A configuration may leave out whatever has a built-in default; schema.json has them.",
+        "# A configuration may leave out whatever has a built-in default; the schema has them.",
         "",
     ]
     return "\n".join([*head, *_section_lines(config, "", set())]) + "\n"

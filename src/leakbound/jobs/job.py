@@ -1,4 +1,4 @@
-"""Jobs: one call of a command each, with its settings, the files that it reads, and those that it writes."""
+"""Results of a configuration: each with its settings, the files that it is made from, and its own files."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from leakbound import registry
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
-from leakbound.jobs.paths import OUTPUTS, inside
+from leakbound.jobs.paths import OUTPUTS
 from leakbound.jobs.plan.work import Work
 from leakbound.jobs.table import RunTable
 
@@ -44,24 +44,13 @@ class Job:
     @property
     def outputs(self) -> dict[str, str]:
         """Return the command-line option of each file that the job writes, with the file."""
-        return {role: f"{self.root}/{inside(self.step, self.name, role)}" for role in OUTPUTS[self.step]}
+        return {
+            role: f"{self.root}/{path.format(name=self.name)}" for role, path in OUTPUTS[self.step].items()
+        }
 
     def input_files(self) -> list[str]:
         """List all files that the job reads."""
         return [path for files in self.inputs.values() for path in _flat(files)]
-
-    def options(self) -> str:
-        """Write the files as options of the command line."""
-        single = [(role, file) for role, file in self.inputs.items() if isinstance(file, str)]
-        pairs = [
-            (role, f"{name}={file}")
-            for role, files in self.inputs.items()
-            if isinstance(files, Mapping)
-            for name, file in files.items()
-        ]
-        words = [f"--{role} {file}" for role, file in [*single, *pairs, *self.outputs.items()]]
-        below = any(not isinstance(files, str | Mapping) for files in self.inputs.values())
-        return " ".join([*words, f"--root {self.root}"] if below else words)
 
     def settings_text(self) -> str:
         """Write the settings as one line of JSON, for the option ``--settings`` of the command.
@@ -117,35 +106,19 @@ class Step:
         settings: Model of the settings of its jobs.
         command: Function behind the command line.
         jobs: Function from the run table to the jobs of this step.
-        resources: Entry of the configuration's ``resources`` with the request of a job. None for next to
-            nothing.
-        group: Group of jobs that may share one allocation of a cluster.
-        local: True if its jobs run where Snakemake runs, on a cluster too.
         final: True if all its jobs are made. Jobs of other steps are made only if another job reads their
             files.
-        resumes: True if an interrupted job resumes from a checkpoint, provided that the same code made it.
-        watched: Hash of other things on which a job depends, besides its settings and inputs.
     """
 
     settings: type[Settings]
     command: Callable[..., Any]
     jobs: Callable[[RunTable], Iterable[Job]]
-    resources: str | None = "figures"
-    group: str | None = None
-    local: bool = False
     final: bool = False
-    resumes: bool = False
-    watched: Callable[[Job, RunTable], str] | None = None
 
     @property
     def name(self) -> str:
         """Return the name of the step, which is that of its command."""
         return self.command.__name__
-
-    @property
-    def module(self) -> str:
-        """Return the module of the step."""
-        return self.command.__module__
 
 
 class JobList:
@@ -158,34 +131,22 @@ class JobList:
     Attributes:
         table: Runs and figures of the configuration.
         steps: Name to step, in the order of the chain.
-
-    Raises:
-        ValueError: If two jobs write the same file, or one reads a file that no job writes.
+        made_by: File to the result that it belongs to.
     """
 
     def __init__(self, table: RunTable, steps: Iterable[Step]) -> None:
         self.table = table
         self.steps = {step.name: step for step in steps}
-        every = [job for step in self.steps.values() for job in step.jobs(table)]
-        made_by: dict[str, Job] = {}
-        for path, writer in [(path, job) for job in every for path in job.outputs.values()]:
-            if (other := made_by.setdefault(path, writer)) is not writer:
-                raise ValueError(
-                    f"{path}: {other.step} {other.name} and {writer.step} {writer.name} both write it"
-                )
-        waiting = [job for job in every if self.steps[job.step].final]
+        every = {(job.step, job.name): job for step in self.steps.values() for job in step.jobs(table)}
+        self.made_by = {path: job for job in every.values() for path in job.outputs.values()}
+        waiting = [job for job in every.values() if self.steps[job.step].final]
         wanted: set[tuple[str, str]] = set()
         while waiting:
             job = waiting.pop()
             if (job.step, job.name) not in wanted:
                 wanted.add((job.step, job.name))
-                try:
-                    waiting += [made_by[path] for path in job.input_files()]
-                except KeyError as lost:
-                    raise ValueError(
-                        f"{job.step} {job.name} reads {lost.args[0]}, which no job writes"
-                    ) from None
-        self._jobs = {(job.step, job.name): job for job in every if (job.step, job.name) in wanted}
+                waiting += [self.made_by[path] for path in job.input_files()]
+        self._jobs = {key: job for key, job in every.items() if key in wanted}
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())

@@ -1,4 +1,4 @@
-"""Paths of results. Only this module spells paths below ``results/<preset>``."""
+"""Paths of results below ``results/<preset>``, for everything besides the rules."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -6,10 +6,6 @@ from types import MappingProxyType
 from typing import TypeVar
 
 P = TypeVar("P", bound=PurePath)
-
-_WORD = r"[a-z][a-z0-9_]*"
-_RUN = rf"{_WORD}/{_WORD}/[a-z0-9_.e+-]+/n[0-9]+-b[0-9]+"
-_FEDERATED = rf"{_WORD}/{_WORD}/[a-z0-9.e+-]+/n[0-9]+"
 
 OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -57,31 +53,6 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 """Step, in chain order, to option to the file that a job writes. ``{name}`` is the name of the job."""
 
-NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "covariance": rf"{_WORD}/(aux|members)",
-        "spectrum": rf"{_WORD}/{_WORD}",
-        "calibrate": rf"{_WORD}/{_WORD}-[0-9.e+-]+",
-        "train": _RUN,
-        "references": _RUN,
-        "attack": rf"{_RUN}/{_WORD}",
-        "federate": _FEDERATED,
-        "tabulate": rf"(?!efficiency\b|scoreboard\b){_WORD}",
-        "plot": rf"[a-z0-9]+/{_WORD}",
-        "log": rf"{_RUN}|federated/{_FEDERATED}",
-    }
-)
-"""Step to the form of its jobs' names, a regular expression. Other steps have names of one word."""
-
-
-def names_of(step: str) -> str:
-    """Return the form of the names of a step's jobs, a regular expression.
-
-    Args:
-        step: Name of the step.
-    """
-    return NAMES.get(step, _WORD)
-
 
 def output(root: P, step: str, name: str, role: str) -> P:
     """Return the file that a job writes for one option of its command.
@@ -92,30 +63,4 @@ def output(root: P, step: str, name: str, role: str) -> P:
         name: Name of the job.
         role: Option of the command, without dashes.
     """
-    return root / inside(step, name, role)
-
-
-def inside(step: str, name: str, role: str) -> str:
-    """Return the path of :func:`output` below the root, as text.
-
-    Lists of thousands of jobs would spend half of their time on path objects.
-
-    Args:
-        step: Name of the step.
-        name: Name of the job.
-        role: Option of the command, without dashes.
-    """
-    return OUTPUTS[step][role].format(name=name)
-
-
-def log_and_benchmark(step: str) -> tuple[str, str]:
-    """Return the patterns of a step's logs, and of the files with the time and memory of its jobs.
-
-    Args:
-        step: Name of the step.
-
-    Returns:
-        Both patterns below the root. ``{name}`` stands for the name of the job.
-    """
-    inside = f"{step}/{{name}}" if any("{name}" in pattern for pattern in OUTPUTS[step].values()) else step
-    return f"logs/{inside}.log", f"benchmarks/{inside}.tsv"
+    return root / OUTPUTS[step][role].format(name=name)

@@ -14,7 +14,7 @@ from leakbound.config.defenses import ChannelDefense, Defense, level_text
 from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import SECTIONS, Config
 from leakbound.jobs.federated_runs import FederatedRun, federated_runs
-from leakbound.jobs.paths import P, inside, output
+from leakbound.jobs.paths import OUTPUTS, P, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run, runs_of
 
@@ -145,7 +145,7 @@ class RunTable:
             name: Name of the job.
             role: Option of the command, without dashes.
         """
-        return f"{self._root}/{inside(step, name, role)}"
+        return f"{self._root}/{OUTPUTS[step][role].format(name=name)}"
 
     def size(self, dataset: str) -> DatasetSize:
         """Return the sizes of a dataset's splits, known without reading it.

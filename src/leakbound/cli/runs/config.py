@@ -13,7 +13,7 @@ from leakbound import storage
 def config(
     configfile: Annotated[Path | None, typer.Option(help="Configuration to check and show in full.")] = None,
     check: Annotated[bool, typer.Option(help="Only check that the generated files are up to date.")] = False,
-    folder: Annotated[Path, typer.Option(help="Folder of the generated files.")] = Path("config"),
+    folder: Annotated[Path, typer.Option(help="Project with the generated files.")] = Path("."),
 ) -> None:
     """Check a configuration, or write the default one and the JSON schema for editors."""
     from leakbound.cli.steps.job_list import try_networks
@@ -24,7 +24,10 @@ def config(
         try_networks(checked, str(configfile))
         sys.stdout.write(reading.as_yaml(checked))
         return
-    pages = {"config.yaml": reading.as_yaml(reading.quick()), "schema.json": reading.schema()}
+    pages = {
+        "config/config.yaml": reading.as_yaml(reading.quick()),
+        "workflow/schemas/config.schema.json": reading.schema(),
+    }
     keep_generated(((folder / name, text) for name, text in pages.items()), check, "leakbound config")
 
 

@@ -17,4 +17,4 @@ def report(
     ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    write_page(reading.load(configfile), None, out)
+    write_page(reading.load(configfile), out)

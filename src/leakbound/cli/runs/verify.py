@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable
 from leakbound.jobs.results.verification import findings, sealed_files
+from leakbound.jobs.shared_jobs import snakemake_target
 
 
 def verify(
@@ -49,17 +51,18 @@ def verify(
     sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
     if remove:
         removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated")}
-        _say_how_to_remake(removed, {Path(path) for path in jobs.files()}, configfile)
+        made = {Path(path): snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
+        _say_how_to_remake(removed, made, configfile)
     if wrong:
         raise typer.Exit(1)
 
 
-def _say_how_to_remake(removed: set[Path], made: set[Path], configfile: Path) -> None:
+def _say_how_to_remake(removed: set[Path], made: Mapping[Path, str], configfile: Path) -> None:
     """Print the Snakemake command that makes removed files again, and name files that no job makes."""
     if not removed:
         return
-    for path in sorted(removed - made):  # Snakemake would reject their names
+    for path in sorted(removed - made.keys()):  # Snakemake would reject their names
         sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
     # Without its name here, a file that no job needs now would be made only when a job needs it.
-    targets = " ".join(["all", *sorted(path.as_posix() for path in removed & made)])
+    targets = " ".join(["all", *sorted({made[path] for path in removed & made.keys()})])
     sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")

@@ -288,4 +288,4 @@ def _gradient_inputs(
     }
 
 
-STEP = Step(AttackSettings, attack, jobs, resources="attack")
+STEP = Step(AttackSettings, attack, jobs)

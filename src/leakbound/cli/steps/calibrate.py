@@ -123,4 +123,4 @@ def _warning(of_members: float, capacity: float) -> str | None:
     )
 
 
-STEP = Step(CalibrateSettings, calibrate, jobs, resources="calibrate", group="channels")
+STEP = Step(CalibrateSettings, calibrate, jobs)

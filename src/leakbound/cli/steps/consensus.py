@@ -38,4 +38,4 @@ def consensus(settings: ConsensusSettings, rows: Path) -> None:
     )
 
 
-STEP = Step(ConsensusSettings, consensus, jobs, group="figures", final=True)
+STEP = Step(ConsensusSettings, consensus, jobs, final=True)

@@ -67,4 +67,4 @@ def covariance(settings: CovarianceSettings, dataset: Path, out: Path) -> None:
     )
 
 
-STEP = Step(CovarianceSettings, covariance, jobs, resources="covariance", group="data")
+STEP = Step(CovarianceSettings, covariance, jobs)

@@ -90,4 +90,4 @@ def estimator(
     write_provenance(provenance, plain, inputs, None, began, released=released)
 
 
-STEP = Step(EstimatorSettings, estimator, jobs, resources="estimator", group="channels")
+STEP = Step(EstimatorSettings, estimator, jobs)

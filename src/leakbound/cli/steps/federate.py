@@ -143,4 +143,4 @@ def federate(
     remove_checkpoints(rows)
 
 
-STEP = Step(FederateSettings, federate, jobs, resources="train", resumes=True)
+STEP = Step(FederateSettings, federate, jobs)

@@ -72,4 +72,4 @@ def federated(settings: FederatedSettings, root: Path, rows: Path) -> None:
     storage.write_rows(rows, table)
 
 
-STEP = Step(FederatedSettings, federated, jobs, group="figures", final=True)
+STEP = Step(FederatedSettings, federated, jobs, final=True)

@@ -66,4 +66,4 @@ def illustrate(
     storage.write_rows(out, rows)
 
 
-STEP = Step(IllustrateSettings, illustrate, jobs, group="figures")
+STEP = Step(IllustrateSettings, illustrate, jobs)

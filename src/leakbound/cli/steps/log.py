@@ -155,4 +155,4 @@ def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-STEP = Step(LogSettings, log, jobs, resources=None, local=True, final=True)
+STEP = Step(LogSettings, log, jobs, final=True)

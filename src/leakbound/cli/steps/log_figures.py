@@ -64,4 +64,4 @@ def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
     sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason}\n")
 
 
-STEP = Step(LogFiguresSettings, log_figures, jobs, resources=None, local=True, final=True)
+STEP = Step(LogFiguresSettings, log_figures, jobs, final=True)

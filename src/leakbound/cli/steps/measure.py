@@ -135,4 +135,4 @@ def measure(
     write_provenance(provenance, plain, files, device_name(settings.device), began, threads=1)
 
 
-STEP = Step(MeasureSettings, measure, jobs, resources="efficiency", final=True)
+STEP = Step(MeasureSettings, measure, jobs, final=True)

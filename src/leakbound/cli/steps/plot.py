@@ -114,4 +114,4 @@ def draw(
             write_png(picture, path, figure.title)
 
 
-STEP = Step(PlotSettings, plot, jobs, group="figures", final=True)
+STEP = Step(PlotSettings, plot, jobs, final=True)

@@ -124,4 +124,4 @@ def _responded(dataset: ImageDataset, settings: PrepareSettings) -> ImageDataset
     return replace(dataset, pool=replace(dataset.pool, labels=labels), label_nats=response.capacity)
 
 
-STEP = Step(PrepareSettings, prepare, jobs, resources="prepare", group="data", watched=originals)
+STEP = Step(PrepareSettings, prepare, jobs)

@@ -100,4 +100,4 @@ def references(
     remove_checkpoints(weights)
 
 
-STEP = Step(TrainingSettings, references, jobs, resources="train", resumes=True)
+STEP = Step(TrainingSettings, references, jobs)

@@ -14,12 +14,11 @@ import typer
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import plain_settings, register_plugins
-from leakbound.cli.steps import attack, federate, log, measure, train
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.reading import check
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
-from leakbound.jobs.paths import OUTPUTS, output
+from leakbound.jobs.paths import output
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
@@ -31,26 +30,9 @@ if TYPE_CHECKING:
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
-    """Yield one job."""
-    shown = [
-        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
-        *sorted({table.rows_file(figure) for figure in table.figures.values() if figure.study}),
-        *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
-        *(path for job in log.jobs(table) for path in job.outputs.values()),
-        *(
-            job.outputs["provenance"]
-            for step in (train, attack, measure, federate)
-            for job in step.jobs(table)
-        ),
-    ]
-    yield new_job(
-        table.config,
-        "report",
-        "report",
-        table.config.model_dump(mode="json"),
-        inputs={"shown": shown},
-        purpose="figures",
-    )
+    """Yield one page. The rule says what it waits for."""
+    settings = table.config.model_dump(mode="json")
+    yield new_job(table.config, "report", "report", settings, purpose="figures")
 
 
 def page_hash(job: Job, table: RunTable) -> str:
@@ -64,24 +46,20 @@ def page_hash(job: Job, table: RunTable) -> str:
 
 def report(
     settings: Annotated[str, typer.Option(help="Configuration whose run is finished, as JSON.")],
-    root: Annotated[
-        Path | None, typer.Option(help="Folder of the results. By default results/<preset>.")
-    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Page to write. By default report.html in that folder.")
+        Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
     ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    write_page(check(plain_settings(settings), "--settings"), root, out)
+    write_page(check(plain_settings(settings), "--settings"), out)
 
 
-def write_page(config: Config, root: Path | None, out: Path | None) -> None:
+def write_page(config: Config, out: Path | None) -> None:
     """Write the page of a configuration, and print its first sentences, path and size.
 
     Args:
         config: Configuration whose run is finished.
-        root: Folder of the results. None for the configuration's own.
-        out: Page to write. None for report.html in that folder.
+        out: Page to write. None for report.html in the folder of the results.
 
     Raises:
         FileNotFoundError: If a figure is missing.
@@ -92,7 +70,7 @@ def write_page(config: Config, root: Path | None, out: Path | None) -> None:
     register_plugins(config.plugins.model_dump())
     made = job_list(config)
     table = made.table
-    root = root or Path(config.root)
+    root = Path(config.root)
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
     tables: dict[str, pd.DataFrame] = {}
@@ -172,4 +150,4 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
             yield (job.name, f"{base}/#/{run}?workflowType=machine_learning")
 
 
-STEP = Step(Config, report, jobs, local=True, final=True, watched=page_hash)
+STEP = Step(Config, report, jobs, final=True)

@@ -60,4 +60,4 @@ def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
     storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 
 
-STEP = Step(SpectrumSettings, spectrum, jobs, resources="calibrate", group="channels")
+STEP = Step(SpectrumSettings, spectrum, jobs)

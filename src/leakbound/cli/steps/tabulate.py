@@ -109,4 +109,4 @@ def membership_scores(root: Path, slug: str, attacks: Sequence[str]) -> dict[str
     return storage.read_arrays(path) if "membership" in attacks else None
 
 
-STEP = Step(TabulateSettings, tabulate, jobs, group="figures", final=True)
+STEP = Step(TabulateSettings, tabulate, jobs, final=True)

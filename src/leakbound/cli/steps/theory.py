@@ -37,4 +37,4 @@ def theory(settings: TheorySettings, rows: Path) -> None:
     storage.write_rows(rows, theory_rows(settings.table, settings.config, settings.seed))
 
 
-STEP = Step(TheorySettings, theory, jobs, group="figures", final=True)
+STEP = Step(TheorySettings, theory, jobs, final=True)

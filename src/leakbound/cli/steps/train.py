@@ -179,4 +179,4 @@ def training_request(
     )
 
 
-STEP = Step(TrainingSettings, train, jobs, resources="train", resumes=True)
+STEP = Step(TrainingSettings, train, jobs)

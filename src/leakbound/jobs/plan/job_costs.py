@@ -1,4 +1,4 @@
-"""Cost of jobs from measured times of their elementary work, and the total time of jobs that run at once."""
+"""Cost of results from measured times of their elementary work, and the total time of jobs that run at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from leakbound.jobs.job import Job
 from leakbound.jobs.plan.schedule import makespan
 from leakbound.jobs.plan.unit_costs import UnitCosts
+from leakbound.jobs.shared_jobs import rule_of
 
 
 @dataclass(frozen=True)
 class JobCost:
-    """Cost of one job.
+    """Cost of one result.
 
     Attributes:
-        job: The job.
+        job: The result.
         cpu_seconds: Time on one thread of a CPU.
-        gpu_seconds: Time on a GPU, 0 for a job without one. None if such work was not measured.
+        gpu_seconds: Time on a GPU, 0 for a result without one. None if such work was not measured.
         disk: Bytes of its outputs, if they are large.
     """
 
@@ -26,14 +27,14 @@ class JobCost:
 
 
 def job_cost(job: Job, costs: UnitCosts) -> JobCost:
-    """Estimate the cost of a job from measured times of its elementary work.
+    """Estimate the cost of a result from measured times of its elementary work.
 
     Args:
-        job: Job of a configuration.
+        job: Result of a configuration.
         costs: Times of elementary work on one device.
 
     Raises:
-        ValueError: If work of the job was measured neither on its network nor on LeNet.
+        ValueError: If its work was measured neither on its network nor on LeNet.
     """
     cpu = costs.start(job.step)
     gpu: float | None = 0.0
@@ -71,7 +72,7 @@ class Machine:
         the estimate is too short.
 
         Args:
-            estimates: Cost of each job.
+            estimates: Cost of each result. Those of one job are made one after another.
 
         Returns:
             Seconds. None if the time of one job is not known.
@@ -79,15 +80,16 @@ class Machine:
         on_gpu = [estimate.gpu_seconds for estimate in estimates if estimate.gpu_seconds is not None]
         if len(on_gpu) < len(estimates):
             return None
-        seconds = [estimate.cpu_seconds + gpu for estimate, gpu in zip(estimates, on_gpu, strict=True)]
-        maker = {
-            path: number
-            for number, estimate in enumerate(estimates)
-            for path in estimate.job.outputs.values()
-        }
-        needs = [
-            {maker[path] for path in estimate.job.input_files() if path in maker} for estimate in estimates
-        ]
-        return makespan(
-            seconds, needs, [bool(estimate.gpu_seconds) for estimate in estimates], self.jobs, self.gpu_jobs
-        )
+        numbers: dict[tuple[str, str], int] = {}
+        batch = [numbers.setdefault(rule_of(estimate.job), len(numbers)) for estimate in estimates]
+        seconds = [0.0] * len(numbers)
+        shared = [False] * len(numbers)
+        maker: dict[str, int] = {}
+        for number, estimate, gpu in zip(batch, estimates, on_gpu, strict=True):
+            seconds[number] += estimate.cpu_seconds + gpu
+            shared[number] |= gpu > 0
+            maker |= dict.fromkeys(estimate.job.outputs.values(), number)
+        needs: list[set[int]] = [set() for _ in numbers]
+        for number, estimate in zip(batch, estimates, strict=True):
+            needs[number] |= {maker[path] for path in estimate.job.input_files() if path in maker} - {number}
+        return makespan(seconds, needs, shared, self.jobs, self.gpu_jobs)

@@ -8,6 +8,7 @@ from leakbound.config.data import IMAGE_SIDE
 from leakbound.jobs.job import JobList
 from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.unit_costs import UnitCosts
+from leakbound.jobs.shared_jobs import made_together, rule_of
 
 _HOUR = 3600.0
 _UNKNOWN = "unknown"
@@ -27,7 +28,7 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     """
     estimates = [job_cost(job, costs) for job in jobs]
     device = "a GPU" if costs.device == "cuda" else "a CPU"
-    counts = Counter(job.step for job in jobs)
+    counts = Counter(rule for rule, _ in made_together(jobs))
     side = f"{machine.jobs} jobs side by side"
     if costs.device == "cuda":
         side += f", {machine.gpu_jobs} of them on the GPU"
@@ -36,7 +37,7 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
         "",
         *_table(estimates, "about GPU hours" if costs.about else "GPU hours"),
         "",
-        "Jobs: " + ", ".join(f"{count} {step}" for step, count in counts.items()),
+        "Jobs: " + ", ".join(f"{count} {rule}" for rule, count in counts.items()),
         *_shared(jobs),
         "",
         f"Wall time with {side}: {_duration(machine.wall_seconds(estimates))}",
@@ -65,7 +66,7 @@ def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
     hours = f"{gpu / _HOUR:.2f}" if gpu == gpu else _UNKNOWN
     return (
         name,
-        str(len(estimates)),
+        str(len({rule_of(estimate.job) for estimate in estimates})),
         f"{cpu / _HOUR:.2f}",
         hours,
         _size(sum(estimate.disk for estimate in estimates)),

@@ -6,8 +6,9 @@ from typing import Any
 
 from leakbound import storage
 from leakbound.jobs.job import JobList
-from leakbound.jobs.paths import log_and_benchmark, output
+from leakbound.jobs.paths import output
 from leakbound.jobs.processes import usage
+from leakbound.jobs.shared_jobs import made_together
 from leakbound.storage.provenance import settings_hash, versions
 
 
@@ -47,10 +48,11 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
 
 
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
-    """Return the jobs, wall seconds, CPU seconds and largest memory (MiB) of each step, as its jobs measured them."""
+    """Return the jobs, wall seconds, CPU seconds and largest memory (MiB) of each rule, as Snakemake measured them."""
     costs = {}
-    for step in made.steps:
-        files = [root / log_and_benchmark(step)[1].format(name=job.name) for job in made.of(step)]
+    every = made_together(made)
+    for step in dict.fromkeys(rule for rule, _ in every):
+        files = [root / f"benchmarks/{'/'.join(filter(None, key))}.tsv" for key in every if key[0] == step]
         if usages := [usage.read(path) for path in files if path.is_file()]:
             costs[step] = {
                 "jobs": len(usages),

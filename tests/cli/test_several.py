@@ -1,0 +1,83 @@
+"""`leakbound step several`: results of one job, which are kept while nothing behind them changes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calling import Outcome, called
+from leakbound import storage
+from leakbound.config import reading
+from leakbound.jobs.shared_jobs import ANEW
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch) -> dict:
+    """The quick preset, whose tables of consensus take a moment."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    return reading.quick().model_dump(mode="json")
+
+
+def run(config: dict, *words: str) -> Outcome:
+    return called("step", "several", "--settings", json.dumps(config), "--out", "list.json", *words)
+
+
+def made(config: dict) -> dict[str, int]:
+    """Time of change of each table after the command."""
+    outcome = run(config, "--rule", "consensus")
+    assert outcome.code == 0, outcome.err
+    return {name: Path(name).stat().st_mtime_ns for name in sorted(storage.read_json(Path("list.json")))}
+
+
+def test_list_names_every_file_with_its_hash(config):
+    first = made(config)
+    assert set(first) == {f"results/quick/tables/consensus/{name}.parquet" for name in ("averaging", "privacy")}
+    assert storage.read_json(Path("list.json")) == {name: storage.file_hash(name) for name in first}
+
+
+def test_results_are_made_again_only_if_settings_or_files_are_others(config, monkeypatch):
+    first = made(config)
+    one, other = sorted(first)
+    assert made(config) == first
+
+    Path("list.json").unlink()
+    Path(one).unlink()
+    lost = made(config)
+    assert (lost[one] > first[one], lost[other]) == (True, first[other])
+
+    Path(one).write_bytes(Path(other).read_bytes())
+    damaged = made(config)
+    assert (damaged[one] > lost[one], damaged[other]) == (True, first[other])
+
+    config["privacy_noise"] = "secure"  # of which the table of closed forms has none
+    noisy = made(config)
+    assert (noisy[one] > damaged[one], noisy[other]) == (True, first[other])
+
+    monkeypatch.setenv(ANEW, "1")  # who forces a job means all of it
+    forced = made(config)
+    assert all(forced[name] > noisy[name] for name in forced)
+
+
+def test_results_of_other_code_are_made_again(config, monkeypatch):
+    first = made(config)
+    monkeypatch.setattr("leakbound.cli.steps.several.code_of", lambda job: "edited")
+    edited = made(config)
+    assert all(edited[name] > first[name] for name in first)
+
+
+def test_a_result_that_cannot_be_made_leaves_no_list(config):
+    Path("results/quick/tables/consensus/privacy.parquet").mkdir(parents=True)
+    outcome = run(config, "--rule", "consensus")
+    assert outcome.code == 2
+    assert "privacy.parquet: is a folder" in outcome.message
+    assert not Path("list.json").exists()
+    assert Path("results/quick/tables/consensus/averaging.parquet").is_file()
+
+
+def test_results_that_the_configuration_has_not_are_refused(config):
+    outcome = run(config, "--rule", "attack", "--of", "digits/mlp/none/n1-b1")
+    assert outcome.code == 2
+    assert "--of 'digits/mlp/none/n1-b1': the configuration has no such results of the rule 'attack'" in outcome.message

@@ -1,0 +1,32 @@
+# Attacks: membership, model and gradient inversion, audits, as the studies of a run ask for them.
+
+
+rule attack:
+    """Train the reference networks of a run's attackers, and attack its networks, or the gradients of untrained ones.
+
+    A killed job resumes: finished attacks are kept, and the training of references has a checkpoint.
+    """
+    input:
+        images=RESULTS / "data/{dataset}.safetensors",
+        channel=reads("attack", RUN, "covariance", "spectrum", "calibrate"),
+        trained=reads("attack", RUN, "train"),
+        estimator=reads("attack", RUN, "estimator"),
+        none=whole_or_again(RESULTS / "attacks" / f"{RUN}.json"),
+    output:
+        RESULTS / "attacks" / f"{RUN}.json",
+    log:
+        RESULTS / "logs/attack" / f"{RUN}.log",
+    conda:
+        "../../environment.yml"
+    threads: max(CONFIG.resources.train.threads, CONFIG.resources.attack.threads)
+    resources:
+        mem_mb=memory("train", "attack"),
+        runtime=minutes("train", "attack"),
+        gpu=max(CONFIG.resources.train.gpu, CONFIG.resources.attack.gpu),
+    params:
+        run=lambda w: RUN.format(**w),
+        results=results_hash("attack", RUN),
+        usage=str(RESULTS / "benchmarks/attack" / f"{RUN}.tsv"),
+    shell:
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
+        " > {log} 2>&1"

@@ -1,0 +1,131 @@
+# Data: images with fixed splits, and the noise channels that are calibrated to them.
+
+
+rule prepare:
+    """Images of a dataset: a private pool of members, test records and the attacker's own records."""
+    output:
+        images=RESULTS / "data/{dataset}.safetensors",
+        provenance=RESULTS / "data/{dataset}.json",
+    log:
+        RESULTS / "logs/prepare/{dataset}.log",
+    group:
+        "data"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.prepare.threads
+    resources:
+        mem_mb=memory("prepare"),
+        runtime=minutes("prepare"),
+    params:
+        settings=settings("prepare", "{dataset}"),
+        code=code("prepare", "{dataset}"),
+        originals=lambda w: originals(result("prepare", "{dataset}", w), TABLE),
+        usage=str(RESULTS / "benchmarks/prepare/{dataset}.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step prepare --settings {params.settings:q} --out {output.images} --provenance {output.provenance}"
+        " > {log} 2>&1"
+
+
+rule covariance:
+    """Mean and covariance of the attacker's records, from which channels are made, and of the members."""
+    input:
+        images=RESULTS / "data/{dataset}.safetensors",
+    output:
+        RESULTS / "covariance/{dataset}/aux.safetensors",
+        RESULTS / "covariance/{dataset}/members.safetensors",
+    log:
+        RESULTS / "logs/covariance/{dataset}.log",
+    group:
+        "data"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.covariance.threads
+    resources:
+        mem_mb=memory("covariance"),
+        runtime=minutes("covariance"),
+    params:
+        results=results_hash("covariance", "{dataset}"),
+        usage=str(RESULTS / "benchmarks/covariance/{dataset}.tsv"),
+    shell:
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
+        " > {log} 2>&1"
+
+
+rule spectrum:
+    """Decompose a covariance as far as a shape of noise needs it, once for all capacities."""
+    input:
+        moments=reads("spectrum", "{dataset}/{family}", "covariance"),
+    output:
+        RESULTS / "spectra/{dataset}/{family}.safetensors",
+    log:
+        RESULTS / "logs/spectrum/{dataset}/{family}.log",
+    group:
+        "channels"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.calibrate.threads
+    resources:
+        mem_mb=memory("calibrate"),
+        runtime=minutes("calibrate"),
+    params:
+        settings=settings("spectrum", "{dataset}/{family}"),
+        code=code("spectrum", "{dataset}/{family}"),
+        usage=str(RESULTS / "benchmarks/spectrum/{dataset}/{family}.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step spectrum --settings {params.settings:q} --moments {input.moments}"
+        " --out {output} > {log} 2>&1"
+
+
+rule calibrate:
+    """Noise of a shape that reveals at most a capacity: the channel."""
+    input:
+        spectrum=reads("calibrate", "{dataset}/{channel}", "spectrum"),
+        members=RESULTS / "covariance/{dataset}/members.safetensors",
+    output:
+        channel=RESULTS / "channels/{dataset}/{channel}.safetensors",
+        provenance=RESULTS / "channels/{dataset}/{channel}.json",
+    log:
+        RESULTS / "logs/calibrate/{dataset}/{channel}.log",
+    group:
+        "channels"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.calibrate.threads
+    resources:
+        mem_mb=memory("calibrate"),
+        runtime=minutes("calibrate"),
+    params:
+        settings=settings("calibrate", "{dataset}/{channel}"),
+        code=code("calibrate", "{dataset}/{channel}"),
+        usage=str(RESULTS / "benchmarks/calibrate/{dataset}/{channel}.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step calibrate --settings {params.settings:q} --spectrum {input.spectrum}"
+        " --members {input.members} --out {output.channel} --provenance {output.provenance} > {log} 2>&1"
+
+
+rule estimator:
+    """A network that estimates images from their noisy versions, trained on the attacker's own records."""
+    input:
+        images=RESULTS / "data/{dataset}.safetensors",
+        moments=RESULTS / "covariance/{dataset}/aux.safetensors",
+        spectra=reads("estimator", "{dataset}", "spectrum"),
+    output:
+        estimator=RESULTS / "estimators/{dataset}.safetensors",
+        provenance=RESULTS / "estimators/{dataset}.json",
+    log:
+        RESULTS / "logs/estimator/{dataset}.log",
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.estimator.threads
+    resources:
+        mem_mb=memory("estimator"),
+        runtime=minutes("estimator"),
+    params:
+        settings=settings("estimator", "{dataset}"),
+        code=code("estimator", "{dataset}"),
+        spectra=channel_options("estimator", "{dataset}"),
+        usage=str(RESULTS / "benchmarks/estimator/{dataset}.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step estimator --settings {params.settings:q} --dataset {input.images}"
+        " --moments {input.moments} {params.spectra} --out {output.estimator} --provenance {output.provenance}"
+        " > {log} 2>&1"

@@ -1,0 +1,147 @@
+# Results: tidy tables, verdicts on the papers' claims, figures, MLflow, and one page with everything.
+
+
+rule tabulate:
+    """One tidy table for each study, from the records of its runs."""
+    input:
+        trained=files_read("tabulate", "", "train"),
+        attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("tabulate", "", "attack")}),
+    output:
+        RESULTS_MADE.files("tabulate"),
+    log:
+        RESULTS / "logs/tabulate.log",
+    group:
+        "figures"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.figures.threads
+    resources:
+        mem_mb=memory("figures"),
+        runtime=minutes("figures"),
+    params:
+        results=results_hash("tabulate"),
+        usage=str(RESULTS / "benchmarks/tabulate.tsv"),
+    shell:
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate'
+        " > {log} 2>&1"
+
+
+rule claims:
+    """Test every claim of the papers on the rows of its figure."""
+    input:
+        sorted({TABLE.rows_file(figure) for figure in TABLE.claiming()}),
+    output:
+        out=RESULTS / "claims.parquet",
+        scoreboard=RESULTS / "scoreboard.md",
+        counts=RESULTS / "tables/scoreboard.parquet",
+    log:
+        RESULTS / "logs/claims.log",
+    group:
+        "figures"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.figures.threads
+    resources:
+        mem_mb=memory("figures"),
+        runtime=minutes("figures"),
+    params:
+        settings=settings("claims", "claims"),
+        code=code("claims", "claims"),
+        root=CONFIG.root,
+        usage=str(RESULTS / "benchmarks/claims.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step claims --settings {params.settings:q} --root {params.root} --out {output.out}"
+        " --scoreboard {output.scoreboard} --counts {output.counts} > {log} 2>&1"
+
+
+rule figures:
+    """Draw all figures of a paper, each as SVG and PNG with the rows that it shows."""
+    input:
+        shown_tables,
+    output:
+        report(
+            directory(RESULTS / "figures/{paper}"),
+            patterns=["{figure}.svg"],
+            category="{paper}",
+            labels=lambda w: {"figure": w.figure, "shows": TABLE.figures[f"{w.paper}/{w.figure}"].title},
+            caption="../report/figure.rst",
+        ),
+    log:
+        RESULTS / "logs/figures/{paper}.log",
+    group:
+        "figures"
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.figures.threads
+    resources:
+        mem_mb=memory("figures"),
+        runtime=minutes("figures"),
+    params:
+        results=results_hash("figures", "{paper}"),
+        captions=lambda w: {
+            figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
+        },
+        usage=str(RESULTS / "benchmarks/figures/{paper}.tsv"),
+    shell:
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
+        " > {log} 2>&1"
+
+
+rule log:
+    """Write all finished runs, figures and verdicts to MLflow, one writer at a time. The files stay authoritative."""
+    input:
+        trained=files_read("log", "", "train"),
+        attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
+        federated=files_read("log", "", "federate"),
+        channels=files_read("log", "", "calibrate"),
+        tables=TABLE_FILES,
+        claims=CLAIMS,
+        figures=FIGURE_FOLDERS,
+        none=whole_or_again(RESULTS / "tracking.json"),
+    output:
+        RESULTS / "tracking.json",
+    log:
+        RESULTS / "logs/log.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    resources:
+        tracking=1,
+    params:
+        results=results_hash("log"),
+        usage=str(RESULTS / "benchmarks/log.tsv"),
+    shell:
+        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}'
+        " > {log} 2>&1"
+
+
+rule report:
+    """One offline page with all figures, verdicts, runs and their provenance."""
+    input:
+        tables=TABLE_FILES,
+        claims=CLAIMS,
+        figures=FIGURE_FOLDERS,
+        tracking=TRACKING,
+        trained=RESULTS_MADE.files("train"),
+        attacked=sorted(
+            {snakemake_target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}
+        ),
+        federated=RESULTS_MADE.files("federate", "measure"),
+    output:
+        RESULTS / "report.html",
+    log:
+        RESULTS / "logs/report.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.figures.threads
+    resources:
+        mem_mb=memory("figures"),
+        runtime=minutes("figures"),
+    params:
+        settings=settings("report", "report"),
+        code=code("report", "report"),
+        page=lambda w: page_hash(result("report", "report", w), TABLE),
+        usage=str(RESULTS / "benchmarks/report.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step report --settings {params.settings:q} --out {output} > {log} 2>&1"

@@ -1,0 +1,31 @@
+# Training: all replicas of a run at every candidate learning rate.
+
+
+rule train:
+    """Train all replicas of a run under its defense. A killed job resumes from its checkpoint."""
+    input:
+        images=RESULTS / "data/{dataset}.safetensors",
+        channel=reads("train", RUN, "calibrate", "spectrum"),
+    output:
+        weights=RESULTS / "runs" / RUN / "weights.safetensors",
+        rates=RESULTS / "runs" / RUN / "rates.parquet",
+        curves=RESULTS / "runs" / RUN / "training.parquet",
+        provenance=RESULTS / "runs" / RUN / "provenance.json",
+    log:
+        RESULTS / "logs/train" / f"{RUN}.log",
+    conda:
+        "../../environment.yml"
+    threads: CONFIG.resources.train.threads
+    resources:
+        mem_mb=memory("train"),
+        runtime=minutes("train"),
+        gpu=CONFIG.resources.train.gpu,
+    params:
+        settings=settings("train", RUN),
+        code=code("train", RUN),
+        channel_files=channel_options("train", RUN),
+        usage=str(RESULTS / "benchmarks/train" / f"{RUN}.tsv"),
+    shell:
+        "leakbound --usage {params.usage} step train --settings {params.settings:q} --code {params.code} --dataset {input.images}"
+        " {params.channel_files} --weights {output.weights} --rates {output.rates} --rows {output.curves}"
+        " --provenance {output.provenance} > {log} 2>&1"
