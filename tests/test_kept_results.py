@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 import typer
 import yaml
+from result_command import words_of
 from typer.testing import CliRunner
 
-from calling import called, words_of
+from calling import called
 from figures import app as figures_app
 from figures import kept_claims
 from judging import KeptRun, judged_together

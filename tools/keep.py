@@ -13,10 +13,10 @@ import pandas as pd
 import typer
 
 from leakbound import storage
-from leakbound.cli.command_line import app as commands
 from leakbound.cli.command_line import run
 from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.steps.job_list import all_steps, job_list
+from leakbound.cli.steps.several import make_result
 from leakbound.config import reading
 from leakbound.datasets.pictures import withheld
 from leakbound.jobs.job import Job, JobList
@@ -93,8 +93,7 @@ def _finished(config: Config) -> JobList:
         table.studies[study] = [slug for slug in slugs if slug in table.runs]
     made = JobList(table, all_steps())
     for job in (job for step in ("tabulate", "claims", "plot") for job in made.of(step)):
-        words = ["step", job.step, "--settings", job.settings_text(), *job.options().split()]
-        commands(words, standalone_mode=False)
+        make_result(job)
     return made
 
 

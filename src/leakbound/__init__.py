@@ -26,7 +26,7 @@ _HOMES = {
     **dict.fromkeys(("Capacity", "Identification", "Leakage", "Naming", "Reconstruction"), "engine.targets"),
     "Channel": "engine.transformer",
     "ChannelEngine": "engine.engine",
-    "load_run": "attacks.trained_networks",
+    "load_run": "cli.runs.finished",
     "RandomizedResponse": "channels.randomized_response",
 }
 

@@ -1,5 +1,5 @@
-from leakbound.attacks.trained_networks import load_run as load_run
 from leakbound.channels.randomized_response import RandomizedResponse as RandomizedResponse
+from leakbound.cli.runs.finished import load_run as load_run
 from leakbound.engine.accountant import Account as Account
 from leakbound.engine.accountant import LeakageAccountant as LeakageAccountant
 from leakbound.engine.engine import ChannelEngine as ChannelEngine

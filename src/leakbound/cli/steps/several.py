@@ -39,7 +39,7 @@ def several(
     for job in made[rule, of]:
         name = f"{job.step} {job.name}"
         if keys.get(name, "") != _key(job):
-            _make(job)
+            make_result(job)
             if record is not None:
                 keys[name] = _key(job)
                 storage.write_json(record, keys)
@@ -68,8 +68,8 @@ def _key(job: Job) -> str | None:
     return settings_hash([job.settings_text(), code_of(job), read, made])
 
 
-def _make(job: Job) -> None:
-    """Run the command of a result."""
+def make_result(job: Job) -> None:
+    """Run the command of a result in this process."""
     sys.stderr.write(f"{job.step} {job.name}\n")
     step = importlib.import_module(f"leakbound.cli.steps.{job.step}").STEP
     options: dict[str, Any] = {role: Path(path) for role, path in job.outputs.items()}
