@@ -125,7 +125,7 @@ def test_container_copies_what_is_there_and_uses_the_python_of_the_project():
 
 
 def test_conda_recipe_agrees_with_the_project():
-    recipe = yaml.safe_load((ROOT / "recipe/recipe.yaml").read_text())
+    recipe = yaml.safe_load((ROOT / "requirements/recipe.yaml").read_text())
     assert recipe["package"] == {"name": PROJECT["name"], "version": PROJECT["version"]}
     python, *needs = recipe["requirements"]["run"]
     assert python == f"python {PROJECT['requires-python']}"
