@@ -151,9 +151,6 @@ class JobList:
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def of(self, *steps: str) -> list[Job]:
         """List the jobs of some steps, in order.
 
