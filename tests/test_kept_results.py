@@ -134,16 +134,16 @@ def test_values_of_single_units_may_stay_behind_but_not_that_attacks_failed():
 def test_times_are_those_of_the_jobs_that_the_configuration_still_has():
     path = finish("digits", "digits")
     measured = Path("results/shown/benchmarks")
-    seconds = {"prepare/digits": 2, "plot/tan2024/fig05": 3, "plot/tan2024/fig17": 4, "claims": 5}
-    stale = {"prepare/mnist": 100, "train/digits/lenet/none/n20-b64": 100}
+    seconds = {"prepare/digits": 2, "figures/tan2024": 7, "claims": 5}
+    stale = {"prepare/mnist": 100, "figures/wang2020": 100, "train/digits/lenet/none/n20-b64": 100}
     for name, time in {**seconds, **stale}.items():
         write_text(measured / f"{name}.tsv", f"s\tmax_rss\tcpu_time\n{time}\t100\t{time / 2}\n")
     assert keep(path)[0] == 0
     steps = storage.read_json(Path("results/reference/shown/provenance.json"), sealed=False)["steps"]
     assert {step: (cost["jobs"], cost["seconds"], cost["cpu_seconds"]) for step, cost in steps.items()} == {
-        "claims": (1, 5.0, 2.5),
-        "plot": (2, 7.0, 3.5),
         "prepare": (1, 2.0, 1.0),
+        "claims": (1, 5.0, 2.5),
+        "figures": (1, 7.0, 3.5),
     }
 
 

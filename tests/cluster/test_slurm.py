@@ -33,7 +33,7 @@ ENDS = ("hungry", "broken", "slow")
 TROUBLE = {
     "preset": "trouble",
     "datasets": DATASETS,
-    "studies": {},
+    "studies": {"capacity": {**STUDY, "rounds": [8], "defenses": {"none": []}}},
     "plugins": {"illustrations": {name: f"trouble:{name}" for name in ENDS}},
     "tracking": {"enabled": False},
 }
@@ -77,7 +77,7 @@ def callers(queue: Queue, name: str) -> list[QueuedJob]:
 def test_job_that_takes_too_long_gets_more_time(queue):
     made, status, words = run_into_trouble(queue, 1, "slow")
     assert status == 0, words[-3000:]
-    tries = sorted(made.seen.values(), key=lambda job: int(job.job))
+    tries = sorted((job for job in made.seen.values() if "illustrate" in job.work), key=lambda job: int(job.job))
     assert [job.time for job in tries] == [f"{attempt}:00" for attempt in range(1, len(tries) + 1)]
     states = [job.state for job in tries]  # a busy machine may need a third: two minutes hold three starts of Python
     assert states in (["TIMEOUT", "COMPLETED"], ["TIMEOUT", "TIMEOUT", "COMPLETED"]), words[-3000:]
