@@ -28,6 +28,7 @@ SHOWN = {
 # Blocks that need more than a namespace: a piece of theirs, and the test that runs them.
 ELSEWHERE = {
     "dist.init_process_group": "engine/test_ranks.py::test_the_loop_of_several_processes_runs_as_its_page_shows_it",
+    "load_run": "workflow/test_chain.py::test_a_finished_run_comes_back_to_python_as_the_networks_of_its_curves",
     "{code-cell}": "test_wheel.py::test_hosted_notebooks_run_with_the_wheel_alone",
 }
 

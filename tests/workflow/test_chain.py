@@ -3,11 +3,13 @@
 import copy
 import json
 import math
+import re
 from itertools import product
 
 import pandas as pd
 import pytest
 import torch
+from project_copy import ROOT
 
 from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
@@ -272,8 +274,8 @@ def test_no_limit_of_jobs_a_second_is_kept_that_nobody_asked_for(fresh, options,
     assert f"limit: {left}\n" in result.stdout
 
 
-def test_a_finished_run_comes_back_to_python_as_the_networks_that_its_curves_are_of(small):
-    run = load_run(small.results, "digits/lenet/natural-4/n20-b32")
+def test_a_finished_run_comes_back_to_python_as_the_networks_of_its_curves(small):
+    run = load_run(small.results, RUN)
     assert {*run.attacks} == {"membership"}
     assert run.provenance["leakage"]["replica"]["record"] > 0
     images = storage.read_arrays(small.results / "data/digits.safetensors")
@@ -284,6 +286,12 @@ def test_a_finished_run_comes_back_to_python_as_the_networks_that_its_curves_are
         curve = run.curves[(run.curves["replica"] == kept["replica"]) & (run.curves["metric"] == "test_accuracy")]
         curve = curve[curve["learning_rate"] == kept["learning_rate"]]
         assert curve[curve["step"] == 20]["value"].item() == pytest.approx(accuracy)
+    (block,) = re.findall(r"^```py\n(.*?load_run.*?)^```", (ROOT / "docs/guide.md").read_text("utf-8"), re.M | re.S)
+    theirs = {"results/quick": str(small.results), "digits/mlp/natural-1/n400-b32": RUN, "comparison": "capacity"}
+    for shown, here in theirs.items():
+        assert shown in block
+        block = block.replace(shown, here)
+    exec(block, {})
     with pytest.raises(KeyError, match=r"replica 7.*no such network is kept, only"):
         run.networks.state_dict(7)
     with pytest.raises(FileNotFoundError, match=r"finished runs of .* are digits/lenet/natural-4/n20-b32, digits"):

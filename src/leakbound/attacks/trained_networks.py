@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest
-from leakbound.config.training import Length
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,14 @@ class Networks:
     rates: pd.DataFrame
 
     def state_dict(
-        self, replica: int = 0, learning_rate: float | None = None, length: Length = "full"
+        self, replica: int = 0, learning_rate: float | None = None, length: str = "full"
     ) -> dict[str, Tensor]:
         """Return copies of the parameters of one network, as ``torch.nn.Module.load_state_dict`` takes them.
 
         Args:
             replica: Number of the replica.
             learning_rate: Candidate learning rate. Default: the one that validation records chose.
-            length: Point of the training.
+            length: Point of the training: ``half``, ``best`` or ``full``.
 
         Raises:
             KeyError: If no such network is kept. The message lists those that are.

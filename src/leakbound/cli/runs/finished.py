@@ -12,7 +12,6 @@ from torch import nn
 
 from leakbound import models, storage
 from leakbound.attacks.trained_networks import Networks, load_weights
-from leakbound.config.training import Length
 from leakbound.jobs.paths import output
 
 
@@ -38,7 +37,7 @@ class FinishedRun:
     provenance: Mapping[str, Any]
 
     def network(
-        self, replica: int = 0, learning_rate: float | None = None, length: Length = "full"
+        self, replica: int = 0, learning_rate: float | None = None, length: str = "full"
     ) -> nn.Module:
         """Build one trained network, which takes images as the prepared dataset holds them, in [-1, 1].
 
