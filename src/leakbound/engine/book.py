@@ -21,6 +21,7 @@ class Book:
             a ledger on disk knows of them.
         others: (rows,) nats that channels along other axes have revealed, as far as it knows of them.
         labels: (rows,) nats that labels have revealed.
+        listed: Row to the labels that its last use released.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Book:
         self.parallel, self.others, self.labels = np.zeros(0), np.zeros(0), np.zeros(0)
         self._copies: dict[int, Tensor] = {}
         self._released: dict[int, dict[bytes, float]] = {}
+        self.listed: dict[int, list[int]] = {}
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
         """Return the row of each digest. New ones get a row without uses."""
@@ -49,7 +51,8 @@ class Book:
     def count_label(self, row: int, label: bytes, nats: float) -> None:
         """Count the nats of a label that a row released, unless it is counted already."""
         released = self._released.setdefault(row, {})
-        self.labels[row] += nats * (label not in released)
+        if label not in released:
+            self.labels[row] += nats
         released[label] = nats
 
     def labels_of(self, row: int) -> dict[bytes, float]:

@@ -244,8 +244,11 @@ class Counter:
         self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
         labels = [self.book.labels[kinds], *(held.labels for held in verdicts)]
         self.book.labels[kinds] = np.max(labels, axis=0)
-        for digest, label, nats in self._released_labels(offers, rows):
-            self.book.count_label(int(self.book.rows([digest])[0]), label, nats)
+        released = list(self._released_labels(offers, rows))
+        places = self.book.rows([digest for digest, _, _ in released]).tolist()
+        for place, (_, label, nats) in zip(places, released, strict=True):
+            self.book.count_label(place, label, nats)
+        self.book.listed.update(zip(rows.tolist(), self._listed(offers), strict=True))
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
@@ -442,9 +445,18 @@ class Counter:
         return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
 
     def _released_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
-        """List the labels of a joint batch, those that were released before included."""
-        listed = [labels for offer in offers for labels in offer.labels]
-        return self._labels.keyed([self.book.digests[row] for row in rows], listed, self.identity)
+        """List the labels of a joint batch, except those of records that released the same ones last time."""
+        listed = self._listed(offers)
+        fresh = [
+            place for place, row in enumerate(rows.tolist()) if self.book.listed.get(row) != listed[place]
+        ]
+        digests = [self.book.digests[rows[place]] for place in fresh]
+        return self._labels.keyed(digests, [listed[place] for place in fresh], self.identity)
+
+    @staticmethod
+    def _listed(offers: list[Offer]) -> list[list[int]]:
+        """List the labels of each record of a joint batch."""
+        return [labels for offer in offers for labels in offer.labels]
 
     def _verdict(self, offers: list[Offer], rank: int) -> Held:
         """Return what was held before of each record that is charged.

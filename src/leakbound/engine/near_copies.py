@@ -39,6 +39,7 @@ class NearCopies:
         self._mean = moments.mean
         self._axes: Float[np.ndarray, "d numbers"] | None = None
         self._seen: dict[bytes, tuple[bytes, str]] = {}
+        self._shown: set[bytes] = set()
         if isinstance(moments, Moments) and _LEAST <= moments.dimension <= _LARGEST:
             ridge = _RIDGE * moments.total_variance / moments.dimension
             factor = linalg.cholesky(moments.covariance + ridge * np.eye(moments.dimension), lower=True)
@@ -58,7 +59,9 @@ class NearCopies:
             rows: Values.
             names: Digests, equal for equal records.
         """
-        for key, name in self._cells(rows, names):
+        fresh = [place for place, name in enumerate(names) if name not in self._shown]
+        self._shown.update(names)
+        for key, name in self._cells(rows[fresh], [names[place] for place in fresh]):
             other, of = self._seen.setdefault(key, (name, "another private"))
             if other != name:
                 self._axes = None
