@@ -205,7 +205,11 @@ class Uses:
             uses = connection.execute(
                 f"SELECT * FROM uses {of_chunk} ORDER BY digest, channel", chunk
             ).fetchall()
-            if not {number, *(channel for _, channel, _ in uses)} <= self._mechanisms.keys():
+            channels = {channel for _, channel, _ in uses}
+            if channels <= {number}:  # what other mechanisms see of it is not asked
+                held.fresh_uses[[places[digest] for digest, _, _ in uses]] = [count for *_, count in uses]
+                uses = []
+            elif not {number, *channels} <= self._mechanisms.keys():
                 self._read_mechanisms(connection)
             for digest, of_record in groupby(uses, key=itemgetter(0)):
                 schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
