@@ -22,7 +22,7 @@ MODULES = {
 TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 TORCH_FREE = (
     *("accounting", "claims", "config", "consensus", "datasets", "figures", "jobs", "metrics", "registry", "storage"),
-    *("theory", "tracking", "randomness.seeding", "randomness.origin"),
+    *("theory", "tracking", "randomness.seeding"),
     *(f"cli.{name}" for name in ("steps", "runs.plan", "launch.main", "command_line", "launch.warm")),
 )
 PLAIN_DECORATORS = {

@@ -14,7 +14,7 @@ from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
-from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.registry import ATTACKS, MECHANISMS
 
 REPOSITORY = Path(__file__).parents[2]

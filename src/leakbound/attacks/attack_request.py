@@ -17,8 +17,7 @@ from leakbound.config.attacks import Attack
 from leakbound.config.defenses import Defense, Undefended
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
 from leakbound.training.precision import full_precision

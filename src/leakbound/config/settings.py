@@ -83,7 +83,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Replicas = Annotated[int, Field(ge=1, le=1000)]
 """Replicas of a run."""
 PrivacyNoise = Literal["seeded", "secure"]
-"""Origin of noise that protects records, as in :data:`leakbound.randomness.origin.PrivacyNoise`."""
+"""Origin of noise that protects records, as in :data:`leakbound.randomness.seeding.PrivacyNoise`."""
 
 
 class Settings(BaseModel):

@@ -18,8 +18,7 @@ from leakbound.federated import clients, leaks, noise_calibration, partition
 from leakbound.federated.noise_calibration import AggregateNoise, PerClient
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.models import build
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
 from leakbound.training import memory, stack
 from leakbound.training.checkpoint import Checkpoint, identity_hash

@@ -13,12 +13,15 @@ still drawn from seeds is not secret: weights, shuffled batches, splits, the sim
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
+
+PrivacyNoise = Literal["seeded", "secure"]
+"""Origins of noise that protects records: a seed reproduces it, or nobody can."""
 
 
 def derive_seed(seed: int, *words: str | int) -> int:

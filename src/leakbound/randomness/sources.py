@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.randomness.cipher import Keystream, keystream
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.seeding import PrivacyNoise, torch_generator
 
 _CHUNK = 2**16  # numbers that are computed at once, so that they fit into a core's cache
 _KEYED = 2**24  # numbers that are drawn under one key

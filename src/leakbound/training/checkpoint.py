@@ -19,7 +19,7 @@ import torch
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
 from leakbound.models.initialization import frozen_hash
-from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.scratch import sweep
 from leakbound.storage.seals import file_size

@@ -17,8 +17,7 @@ from leakbound.config.defenses import Defense
 from leakbound.config.training import Length, TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.datasets.splits import reference_dataset
-from leakbound.randomness.origin import PrivacyNoise
-from leakbound.randomness.seeding import derive_seed, torch_generator
+from leakbound.randomness.seeding import PrivacyNoise, derive_seed, torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import cast, get_args
 
 from leakbound.models.initialization import frozen_hash
-from leakbound.randomness.origin import PrivacyNoise
+from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.registry import load_attribute
 from leakbound.training.network_trial import network_problems
 from leakbound.training.precision import full_precision
