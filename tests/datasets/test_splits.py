@@ -332,7 +332,7 @@ def test_copies_of_training_records_are_left_out_of_an_original_test_split(monke
     assert len(dataset.test) == 30
     assert dataset.copies is None
     registered(monkeypatch, values, values[:25])
-    with pytest.raises(DatasetError, match="all test records are copies of training records"):
+    with pytest.raises(DatasetError, match="all test records are copies of records of"):
         prepare("made_up", TABLE.model_copy(update={"test": None, "members": 50}), 0)
 
 
