@@ -53,6 +53,8 @@ COMMANDS: Mapping[str, Place] = {
     "config": Place("runs.config", "config", RUNS),
     "verify": Place("runs.verify", "verify", RUNS),
     "report": Place("runs.report", "report", RUNS),
+    "export": Place("runs.export", "export", RUNS),
+    "diff": Place("runs.diff", "diff", RUNS),
     "sync": Place("runs.tracking", "sync", RUNS),
     "ui": Place("runs.tracking", "ui", RUNS),
 }

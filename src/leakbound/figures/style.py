@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from leakbound.config.data import ORIGINALS
@@ -241,6 +242,29 @@ def axis_label(quantity: str, defenses: Iterable[str] = ()) -> str:
 def written(name: str) -> str:
     """Write the name of a dataset or model for people."""
     return NAMES.get(name, name.replace("_", " "))
+
+
+_WIDEST = ContextVar("_WIDEST", default=TWO_COLUMNS)
+
+
+def at_most(width: float) -> float:
+    """Return a width in inches, or the largest one if that is smaller (:func:`within`)."""
+    return min(width, _WIDEST.get())
+
+
+def panels_in_a_row() -> int:
+    """Return how many panels stand side by side before a single row of them is broken."""
+    return max(1, min(2, int(_WIDEST.get() / 1.9)))
+
+
+@contextmanager
+def within(width: float) -> Iterator[None]:
+    """Draw all figures at most so many inches wide."""
+    token = _WIDEST.set(width)
+    try:
+        yield
+    finally:
+        _WIDEST.reset(token)
 
 
 @contextmanager

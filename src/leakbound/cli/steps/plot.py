@@ -18,6 +18,7 @@ from leakbound.registry import PLOTS
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 _WITHHELD = (
     "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
@@ -100,18 +101,29 @@ def draw(
     from leakbound.figures import style
     from leakbound.figures.notes import caption
     from leakbound.figures.pixel_pictures import write_png
-    from leakbound.figures.plots.plotting import placeholder
 
     with style.applied():
-        if withheld:
-            picture = placeholder(_WITHHELD.format(", ".join(withheld)))
-        else:
-            picture = PLOTS.get(figure.plot)(rows, options=figure.options)
+        picture = picture_of(figure, rows, withheld)
         facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows, notes)}
         with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
             FigureCanvasSVG(picture).print_svg(path, metadata=facts)
         with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
             write_png(picture, path, figure.title)
+
+
+def picture_of(figure: FigureConfig, rows: pd.DataFrame, withheld: Sequence[str] = ()) -> Figure:
+    """Draw a figure in the current style, or one that names datasets whose pictures may not be published.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All rows that the figure shows.
+        withheld: As in :func:`draw`.
+    """
+    from leakbound.figures.plots.plotting import placeholder
+
+    if withheld:
+        return placeholder(_WITHHELD.format(", ".join(withheld)))
+    return PLOTS.get(figure.plot)(rows, options=figure.options)
 
 
 STEP = Step(PlotSettings, plot, jobs, final=True)

@@ -12,7 +12,8 @@ from leakbound.claims.selection import Columns, SelectionError, require, select,
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.plotting import canvas, plot
+from leakbound.figures.latex import latex
+from leakbound.figures.plots.plotting import canvas, drawable, plot
 from leakbound.figures.plots.series import ranked
 
 if TYPE_CHECKING:
@@ -58,14 +59,35 @@ class _Text(NamedTuple):
 @plot(TableOptions)
 def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
     """Draw a table of means over replicas."""
+    return _written(_grid(rows, options))
+
+
+def booktabs(rows: pd.DataFrame, options: TableOptions) -> str:
+    """Write the same table as a tabular of LaTeX, with the rules of booktabs. The paper's numbers are in brackets.
+
+    Args:
+        rows: Rows of the figure.
+        options: Options of the plot.
+    """
+    cells = [
+        [latex("; ".join(f"[{text.words}]" if text.mild else text.words for text in cell)) for cell in line]
+        for line in _grid(drawable(rows), options)
+    ]
+    head, *lines = map(" & ".join, cells)
+    columns = "l" + "r" * (len(cells[0]) - 1)
+    body = "".join(f"{line} \\\\\n" for line in lines)
+    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
+
+
+def _grid(rows: pd.DataFrame, options: TableOptions) -> list[list[list[_Text]]]:
+    """Write the lines of cells of a table, each a list of texts. The first line is the head."""
     require(rows, "value", *options.rows, *options.columns)
     rows = select(rows, options.where)
     lines, columns = (_keys(rows, names) for names in (options.rows, options.columns))
     grid = [[[_Text("")], *([_Text(_head(key))] for key in columns)]]
-    grid += [
+    return grid + [
         [[_Text(_head(line))], *(_cell(rows, {**line, **key}, options) for key in columns)] for line in lines
     ]
-    return _written(grid)
 
 
 def _keys(rows: pd.DataFrame, columns: Columns) -> list[dict[str, Any]]:
@@ -137,6 +159,7 @@ def _written(grid: list[list[list[_Text]]]) -> Figure:
     heights = [0.08 + _LINE * max(1, *(len(cell) for cell in line)) for line in grid]
     wide, tall = max(sum(widths), 1.0), sum(heights) + 0.1
     figure = canvas(wide, tall, layout=None)
+    figure.set_size_inches(wide, tall)  # words need their room however wide the page is
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, wide), ylim=(tall, 0))
     axes.axis("off")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-_MOST_IN_A_ROW = 2
 MOST_AT_ENDS = 6
 """Largest number of lines that are named at their ends."""
 
@@ -117,8 +116,9 @@ def panels(
     """
     datasets = style.ordered(drawn["dataset"], style.NAMES)
     rows = _rows_of_panels(drawn, series, quantities)
-    broken = len(rows) == 1 and len(datasets) > _MOST_IN_A_ROW
-    shape = (-(-len(datasets) // _MOST_IN_A_ROW), _MOST_IN_A_ROW) if broken else (len(rows), len(datasets))
+    most = style.panels_in_a_row()
+    broken = len(rows) == 1 and len(datasets) > most
+    shape = (-(-len(datasets) // most), most) if broken else (len(rows), len(datasets))
     figure = _canvas_of(shape, height)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(
@@ -141,7 +141,7 @@ def panels(
 
 def _canvas_of(shape: tuple[int, int], height: float) -> Figure:
     """Make an empty figure with room for rows and columns of panels."""
-    wide = style.ONE_COLUMN if shape[1] <= _MOST_IN_A_ROW else style.TWO_COLUMNS
+    wide = style.at_most(style.ONE_COLUMN if shape[1] <= style.panels_in_a_row() else style.TWO_COLUMNS)
     tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
     return canvas(wide, tall)
 

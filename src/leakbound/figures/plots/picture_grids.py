@@ -71,7 +71,7 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     if pixels["row"].nunique() < _ROWS_OF_A_PICTURE:
         return _lines(pixels, names)
     counts = [pixels[pixels["defense"] == name]["level"].nunique() + (not clean.empty) for name in names]
-    width = min(style.TWO_COLUMNS, 0.62 * sum(counts) + 0.3)
+    width = style.at_most(0.62 * sum(counts) + 0.3)
     side = (width - 0.15 * len(names)) / sum(counts)
     figure = canvas(width, side * len(replicas) + 0.75)
     grid = figure.subplots(1, len(names), width_ratios=counts, squeeze=False)[0]

@@ -85,10 +85,10 @@ def drawable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def canvas(width: float, height: float, **settings: Any) -> Figure:
-    """Make an empty figure of a size in inches, by default with constrained layout."""
+    """Make an empty figure of a size in inches, by default with constrained layout, as wide as there is room."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), **{"layout": "constrained", **settings})
+    return Figure(figsize=(style.at_most(width), height), **{"layout": "constrained", **settings})
 
 
 def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colorbar:

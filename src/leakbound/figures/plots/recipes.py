@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FRONT = "#555555"
-_MOST_IN_A_ROW = 2
 _WITHOUT: dict[str, Any] = {"learning_rate": np.nan, "length": "full", "chosen": True}
 """Columns that a table may lack, with the values that they have then."""
 
@@ -55,9 +54,9 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     }
     cells = [(label, setting) for label, table in tables.items() for setting in settings_of(table)]
     several = len(options.leakages) > 1 and len(cells) > len(options.leakages)
-    columns = len(cells) // len(options.leakages) if several else min(_MOST_IN_A_ROW, len(cells))
+    columns = len(cells) // len(options.leakages) if several else min(style.panels_in_a_row(), len(cells))
     lines = -(-len(cells) // columns)
-    wide = style.ONE_COLUMN if columns <= _MOST_IN_A_ROW else style.TWO_COLUMNS
+    wide = style.at_most(style.ONE_COLUMN if columns <= style.panels_in_a_row() else style.TWO_COLUMNS)
     figure = canvas(wide, 0.7 + lines * min(2.6, 0.25 + 0.85 * wide / columns))
     grid = figure.subplots(lines, columns, squeeze=False)
     for index, (axes, cell) in enumerate(zip_longest(grid.flat, cells)):

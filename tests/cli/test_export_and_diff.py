@@ -1,0 +1,134 @@
+"""Figures and tables for a paper, and what differs between two results, from results that are kept."""
+
+import re
+import shutil
+
+import pandas as pd
+import pytest
+import yaml
+
+from calling import called
+from leakbound import storage
+from leakbound.cli.runs.export import _fits, _legible
+from leakbound.cli.steps.plot import picture_of
+from leakbound.config import reading
+from leakbound.figures import style
+from leakbound.figures.latex import latex
+
+KEPT = "results/reference/photos"
+
+
+def exported(out, *words):
+    return called("export", *words, "--configfile", f"{KEPT}/config.yaml", "--results", KEPT, "--out", str(out))
+
+
+def test_every_caption_and_title_is_ascii_for_latex_and_its_braces_match():
+    config = reading.quick()
+    for figure in reading.load_catalogue(config.catalogue, config).figures:
+        for text in (figure.title, figure.caption):
+            written = latex(text)
+            assert written.isascii(), (figure.id, re.findall(r"[^\x00-\x7f]", written))
+            assert written.count("$") % 2 == 0
+            plain = re.sub(r"\\[{}]", "", written)
+            assert plain.count("{") == plain.count("}")
+            assert not re.search(r"(?<!\\)[%#&_](?!\{)", written)
+
+
+def test_a_table_becomes_booktabs_with_the_numbers_of_its_picture(tmp_path):
+    assert exported(tmp_path, "tan2024/table02", "--format", "tex,csv").code == 0
+    text = (tmp_path / "tan2024-table02.tex").read_text()
+    head, *lines = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert head == r" & undefended & natural & white & personalized & DP-SGD & DP-PSAC \\"
+    rows = pd.read_csv(tmp_path / "tan2024-table02.csv")
+    chosen = rows[(rows["model"] == "lenet") & (rows["defense"] == "natural")]
+    lenet = next(line for line in lines if line.startswith("LeNet "))
+    mean = chosen[chosen["metric"].str.startswith("ratio")]["value"].mean()
+    assert rf"$\times${mean:.2f}" in lenet
+    assert "[paper 313" in lenet
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+    assert "@misc{leakbound-photos-" in (tmp_path / "references.bib").read_text()
+
+
+def test_a_picture_has_the_width_of_a_column_embedded_fonts_and_the_same_bytes_again(tmp_path):
+    for folder in ("first", "again"):
+        words = ("tan2024/fig09", "--format", "pdf,svg", "--width", "8.8cm")
+        assert exported(tmp_path / folder, *words).code == 0
+    first, again = ((tmp_path / folder / "tan2024-fig09.pdf").read_bytes() for folder in ("first", "again"))
+    assert first == again
+    assert b"/FontFile2" in first  # TrueType, embedded
+    width = float(re.search(rb"/MediaBox \[ *0 0 ([\d.]+)", first)[1])
+    assert width == pytest.approx(8.8 / 2.54 * 72, abs=0.01)
+    assert "<text" not in (tmp_path / "first" / "tan2024-fig09.svg").read_text()  # letters are shapes
+
+
+@pytest.mark.parametrize("key", ["fig14", "fig16", "fig09", "fig30"])
+def test_no_text_of_a_picture_for_a_paper_is_small_or_outside(key):
+    from matplotlib.text import Text
+
+    config = reading.quick()
+    figures = reading.load_catalogue(config.catalogue, config).figures
+    figure = next(each for each in figures if (each.paper, each.id) == ("tan2024", key))
+    rows = storage.read_rows(f"{KEPT}/figures/tan2024/{key}.parquet", sealed=False)
+    with style.within(3.5), style.applied():
+        picture = _legible(picture_of(figure, rows))
+        assert picture.get_size_inches()[0] <= 3.5
+        assert min(text.get_fontsize() for text in picture.findobj(Text)) == 7.0
+        assert _fits(picture)
+        picture.supxlabel("x" * 200)
+        assert not _fits(picture)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("tan2024/fig_09",), "did you mean 'tan2024/fig09'"),
+        (("--format", "pdf,docx"), "must be some of pdf,svg,png,csv,tex"),
+        (("--format", ","), "must be some of pdf,svg,png,csv,tex"),
+        (("--width", "3.5inch"), "e.g. 3.5in, 8.8cm"),
+        (("--width", "0.2in"), "must be 1.5in to 20in"),
+        (("pmidp/fig03",), "run snakemake for this configuration first"),
+    ],
+)
+def test_what_cannot_be_exported_is_named_and_nothing_is_written(tmp_path, words, problem):
+    outcome = exported(tmp_path / "out", *words)
+    assert outcome.code == 2
+    assert problem in outcome.message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Copy of kept results with one other setting, one other value and one other verdict."""
+    folder = tmp_path / "changed"
+    shutil.copytree("results/reference/lengths", folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "seed": config["seed"] + 1}, sort_keys=False))
+    path = folder / "tables" / "lengths.parquet"
+    rows = storage.read_rows(path, sealed=False)
+    rows.loc[(rows["run"] == rows["run"].iloc[0]) & (rows["metric"] == "auc"), "value"] += 0.25
+    storage.write_rows(path, rows, sealed=False)
+    claims = storage.read_rows(folder / "claims.parquet", sealed=False)
+    claims.loc[0, "verdict"] = "turned"
+    storage.write_rows(folder / "claims.parquet", claims, sealed=False)
+    return folder
+
+
+def test_results_differ_from_themselves_in_nothing_and_from_others_in_what_was_changed(changed):
+    same = called("diff", "results/reference/lengths", "results/reference/lengths")
+    assert same.code == 0
+    assert [line.split(":")[1].split(" of")[0] for line in same.out.splitlines() if line] == [" 0"] * 3
+    other = called("diff", "results/reference/lengths", str(changed), "--all")
+    assert other.code == 1
+    settings, values, verdicts = re.split(r"\n\n", other.out)
+    assert settings.startswith("Settings: 1 of ")
+    assert re.search(r"^seed +\d+ +\d+$", settings, re.M)
+    lines = values.splitlines()[2:]
+    assert lines
+    assert all(" auc " in line and line.endswith(" 0.25") for line in lines)
+    assert verdicts.startswith("Verdicts: 1 of ")
+    assert verdicts.rstrip().endswith("turned")
+
+
+def test_folders_without_results_are_refused(tmp_path):
+    assert "there is no such folder" in called("diff", str(tmp_path / "a"), str(tmp_path)).message
+    assert "has no values" in called("diff", str(tmp_path), str(tmp_path)).message
