@@ -65,7 +65,7 @@ def test_the_parser_takes_a_line_and_its_configuration_makes_its_run(line):
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """Folder of the digits that docs/commands.md makes."""
+    """Folder of the digits and the table that docs/commands.md makes."""
     folder = tmp_path_factory.mktemp("pictures")
     block = re.search(r"^```py\n(.*?)^```", (ROOT / "docs/commands.md").read_text("utf-8"), re.M | re.S)[1]
     with contextlib.chdir(folder):
@@ -81,6 +81,7 @@ def test_a_quick_line_runs_and_says_what_the_page_shows(pictures, line, tmp_path
     links = {"config": ROOT / "config", "costs.csv": ROOT / "src/leakbound/jobs/plan/costs.csv"}
     links |= dict.fromkeys(("mine", "photos", "FOLDER"), pictures / "mine")
     links |= dict.fromkeys(("public", "others", "OTHERS"), pictures / "public")
+    links |= {name: pictures / name for name in ("patients.csv", "others.csv")}
     for name, original in links.items():
         Path(name).symlink_to(original)
     outcome = called(*shlex.split(line))

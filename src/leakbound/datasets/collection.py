@@ -1,16 +1,17 @@
-"""The user's own records as they are stored: folders of images, a Parquet file of images, or an array.
+"""The user's own records as they are stored: folders of images, a Parquet file of images, a table, or an array.
 
 Unlike the datasets of the workflow they keep their size, and noisy copies are written in the same form.
 """
 
 import io
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float, Int, Shaped, UInt8
@@ -20,10 +21,11 @@ from leakbound.datasets.class_folders import ClassFolders
 from leakbound.datasets.images import read_file
 from leakbound.datasets.pixels import AS_STORED, PictureForm
 from leakbound.datasets.records import DatasetError, Records
+from leakbound.datasets.tabular import is_table, load_table
 from leakbound.storage import limits
 from leakbound.storage.parquet import shards
 
-Kind = Literal["folders", "parquet", "array"]
+Kind = Literal["folders", "parquet", "table", "array"]
 WHITE = 255
 """Level of a white pixel. Black is 0."""
 _UNIT = 1.0 / WHITE
@@ -38,14 +40,15 @@ class Collection:
     Attributes:
         origin: File or folder of the records.
         kind: Form of this file or folder.
-        values: Pixels (n, colors, height, width), uint8 from 0 to 255, or an array (n, ...) in its own units,
-            finite float32.
+        values: Pixels (n, colors, height, width), uint8 from 0 to 255, or an array or table (n, ...), finite
+            float32, in its own units or standardized.
         labels: Class of each record. None for an array, and for images without class folders.
         classes: Names of the classes, empty without labels.
-        names: Path of each picture below the folder, for folders.
-        column: Column of the labels, for Parquet.
+        names: Path of each picture below the folder, for folders. Name of each value, for tables.
+        column: Column of the labels, for Parquet and tables.
         unit: Size of one unit of the values in reported units. Pixels are reported from 0 (black) to 1
             (white).
+        scale: Mean and standard deviation of each value that standardized ones were made with.
     """
 
     origin: Path
@@ -56,6 +59,7 @@ class Collection:
     names: tuple[str, ...] = ()
     column: str = "label"
     unit: float = 1.0
+    scale: tuple[np.ndarray, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -63,7 +67,25 @@ class Collection:
     @property
     def pictures(self) -> bool:
         """True for images, whose scale is known."""
-        return self.kind != "array"
+        return self.kind in ("folders", "parquet")
+
+    def standardized(self, by: "Collection") -> "Collection":
+        """Standardize an array or table by mean and standard deviation of each value of some records.
+
+        Args:
+            by: Those records, in the same units. A value that is constant in them is only centred.
+        """
+        values = by.values.astype(np.float64)
+        center, spread = values.mean(axis=0), values.std(axis=0)
+        spread = np.where(spread > 1e-9 * np.abs(values).max(axis=0), spread, 1.0)
+        return replace(
+            self, values=((self.values - center) / spread).astype(np.float32), scale=(center, spread)
+        )
+
+    def restored(self, values: Float[np.ndarray, "k ..."]) -> Float[np.ndarray, "k ..."]:
+        """Bring standardized values back into the units of the file, as float32."""
+        center, spread = self.scale or (0.0, 1.0)
+        return np.asarray(values * spread + center, np.float32)
 
 
 def read_collection(
@@ -72,6 +94,7 @@ def read_collection(
     label: str = "label",
     image: str = "image",
     form: PictureForm = AS_STORED,
+    exclude: Sequence[str] = (),
     labelled: bool = False,
     each: Callable[[int], None] = lambda count: None,
     fits: Callable[[tuple[int, ...]], object] = lambda shape: None,
@@ -80,10 +103,12 @@ def read_collection(
 
     Args:
         path: Folder of images or of class folders, file ``.parquet`` with images in the Hugging Face layout,
-            whose shards are read with it, or file ``.npy``.
-        label: Column of the labels, for Parquet.
+            whose shards are read with it, table ``.csv`` or ``.parquet`` of numbers with a column of labels,
+            arrays ``.npz`` with labels, or file ``.npy``.
+        label: Column of the labels, for Parquet and tables.
         image: Column of the images, for Parquet.
         form: Form that pictures are converted to.
+        exclude: Columns of a table that are left out.
         labelled: Whether a folder needs a subfolder for each class.
         each: Called with the number of images that have been read since the last call.
         fits: Called with the shape of the first record before the others are read. It raises to refuse the
@@ -106,6 +131,12 @@ def read_collection(
         return Collection(path, "folders", pixels, labels, folders.classes, names, unit=_UNIT)
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file or folder.")
+    if is_table(path) and path.suffix.lower() != ".npy":
+        table = load_table(path, label, exclude)
+        shape = table.values.shape[1:]
+        fits(shape)
+        values = table.values.reshape(len(table.values), *(shape if shape[0] > 1 else shape[1:]))
+        return Collection(path, "table", values, table.labels, table.classes, table.columns, column=label)
     if path.suffix.lower() == ".parquet":
         classes, records = read_file(path, label, form.decode, image)
         pixels = _pixels(records, sum(shard.stat().st_size for shard in shards(path)), each, fits)
@@ -114,7 +145,7 @@ def read_collection(
         return Collection(path, "array", _array(path, fits))
     raise DatasetError(
         f"{path}: give a folder of images, or with a subfolder of images for each class, a file .parquet in the "
-        "Hugging Face layout, or an array .npy"
+        "Hugging Face layout, a table .csv or .parquet of numbers, or an array .npy or .npz"
     )
 
 
@@ -202,6 +233,28 @@ def write_pictures(folder: Path, like: Collection, batches: Iterable[UInt8[np.nd
             (folder / like.names[row]).write_bytes(png(picture))
     if like.kind == "parquet":
         pq.write_table(_table(encoded, like), folder / like.origin.name)
+
+
+def write_table(folder: Path, like: Collection, values: Float[np.ndarray, "n ..."]) -> None:
+    """Write values in the form of a table, with its columns and, last, its labels.
+
+    Args:
+        folder: Existing folder for the file.
+        like: Collection with the names, labels and form of the table.
+        values: Values in the units of the table, (n, ...).
+    """
+    path = folder / like.origin.name
+    labels = pd.Series(np.asarray(like.classes)[like.labels])
+    whole = labels.str.fullmatch(r"-?\d{1,18}").all()
+    labels = labels.astype(np.int64) if whole else labels
+    if path.suffix.lower() == ".npz":
+        np.savez(path, records=values, labels=labels.to_numpy())
+        return
+    table = pd.DataFrame(values, columns=list(like.names)).assign(**{like.column: labels})
+    if path.suffix.lower() == ".csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_parquet(path, index=False)
 
 
 def png(picture: UInt8[np.ndarray, "colors height width"], **options: Any) -> bytes:

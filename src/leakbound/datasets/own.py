@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from leakbound.datasets.collection import Collection, write_pictures
+from leakbound.datasets.collection import Collection, write_pictures, write_table
 from leakbound.datasets.records import DatasetError, first_copies, gather_copies
 from leakbound.datasets.tabular import Table
 from leakbound.storage.parquet import shards
@@ -83,12 +83,13 @@ def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Seq
     return counts
 
 
-def copy_table(folder: Path, table: Table) -> tuple[str, int, int]:
+def copy_table(folder: Path, table: Table, label: str | None = None) -> tuple[str, int, int]:
     """Copy the files of a table. Only the owner can read the copies.
 
     Args:
         folder: Folder of the copy.
         table: Labelled records.
+        label: Column of the labels. With it, what was read is written instead of a copy of the files.
 
     Returns:
         Name of the copy, and numbers of training and of test records, which ``prepare`` splits.
@@ -100,8 +101,18 @@ def copy_table(folder: Path, table: Table) -> tuple[str, int, int]:
     folder.mkdir(parents=True, exist_ok=True)
     files = shards(Path(table.origin))
     names = [f"own{path.stem[-15:] if files[1:] else ''}{path.suffix.lower()}" for path in files]
-    for path, name in zip(files, names, strict=True):
-        shutil.copyfile(path, folder / name)
+    if label is not None:
+        names = [f"own{Path(table.origin).suffix.lower()}"]
+        write_table(
+            folder,
+            Collection(
+                Path(names[0]), "table", table.values[:, 0], table.labels, table.classes, table.columns, label
+            ),
+            table.values[:, 0],
+        )
+    else:
+        for path, name in zip(files, names, strict=True):
+            shutil.copyfile(path, folder / name)
     _keep_private(folder)
     test = round(_TEST * len(table.labels))
     return names[0], len(table.labels) - test, test

@@ -6,7 +6,7 @@ nothing depends on a statistic of private ones.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in (".csv", ".npz", ".npy")
 
 
-def load_table(path: Path, label: str = "label") -> Table:
+def load_table(path: Path, label: str = "label", exclude: Sequence[str] = ()) -> Table:
     """Read labelled records.
 
     Args:
@@ -119,6 +119,7 @@ def load_table(path: Path, label: str = "label") -> Table:
             read, too, or ``.npz`` with the arrays
             ``records`` (n, values) or (n, channels, steps), and ``labels`` (n).
         label: Column of the labels, for tables.
+        exclude: Columns that are left out, for tables.
 
     Raises:
         DatasetError: If the file cannot be read, a value is missing or no number, labels are no classes, or
@@ -135,7 +136,7 @@ def load_table(path: Path, label: str = "label") -> Table:
         raise DatasetError(f"{path}: there is no such file")
     limits.check_limit(path, "bytes", path.stat().st_size, limits.WHOLE if kind == ".csv" else limits.ARRAYS)
     try:
-        values, labels, columns = _arrays(path) if kind == ".npz" else _columns(path, label)
+        values, labels, columns = _arrays(path) if kind == ".npz" else _columns(path, label, exclude)
     except (DatasetError, TooLargeError):
         raise
     except (pa.ArrowException, OSError, ValueError, EOFError, BadZipFile) as error:
@@ -158,7 +159,9 @@ def load_table(path: Path, label: str = "label") -> Table:
     return Table(str(path), numbers, *_classes(path, label, labels), columns)
 
 
-def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"], pd.Series, tuple[str, ...]]:
+def _columns(
+    path: Path, label: str, exclude: Sequence[str]
+) -> tuple[Shaped[np.ndarray, "n 1 columns"], pd.Series, tuple[str, ...]]:
     """Read values, labels and names of the columns of a table."""
     if path.suffix.lower() == ".csv":
         table = _csv(path, label)
@@ -167,7 +170,12 @@ def _columns(path: Path, label: str) -> tuple[Shaped[np.ndarray, "n 1 columns"],
     names = [*map(str, table.columns)]
     if names.count(label) != 1:
         raise DatasetError(f"{path}: has no column {label!r} to use as the label; {nearest(label, names)}")
-    values = table.drop(columns=label)
+    for name in exclude:
+        if name not in names or name == label:
+            raise DatasetError(
+                f"{path}: has no column {name!r} of values to leave out; {nearest(name, names)}"
+            )
+    values = table.drop(columns=[label, *exclude])
     if "Unnamed: 0" in names:
         raise DatasetError(
             f"{path}: has a column without a name, as pandas writes numbers of rows: use to_csv(..., index=False)"

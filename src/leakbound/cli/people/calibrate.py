@@ -57,6 +57,8 @@ def calibrate(
     color: own_records.ColorOption = None,
     span: own_records.RangeOption = None,
     image: own_records.ImageOption = "image",
+    standardize: own_records.StandardizeOption = None,
+    exclude: own_records.ExcludeOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -76,7 +78,9 @@ def calibrate(
     if out is not None:
         _check_out(out, shape)
     form = PictureForm(resize, color, span)
-    private, others = own_records.read_both(path, public, label, form, image=image)
+    private, others = own_records.read_both(
+        path, public, label, form, standardize, image=image, exclude=exclude or ()
+    )
     if out is not None:
         private = _for_workflow(out, private)
         others = None if others is None else _for_workflow(out, others)
@@ -124,18 +128,22 @@ def _spectrum_of(out: Path) -> Path:
 
 
 def _for_workflow(out: Path, collection: Collection) -> Collection:
-    """Scale records for a channel of the workflow: images to [-1, 1], arrays unchanged.
+    """Scale records for a channel of the workflow: images and standardized values to [-1, 1], others unchanged.
 
     Raises:
         BadParameter: If they are larger than the workflow allows.
     """
     from leakbound.channels.covariance import LARGE
+    from leakbound.datasets.tabular import DEVIATIONS
 
     if (width := collection.values[0].size) > LARGE:
         raise typer.BadParameter(
             f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: "
             "leave --out away, or give --resize 32"
         )
+    if collection.scale is not None:
+        scaled = np.clip(collection.values / np.float32(DEVIATIONS), -1, 1)
+        return replace(collection, values=scaled, unit=DEVIATIONS)
     if not collection.pictures:
         return collection
     return replace(collection, values=2 * (collection.values * np.float32(collection.unit)) - 1, unit=0.5)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +88,9 @@ def compare(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
+    span: own_records.RangeOption = None,
+    image: own_records.ImageOption = "image",
+    exclude: own_records.ExcludeOption = None,
     standardize: _StandardizeOption = True,
     label_nats: _LabelNatsOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of splits, networks and noise.")] = 0,
@@ -122,7 +125,10 @@ def compare(
     else:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
-            images, folder = _records_of(records, home, label, PictureForm(resize, color), standardize, seed)
+            reading = {"label": label, "image": image, "exclude": exclude or ()}
+            images, folder = _records_of(
+                records, home, PictureForm(resize, color, span), standardize, seed, **reading
+            )
             dataset = replace(images, label_nats=label_nats), folder
             _store(target, _configured(records, preset, dataset, members, minutes, jobs, seed), folder)
         except BaseException:
@@ -202,7 +208,7 @@ def _configured(
 
 
 def _records_of(
-    records: str, home: Path, label: str, form: PictureForm, standardize: bool, seed: int
+    records: str, home: Path, form: PictureForm, standardize: bool, seed: int, **reading: Any
 ) -> tuple[OwnImages, Path | None]:
     """Facts of the records, and the folder of their copy, None for those that the package carries.
 
@@ -213,26 +219,28 @@ def _records_of(
     from leakbound.datasets.tabular import is_table
 
     if is_table(own_records.path_of(records)):
-        if form.side or form.color:
-            raise typer.BadParameter(f"{records}: a table; --resize and --color are of images")
-        return _own_table(records, home, label, standardize)
+        if form.side or form.color or form.span:
+            raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
+        return _own_table(records, home, standardize, reading["label"], reading["exclude"])
     if form.side not in (None, *SIDES):
         raise typer.BadParameter(
             f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
             f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
         )
-    return _own_images(records, home, label, form, seed)
+    return _own_images(records, home, form, seed, **reading)
 
 
-def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple[OwnImages, Path | None]:
+def _own_table(
+    records: str, home: Path, standardize: bool, label: str, exclude: Sequence[str]
+) -> tuple[OwnImages, Path | None]:
     """Facts of a table or of arrays, of which a copy is a dataset of the workflow, and the folder of the copy."""
     from leakbound.config.comparing import OwnImages
     from leakbound.datasets.own import copy_table
     from leakbound.datasets.tabular import load_table
 
-    table = load_table(own_records.path_of(records), label)
+    table = load_table(own_records.path_of(records), label, exclude)
     folder = home / "records"
-    name, train, test = copy_table(folder, table)
+    name, train, test = copy_table(folder, table, label if exclude else None)
     if advice := table.advice():
         sys.stderr.write(f"leakbound: {advice}\n")
     settings = {"path": name, "label": label, "standardize": standardize}
@@ -241,7 +249,7 @@ def _own_table(records: str, home: Path, label: str, standardize: bool) -> tuple
 
 
 def _own_images(
-    records: str, home: Path, label: str, form: PictureForm, seed: int
+    records: str, home: Path, form: PictureForm, seed: int, label: str, **reading: Any
 ) -> tuple[OwnImages, Path | None]:
     """Facts of the images, which are written as a dataset of the workflow unless the package carries them."""
     from leakbound.config.comparing import OwnImages
@@ -252,7 +260,9 @@ def _own_images(
         return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
     from leakbound.datasets.own import write_dataset
 
-    collection, _ = own_records.read_both(own_records.path_of(records), None, label, form, labelled=True)
+    collection, _ = own_records.read_both(
+        own_records.path_of(records), None, label, form, labelled=True, **reading
+    )
     if not collection.pictures:
         raise typer.BadParameter(
             f"{records}: is an array; a comparison takes labelled images: class folders or Parquet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people.bars import counted
+from leakbound.config.messages import shown
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.storage.replaced_folders import check_new
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
+_FEW_RECORDS = 20  # fewer whole numbers are often all different
 _FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
 MOST = 10**9
 """Largest number of candidates, and of planned uses."""
@@ -45,7 +47,10 @@ def path_of(text: str | Path) -> Path:
     return Path(text)
 
 
-DATA = "Folder of images, folder with a subfolder of images for each class, Parquet file of images, or array .npy."
+DATA = (
+    "Folder of images, folder with a subfolder of images for each class, Parquet file of images, table .csv or "
+    ".parquet of numbers with a column of labels, or array .npy or .npz."
+)
 DataArgument = Annotated[Path, typer.Argument(parser=path_of, help=DATA)]
 PublicOption = Annotated[
     Path | None,
@@ -93,6 +98,18 @@ ColorOption = Annotated[
         "Default: take only 8-bit grey or RGB."
     ),
 ]
+StandardizeOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--standardize/--no-standardize",
+        help="Standardize each value of a table or array by mean and standard deviation of the public records. "
+        "Default: tables.",
+        show_default=False,
+    ),
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table to leave out. May be repeated.")
+]
 KappaOption = Annotated[
     float | None,
     typer.Option(
@@ -114,7 +131,7 @@ MseOption = Annotated[
         "--target-mse",
         metavar="ERROR",
         help="Squared error per value that the best linear estimate from all --uses must keep. Units: pixels from 0 to "
-        "1 for images, their own units for arrays.",
+        "1 for images, standard deviations for standardized values, else their own.",
     ),
 ]
 IdentificationOption = Annotated[
@@ -212,7 +229,12 @@ def weights_of(
 
 
 def read_both(
-    path: Path, public: Path | None, label: str, form: PictureForm | None = None, **more: Any
+    path: Path,
+    public: Path | None,
+    label: str,
+    form: PictureForm | None = None,
+    standardize: bool | None = None,
+    **more: Any,
 ) -> tuple[Collection, Collection | None]:
     """Read the user's records and the public ones, which must have the same form.
 
@@ -221,6 +243,8 @@ def read_both(
         public: Public records, if there are any.
         label: Column of the labels, for Parquet.
         form: Form that pictures are converted to, by default their own.
+        standardize: Whether values are standardized by the public records, or by the user's without public
+            ones. None for those of tables.
         more: Further parameters of :func:`leakbound.datasets.collection.read_collection`.
 
     Raises:
@@ -235,10 +259,13 @@ def read_both(
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
         private = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
+    _check_options(private, form or AS_STORED, standardize, **more)
     _check_varies(private)
+    scaled = private.kind == "table" if standardize is None else standardize
+    _warn_columns(private, scaled)
     if public is None:
         _check_size(path, len(private), private.values.shape[1:])
-        return private, None
+        return private.standardized(private) if scaled else private, None
     with counted(f"reading {public}", None) as each:
         others = read_collection(public, **reading, each=each, fits=partial(_check_size, public, 1))
     _check_size(public, len(others), others.values.shape[1:])
@@ -247,6 +274,13 @@ def read_both(
             f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: "
             "convert one, or give --resize and --color"
         )
+    if others.names != private.names and private.kind == others.kind == "table":
+        raise typer.BadParameter(
+            f"--public {public}: its columns are {shown(others.names)}, not {shown(private.names)}; both "
+            "need the same in the same order"
+        )
+    if scaled:
+        private, others = private.standardized(others), others.standardized(others)
     from leakbound.engine.records import refuse_shared
 
     with refusing(f"--public {public}", GuaranteeError):
@@ -255,6 +289,53 @@ def read_both(
     if not private.pictures:
         _check_units(private, others)
     return private, others
+
+
+def _check_options(
+    private: Collection, form: PictureForm, standardize: bool | None, exclude: Sequence[str] = (), **_: Any
+) -> None:
+    """Refuse options of pictures for other records, and the reverse."""
+    options = {
+        "--resize": form.side,
+        "--color": form.color,
+        "--range": form.span,
+        "--standardize": standardize,
+        "--exclude": exclude or None,
+    }
+    names = ["--standardize", "--exclude"] if private.pictures else ["--resize", "--color", "--range"]
+    names += ["--exclude"] if private.kind == "array" else []
+    if wrong := [name for name in names if options[name] is not None]:
+        raise typer.BadParameter(
+            f"{' and '.join(wrong)}: {private.origin} holds {_form(private)}; leave it away"
+        )
+
+
+def _warn_columns(private: Collection, scaled: bool) -> None:
+    """Warn about columns that look like identifiers, and about values that equal noise hides unequally."""
+    flat = private.values.reshape(len(private), -1)
+    if private.kind == "table" and len(flat) >= _FEW_RECORDS:
+        whole = (flat == np.rint(flat)).all(axis=0)
+        alone = [
+            name for name, column in zip(private.names, flat.T, strict=True) if len({*column}) == len(flat)
+        ]
+        if numbers := [name for name in alone if whole[private.names.index(name)]]:
+            sys.stderr.write(
+                f"leakbound: warning: {private.origin}: a different whole number for each record in "
+                f"{', '.join(map(repr, numbers))}, as identifiers are. If so, leave it out: --exclude {numbers[0]}\n"
+            )
+    deviations = flat.std(axis=0, dtype=np.float64)
+    varying = deviations[deviations > 0]
+    if (
+        not private.pictures
+        and not scaled
+        and flat.shape == private.values.shape
+        and varying.max() > 10 * varying.min()
+    ):
+        sys.stderr.write(
+            f"leakbound: warning: {private.origin}: standard deviations of columns are {varying.min():.2g} to "
+            f"{varying.max():.2g}. Natural noise is the same for all: it covers some and hardly changes others. "
+            "--standardize brings them into one unit\n"
+        )
 
 
 def check_reachable(target: Target, source: Collection) -> None:
@@ -380,7 +461,9 @@ def not_replaced(path: Path) -> Iterator[None]:
 
 def units(collection: Collection) -> str:
     """Return the units of the values of some records."""
-    return SCALE if collection.pictures else "units of the array"
+    if collection.scale is not None:
+        return "standard deviations"
+    return SCALE if collection.pictures else f"units of the {collection.kind}"
 
 
 def calibrated_to(public: Collection | None) -> str:
@@ -402,6 +485,6 @@ def _form(collection: Collection) -> str:
     """Describe the form of one record."""
     shape = collection.values.shape[1:]
     if not collection.pictures:
-        return f"arrays of shape {shape}"
+        return f"{'a table' if collection.kind == 'table' else 'arrays'} of shape {shape}"
     colors, tall, wide = shape
     return f"images of {tall}×{wide} with {colors} {'color' if colors == 1 else 'colors'}"

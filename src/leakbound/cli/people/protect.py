@@ -81,6 +81,8 @@ def protect(
     color: own_records.ColorOption = None,
     span: own_records.RangeOption = None,
     image: own_records.ImageOption = "image",
+    standardize: own_records.StandardizeOption = None,
+    exclude: own_records.ExcludeOption = None,
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -111,7 +113,9 @@ def protect(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
     form = PictureForm(resize, color, span)
-    private, others = own_records.read_both(path, public, label, form, image=image)
+    private, others = own_records.read_both(
+        path, public, label, form, standardize, image=image, exclude=exclude or ()
+    )
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)
     options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
@@ -212,7 +216,7 @@ def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
     """Write the copies as they are released, and return their form and the share of clipped values."""
-    from leakbound.datasets.collection import WHITE, levels, write_pictures
+    from leakbound.datasets.collection import WHITE, levels, write_pictures, write_table
 
     if private.pictures and values == "png":
         clipped: list[int] = []
@@ -228,11 +232,14 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
             "clipped": sum(clipped) / private.values.size,
             "remark": _ROUNDED,
         }
+    if private.kind == "table":
+        write_table(folder, private, private.restored(np.concatenate([*released])))
+        return {"form": "table", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
     path = folder / ("images.npy" if private.pictures else private.origin.name)
     noisy = np.lib.format.open_memmap(path, "w+", np.dtype(np.float32), private.values.shape)
     at = 0
     for batch in released:
-        noisy[at : at + len(batch)] = batch * np.float32(private.unit)
+        noisy[at : at + len(batch)] = private.restored(batch) * np.float32(private.unit)
         at += len(batch)
     noisy.flush()
     if private.labels is not None:
@@ -313,11 +320,15 @@ def _assumed(
         yield f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted"
     if copies:
         yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
+    if private.scale is not None:
+        by = "public records" if public is not None else "records themselves"
+        yield f"values were standardized by mean and standard deviation of the {by}, and brought back into their units"
     yield "each person is there once: what several different pictures of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {
         "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",
         "parquet": f"the column {private.column!r}, {rest}; all other columns are left out",
+        "table": f"the column {private.column!r}, names of columns, {rest}; columns that were left out are not there",
         "array": rest,
     }[private.kind]
     if not engine.secure:

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from decimal import ROUND_FLOOR
 from functools import partial
@@ -62,12 +62,24 @@ def risk(
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
+    span: own_records.RangeOption = None,
+    image: own_records.ImageOption = "image",
+    standardize: own_records.StandardizeOption = None,
+    exclude: own_records.ExcludeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
     """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets."""
     from leakbound.datasets.pixels import PictureForm
 
-    form = PictureForm(resize, color)
+    read = partial(
+        own_records.read_both,
+        public=None,
+        label=label,
+        form=PictureForm(resize, color, span),
+        standardize=standardize,
+        image=image,
+        exclude=exclude or (),
+    )
     few = min(records)
     limits = probability or _LIMITS
     if not 0 < nats < math.inf:
@@ -86,19 +98,19 @@ def risk(
         "nats": nats,
         "identification": [asdict(row) for row in rows],
         "membership": dict(zip(("advantage", "auc"), accounting.membership_bound(nats), strict=True)),
-        "reconstruction": None if data is None else _reconstruction(data, nats, label, form),
+        "reconstruction": None if data is None else _reconstruction(data, nats, read),
     }
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _words(facts, rows, limits))
 
 
-def _reconstruction(path: Path, nats: float, *reading: Any) -> dict[str, Any]:
+def _reconstruction(path: Path, nats: float, read: Callable[[Path], Any]) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
     from leakbound.channels.covariance import population_moments
     from leakbound.engine.progress import Progress
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 
-    private, _ = own_records.read_both(path, None, *reading)
+    private, _ = read(path)
     progress = Progress(len(private), private.values[0].size)
     moments = population_moments(private.values, progress)
     progress("covariance done", 1.0)

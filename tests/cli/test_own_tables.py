@@ -1,0 +1,142 @@
+"""``protect``, ``calibrate``, ``risk`` and ``compare`` take tables as they take pictures."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calling import called
+from leakbound import storage
+from leakbound.channels.channel import GaussianChannel
+from leakbound.datasets.tabular import DEVIATIONS, load_table
+
+COLUMNS = ("age", "grams", "rate")
+UNITS = np.array([10.0, 4000.0, 0.01])
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Tables ``mine`` and ``public`` of three independent columns in very different units, as CSV and Parquet."""
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    for name, count in (("mine", 200), ("public", 800)):
+        table = pd.DataFrame(generator.normal(size=(count, 3)) * UNITS + 5 * UNITS, columns=list(COLUMNS))
+        table.insert(1, "ill", generator.integers(0, 2, count))
+        table.to_csv(f"{name}.csv", index=False)
+        table.to_parquet(f"{name}.parquet")
+    return tmp_path
+
+
+def protected(*words):
+    outcome = called("protect", *words, "--target-leakage", 6, "--out", "out")
+    assert outcome.code == 0, outcome.err
+    return json.loads(Path("out/protection.json").read_text()), outcome
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_is_standardized_by_the_public_one_and_comes_back_in_its_units(tables, kind):
+    stated, outcome = protected(f"mine.{kind}", "--public", f"public.{kind}", "--label", "ill")
+    before, after = load_table(tables / f"mine.{kind}", "ill"), load_table(tables / "out" / f"mine.{kind}", "ill")
+    assert after.columns == before.columns
+    assert (after.labels == before.labels).all()
+    noise = (after.values - before.values).reshape(200, 3) / UNITS
+    # 6 nats over three independent directions of unit variance: λ/σ = e⁴ - 1 in each
+    expected = 1 / np.sqrt(np.exp(4) - 1)
+    assert noise.std(axis=0) == pytest.approx(np.full(3, expected), rel=0.2)
+    assert stated["channel"]["std"]["root_mean_square"] == pytest.approx(expected, rel=0.05)
+    assert stated["channel"]["units"] == "standard deviations"
+    assert any("standardized by mean and standard deviation of the public" in each for each in stated["assumed"])
+    assert "warning" not in outcome.err
+
+
+def test_a_table_in_its_own_units_gets_one_noise_for_all_and_a_warning(tables):
+    stated, outcome = protected("mine.csv", "--public", "public.csv", "--label", "ill", "--no-standardize")
+    before, after = (load_table(tables / place, "ill").values[:, 0] for place in ("mine.csv", "out/mine.csv"))
+    assert np.ptp((after - before).std(axis=0)) < 0.3 * (after - before).std()
+    assert stated["channel"]["units"] == "units of the table"
+    assert "--standardize brings them into one unit" in outcome.message
+
+
+def test_shifts_and_units_of_columns_change_neither_leakage_nor_noise(tables):
+    words = ("--public", "public.csv", "--label", "ill", "--seed", 3)
+    first, _ = protected("mine.csv", *words)
+    noise = load_table(tables / "out/mine.csv", "ill").values - load_table(tables / "mine.csv", "ill").values
+    for name in ("mine", "public"):
+        table = pd.read_csv(f"{name}.csv")
+        table["grams"] = table["grams"] / 1000 - 7
+        table.to_csv(f"{name}.csv", index=False)
+    (tables / "out").rename(tables / "before")
+    again, _ = protected("mine.csv", *words)
+    changed = load_table(tables / "out/mine.csv", "ill").values - load_table(tables / "mine.csv", "ill").values
+    assert again["leakage"]["record"] == pytest.approx(first["leakage"]["record"], rel=1e-5)
+    assert changed[..., 1] == pytest.approx(noise[..., 1] / 1000, abs=2e-4)
+
+
+def test_identifiers_are_pointed_out_and_left_out_on_request(tables):
+    for name in ("mine", "public"):
+        table = pd.read_csv(f"{name}.csv")
+        table.assign(patient=np.arange(len(table)) + 1000).to_csv(f"{name}.csv", index=False)
+    words = ("calibrate", "mine.csv", "--public", "public.csv", "--label", "ill", "--target-leakage", 6)
+    assert "'patient', as identifiers are. If so, leave it out: --exclude patient" in called(*words).message
+    outcome = called(*words, "--exclude", "patient")
+    assert outcome.code == 0
+    assert "identifiers" not in outcome.err
+
+
+def test_a_channel_for_the_workflow_has_its_units(tables):
+    words = ("mine.csv", "--public", "public.csv", "--label", "ill", "--kappa", 6, "--shape", "natural")
+    plain = json.loads(called("calibrate", *words, "--json").out)
+    assert called("calibrate", *words, "--out", "channel.safetensors").code == 0
+    channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata("channel.safetensors"))
+    # the workflow brings three standard deviations to 1, and clips what lies beyond
+    variance = float(channel.pixel_variances().mean())
+    assert DEVIATIONS**2 * variance == pytest.approx(plain["shapes"][0]["std"] ** 2, rel=0.05)
+
+
+def test_risk_takes_tables(tables):
+    words = ("risk", "--nats", 3, "--records", 100, "--data", "mine.csv", "--label", "ill", "--json")
+    facts = json.loads(called(*words).out)["reconstruction"]
+    # three independent directions of unit variance share 3 nats: each keeps λσ/(λ + σ) = e⁻²
+    assert facts["mse"] == pytest.approx(np.exp(-2), rel=0.05)
+    assert facts["mse_mean"] == pytest.approx(1.0, rel=0.02)
+    assert facts["units"] == "standard deviations"
+
+
+def test_compare_leaves_out_columns(tables):
+    from leakbound.datasets.own import copy_table
+
+    table = load_table(tables / "mine.csv", "ill", exclude=["grams"])
+    name, train, test = copy_table(tables / "copy", table, "ill")
+    again = load_table(tables / "copy" / name, "ill")
+    assert again.columns == ("age", "rate")
+    assert (train, test) == (170, 30)
+    assert again.values == pytest.approx(table.values, rel=1e-15)
+    assert (again.labels == table.labels).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("mine.csv", "--label", "il"), "has no column 'il' to use as the label"),
+        (("mine.csv", "--label", "ill", "--exclude", "gram"), "has no column 'gram' of values to leave out"),
+        (("mine.csv", "--label", "ill", "--resize", 32), "--resize: mine.csv holds a table"),
+        (("mine.csv", "--label", "ill", "--color", "rgb"), "--color: mine.csv holds a table"),
+        (("mine.npy", "--exclude", "age"), "--exclude: mine.npy holds arrays"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_is_written(tables, words, problem):
+    np.save("mine.npy", np.random.default_rng(1).normal(size=(50, 4)))
+    outcome = called("protect", *words, "--kappa", 3, "--calibrate-to-own", "--out", "out")
+    assert outcome.code == 2
+    assert problem in outcome.message
+    assert not (tables / "out").exists()
+
+
+def test_a_public_table_with_other_columns_is_refused(tables):
+    pd.read_csv("public.csv")[["grams", "ill", "age", "rate"]].to_csv("public.csv", index=False)
+    words = ("protect", "mine.csv", "--public", "public.csv", "--label", "ill", "--kappa", 3, "--out", "out")
+    outcome = called(*words)
+    assert outcome.code == 2
+    assert "both need the same in the same order" in outcome.message
