@@ -126,7 +126,7 @@ sbom: .venv/ready # the checkout first on the path, or its folder would be named
 	PYTHONPATH=src cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o results/sbom.json .venv/bin/python
 
 # Resolve with pip where torch resolves to its CPU build, then list the hashes of all files of each release;
-# docs/development.md says why. Pins of the other environments are kept, and hashed anew.
+# docs/contributing.md says why. Pins of the other environments are kept, and hashed anew.
 HASHED := uv pip compile -q --no-deps --generate-hashes --python-version 3.11 --no-header --no-annotate
 PINS := .venv/pins.txt
 lock: SHELL := bash

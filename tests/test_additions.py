@@ -1,4 +1,4 @@
-"""Additions inside the package touch the files that docs/development.md lists: four of them, made in a copy of it."""
+"""Additions inside the package touch the files that docs/contributing.md lists: four of them, made in a copy of it."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from leakbound.figures import style
 from leakbound.registry import MECHANISMS
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
 TABLE = TEXT.split("<!-- additions -->")[1].split("<!-- end of additions -->")[0]
 ROWS = {name: (touched, files) for name, touched, files in re.findall(r"^\| (.+?) \| (.+) \| (.+?) \|$", TABLE, re.M)}
 

@@ -135,7 +135,7 @@ def test_a_paragraph_with_nats_about_a_record_says_that_they_are_an_average(path
 
 
 def test_each_walk_has_ten_lines():
-    text = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
     walks = re.findall(r"^\*\*(An? [^\n*]+)\*\*[^\n]*:\n\n((?:\d+\. [^\n]+\n)+)\n", text, re.MULTILINE)
     numbers = {name: re.findall(r"^(\d+)\.", lines, re.MULTILINE) for name, lines in walks}
     names = ("An image", "A level", "A seed", "A row of an attack")
