@@ -141,9 +141,9 @@ lock: .venv/ready
 	grep -v '^torch==' $(PINS) | $(HASHED) - > requirements/main.lock
 	grep -E '^(pip|setuptools)==' $(PINS) | $(HASHED) - > requirements/build.lock
 	pip download -q --no-deps -d .venv/torch "$$(grep '^torch==' $(PINS))"
-	{ grep '^torch==' $(PINS) | $(HASHED) - | sed 's/\([0-9a-f]\{64\}\)$$/\1 \\/'; \
-	  pip hash .venv/torch/torch-*.whl | sed -n 's/^--hash/    &/p'; } > .venv/torch.lock
-	mv .venv/torch.lock requirements/torch.lock
+	grep '^torch==' $(PINS) | $(HASHED) - > requirements/torch.lock
+	{ ls .venv/torch | sed -n 's/^torch-\([^-]*\)-.*/torch==\1 \\/p'; pip hash .venv/torch/torch-*.whl | sed -n 's/^--hash/    &/p'; } \
+	  > requirements/torch.cpu
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/flower.lock | $(HASHED) - > .venv/flower.lock
 	mv .venv/flower.lock requirements/flower.lock
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/frameworks.lock | $(HASHED) - > .venv/frameworks.lock
@@ -151,13 +151,15 @@ lock: .venv/ready
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/site.lock | $(HASHED) - > .venv/site.lock
 	mv .venv/site.lock requirements/site.lock
 
-# All that is installed has a hash in a lock, and nothing is resolved. What the CUDA build of torch asks for beside it
-# comes where that build does. connection-pool has no wheel: it and this project are built by the setuptools of the lock.
+# All that is installed has a hash in a lock, and nothing is resolved. Without a GPU comes the CPU build of torch where pip
+# finds it, else the one of the index, with what the CUDA build asks for beside it.
+# connection-pool has no wheel: it and this project are built by the setuptools of the lock.
 INSTALL := -m pip install --quiet --require-hashes --no-deps --no-build-isolation --only-binary :all: \
   --no-binary connection-pool
 define ENVIRONMENT
 	$(PYTHON) -m venv $(1)
 	$(1)/bin/python $(INSTALL) -r requirements/build.lock
+	command -v nvidia-smi > /dev/null || $(1)/bin/python $(INSTALL) -r requirements/torch.cpu 2> /dev/null || true
 	$(1)/bin/python $(INSTALL) -r requirements/torch.lock -r $(2)
 	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) -r requirements/cuda.lock
 	$(1)/bin/python -m pip check
@@ -166,7 +168,7 @@ define ENVIRONMENT
 	for path in $(1)/lib/python*/site-packages/__editable__*.pth; do echo ../../../../src > $$path; done
 	touch $(1)/ready
 endef
-LOCKS := requirements/build.lock requirements/torch.lock requirements/cuda.lock
+LOCKS := $(addprefix requirements/,build.lock torch.lock torch.cpu cuda.lock)
 
 .venv/ready: requirements/main.lock $(LOCKS) pyproject.toml
 	$(call ENVIRONMENT,.venv,requirements/main.lock)

@@ -138,7 +138,7 @@ def _words(
     members, errors = (facts[name] for name in ("membership", "reconstruction"))
     said = f"membership is recognised with TPR - FPR <= {_up(members['advantage'])} and AUC <= {_up(members['auc'])}"
     if members["advantage"] > _NOTHING:
-        said = f"{nats} say next to nothing about membership"
+        said = f"{nats} do not limit membership inference"
     few = _down(accounting.membership_information(_ADVANTAGE))
     lines.append(f"{said}; ask for at most {few} to keep TPR - FPR at or below {_ADVANTAGE}")
     if errors is not None:
@@ -161,12 +161,12 @@ def _cells(row: accounting.IdentificationRisk, limits: Sequence[float]) -> list[
 def _vacuous(nats: str, row: accounting.IdentificationRisk) -> str:
     """Say that nats do not limit identification, and how many would."""
     advice = [
-        f"; ask for at most {_down(most)} to keep it at or below {limit:g}"
+        f" Ask for at most {_down(most)} to keep it at or below {limit:g}."
         for limit, most in row.allowed.items()
     ]
     return (
-        f"{nats} say nothing about identification among {row.candidates}, nor do any from "
-        f"{_up(math.log(row.candidates))} on{''.join(advice[:1])}"
+        f"{nats}: an attacker may identify the record among {row.candidates} with certainty (guessing: "
+        f"{_up(1 / row.candidates)}), as from {_up(math.log(row.candidates))} nats on.{''.join(advice[:1])}"
     )
 
 
