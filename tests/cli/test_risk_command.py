@@ -40,8 +40,8 @@ def natural_error(eigenvalues: np.ndarray, nats: float) -> float:
 def test_sixty_nats_say_nothing_among_900_and_what_to_ask_for_is_safe():
     outcome = called("risk", "--nats", 60, "--records", 900, "--probability", 0.3)
     assert outcome.code == 0, outcome.err
-    certain = "60 nats: an attacker may identify the record among 900 with certainty (guessing: 0.00112), as from 6.81 nats on."
-    assert certain in outcome.out
+    assert "60 nats: an attacker may identify the record among 900 with certainty (guessing: 0.00112)" in outcome.out
+    assert "as from 6.81 nats on" in outcome.out
     assert "60 nats do not limit membership inference" in outcome.out
     asked = float(re.search(r"Ask for at most ([0-9.]+) to keep it at or below 0.3", outcome.out)[1])
     assert naming_bound(asked, 900) <= 0.3 < naming_bound(asked * 1.01, 900)
