@@ -2,8 +2,8 @@
 
 ``python tools/mutation_score.py --sample 200`` draws mutants, lets mutmut run those without a result, and prints for
 each room a score with its 95 % interval, then the mutants that no test noticed. docs/contributing.md says how to
-install mutmut. What changes nothing but words is left out: a text that holds a space. (Texts of errors are left out by the
-``raise`` in mutmut's own settings, ``[tool.mutmut]`` in pyproject.toml.)
+install mutmut. What changes nothing but words is left out: a text that holds a space. (Texts of errors are left out by
+the ``raise`` in mutmut's own settings, ``[tool.mutmut]`` in pyproject.toml.)
 """
 
 import argparse
