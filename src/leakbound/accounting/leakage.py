@@ -106,6 +106,10 @@ class Held:
         """Put what a mechanism sees of all uses of a record, its own included, at the place of the record."""
         self.fresh_uses[place], self.parallel[place], self.others[place] = _seen(mechanism, tuple(uses))
 
+    def at(self, places: Int[np.ndarray, " some"]) -> Held:
+        """Select the records at some places."""
+        return Held(self.fresh_uses[places], self.parallel[places], self.others[places], self.labels[places])
+
     def after(self, counts: Int[np.ndarray, " records"] | int) -> Held:
         """Add fresh uses to those of the records."""
         return replace(self, fresh_uses=self.fresh_uses + counts)

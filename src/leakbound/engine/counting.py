@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
 from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.engine.book import Book, order_of_use
@@ -58,10 +58,15 @@ class Plan:
         """Find the records about which more nats are revealed than by the planned uses."""
         if self.most is None:
             return np.zeros(0, np.int64)
+        # Nats grow with uses, so that those of few uses, and of no other channel, need not be computed.
+        more = (held.fresh_uses + held.parallel > self.most) | (held.others > 0)
+        places = np.flatnonzero(more & (held.fresh_uses > 0))
+        if not len(places):
+            return places
+        held = held.at(places)
         limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
-        over = (held.nats(self.mechanism) > limit) | (held.fresh_uses > self.most)
         apart = (held.others > 0) & (not self.adds)
-        return np.flatnonzero((over | apart) & (held.fresh_uses > 0))
+        return places[(held.nats(self.mechanism) > limit) | (held.fresh_uses > self.most) | apart]
 
 
 @dataclass(frozen=True)
@@ -79,11 +84,34 @@ class Offer:
     uses: int
     filed: Identity | None
     sizes: dict[str, int]
-    names: list[str]
+    names: Shaped[np.ndarray, " batch"]
     records: Int[np.ndarray, " batch"]
     contents: list[bytes]
     labels: list[list[int]]
     done: bool
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Uses with new noise in the joint batch of all ranks.
+
+    Attributes:
+        rows: (joint,) row of the book of each record.
+        charged: Places that are used with new noise.
+        kinds: Rows of these, each once in the order of the batch.
+        kind_of: Which of the kinds each of these places has.
+        counts: (kinds,) number of places of each.
+        listed: Labels of each record.
+        released: Those that are released, except of records that released the same ones last time.
+    """
+
+    rows: Int[np.ndarray, " joint"]
+    charged: Int[np.ndarray, " charged"]
+    kinds: Int[np.ndarray, " kinds"]
+    kind_of: Int[np.ndarray, " charged"]
+    counts: Int[np.ndarray, " kinds"]
+    listed: list[list[int]]
+    released: list[Label]
 
 
 @dataclass(frozen=True)
@@ -225,7 +253,7 @@ class Counter:
                 uses=int(self.book.uses.sum()),
                 filed=None if self.file is None else self.file.identity,
                 sizes={ledger.name: len(ledger.rows) for ledger in ledgers},
-                names=[ledgers[number].name for number in which],
+                names=np.array([ledger.name for ledger in ledgers], str)[which],
                 records=records,
                 contents=held,
                 labels=labels,
@@ -233,28 +261,35 @@ class Counter:
             )
 
         offers, rank = together(offer)
-        verdicts, _ = together(lambda: self._verdict(offers, rank))
-        rows, charged, kinds, kind_of, counts = self._charged(offers)
+        joint: Joint
+
+        def verdict() -> Held:
+            nonlocal joint
+            self._check_alike(offers)
+            joint = self._joint(offers)
+            return self._verdict(offers, rank, joint)
+
+        verdicts, _ = together(verdict)
+        rows, kinds = joint.rows, joint.kinds
         before = np.max([held.fresh_uses for held in verdicts], axis=0)
         numbers = np.zeros(len(rows), np.int64)
         if not self.plan.frozen:
-            numbers = before[kind_of] + order_of_use(kind_of, counts)
-        self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
+            numbers = before[joint.kind_of] + order_of_use(joint.kind_of, joint.counts)
+        self.book.looks[kinds] = np.maximum(before, joint.counts) if self.plan.once else before + joint.counts
         self.book.parallel[kinds] = np.max([held.parallel for held in verdicts], axis=0)
         self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
         labels = [self.book.labels[kinds], *(held.labels for held in verdicts)]
         self.book.labels[kinds] = np.max(labels, axis=0)
-        released = list(self._released_labels(offers, rows))
-        places = self.book.rows([digest for digest, _, _ in released]).tolist()
-        for place, (_, label, nats) in zip(places, released, strict=True):
+        places = self.book.rows([digest for digest, _, _ in joint.released]).tolist()
+        for place, (_, label, nats) in zip(places, joint.released, strict=True):
             self.book.count_label(place, label, nats)
-        self.book.listed.update(zip(rows.tolist(), self._listed(offers), strict=True))
+        self.book.listed.update(zip(rows.tolist(), joint.listed, strict=True))
         np.add.at(self.book.uses, rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(records))
-        return Counted(rows, part, numbers[part], charged, all(offer.done for offer in offers))
+        return Counted(rows, part, numbers[part], joint.charged, all(offer.done for offer in offers))
 
     def left(self) -> int | None:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
@@ -426,13 +461,8 @@ class Counter:
                     "repeat: go on without loading it, and save it after each release"
                 )
 
-    def _charged(self, offers: list[Offer]) -> tuple[np.ndarray, ...]:
-        """Find the uses with new noise in a joint batch.
-
-        Returns:
-            Row of the book of each record, places that are used with new noise, the rows of these, each once
-            in the order of the batch, which of these rows each place has, and the number of places of each.
-        """
+    def _joint(self, offers: list[Offer]) -> Joint:
+        """Find the uses with new noise in a joint batch, and the labels that are new with them."""
         rows = self.book.rows(self.identity.of([content for offer in offers for content in offer.contents]))
         charged = np.arange(len(rows))
         if self.plan.frozen:
@@ -442,38 +472,23 @@ class Counter:
             [places.setdefault(row, len(places)) for row in rows[charged].tolist()], dtype=np.int64
         )
         kinds = np.array(list(places), dtype=np.int64)
-        return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
-
-    def _released_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
-        """List the labels of a joint batch, except those of records that released the same ones last time."""
-        listed = self._listed(offers)
-        fresh = [
-            place for place, row in enumerate(rows.tolist()) if self.book.listed.get(row) != listed[place]
-        ]
+        counts = np.bincount(kind_of, minlength=len(kinds))
+        listed = [labels for offer in offers for labels in offer.labels]
+        last = map(self.book.listed.get, rows.tolist())
+        fresh = [place for place, labels in enumerate(last) if labels != listed[place]]
         digests = [self.book.digests[rows[place]] for place in fresh]
-        return self._labels.keyed(digests, [listed[place] for place in fresh], self.identity)
+        released = self._labels.keyed(digests, [listed[place] for place in fresh], self.identity)
+        return Joint(rows, charged, kinds, kind_of, counts, listed, released)
 
-    @staticmethod
-    def _listed(offers: list[Offer]) -> list[list[int]]:
-        """List the labels of each record of a joint batch."""
-        return [labels for offer in offers for labels in offer.labels]
-
-    def _verdict(self, offers: list[Offer], rank: int) -> Held:
+    def _verdict(self, offers: list[Offer], rank: int, joint: Joint) -> Held:
         """Return what was held before of each record that is charged.
 
         Raises:
-            GuaranteeError: If an index holds another record than before, or ranks have different channels,
-                ledgers or keys.
+            GuaranteeError: If an index holds another record than before.
             BudgetError: If a record has no uses left.
         """
-        self._check_alike(offers)
-        if any(offer.identity != self.identity for offer in offers):
-            if not all(offer.pristine for offer in offers):
-                raise GuaranteeError(_COUNTED_APART)
-            self.identity = offers[0].identity
-            self.book = self._books.setdefault(self.identity, Book())
-        rows, _, kinds, _, counts = self._charged(offers)
-        names = np.array([name for offer in offers for name in offer.names])
+        rows, kinds, counts = joint.rows, joint.kinds, joint.counts
+        names = np.concatenate([offer.names for offer in offers])
         records = np.concatenate([offer.records for offer in offers])
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
@@ -489,7 +504,7 @@ class Counter:
 
         if self.file is not None and rank == 0:
             digests = [self.book.digests[row] for row in kinds]
-            labels: Any = {"labels": self._released_labels(offers, rows), "labelled": len(offers) > 1}
+            labels: Any = {"labels": joint.released, "labelled": len(offers) > 1}
             held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
             return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
         if not offers[0].filed:
@@ -497,7 +512,7 @@ class Counter:
         return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
-        """Refuse ranks that do not share channel, plan and ledger, and register each other's collections.
+        """Refuse ranks that do not share channel, plan and ledger, and share key and collections of the others.
 
         Raises:
             GuaranteeError: If they count something else than this one.
@@ -521,6 +536,11 @@ class Counter:
                         f"rank {rank} has {size} records under the name {name!r}, this one has "
                         f"{len(self.ledgers[name].rows)}: {_APART}"
                     )
+        if any(offer.identity != self.identity for offer in offers):
+            if not all(offer.pristine for offer in offers):
+                raise GuaranteeError(_COUNTED_APART)
+            self.identity = offers[0].identity
+            self.book = self._books.setdefault(self.identity, Book())
 
     def _spent(self, name: str, record: int, row: int) -> str:
         """Say which record has no uses left."""

@@ -84,6 +84,8 @@ class OwnMoments:
             GuaranteeError: As :meth:`check`. The rows then count as not shown.
         """
         new = {name: row for row, name in enumerate(names) if hash(name) not in self._names}
+        if not new:
+            return
         rows = rows[list(new.values())]
         before = list(self._rows), self._shown
         places = self._random.integers(0, self._shown + 1 + np.arange(len(rows)))  # Vitter's algorithm R
