@@ -58,15 +58,16 @@ class Plan:
         """Find the records about which more nats are revealed than by the planned uses."""
         if self.most is None:
             return np.zeros(0, np.int64)
-        # Nats grow with uses, so that those of few uses, and of no other channel, need not be computed.
-        more = (held.fresh_uses + held.parallel > self.most) | (held.others > 0)
-        places = np.flatnonzero(more & (held.fresh_uses > 0))
+        # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
+        seen = held.fresh_uses + held.parallel
+        places = np.flatnonzero(((seen > self.most) | (held.others > 0)) & (held.fresh_uses > 0))
         if not len(places):
             return places
-        held = held.at(places)
+        others = held.others[places]
         limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
-        apart = (held.others > 0) & (not self.adds)
-        return places[(held.nats(self.mechanism) > limit) | (held.fresh_uses > self.most) | apart]
+        over = self.mechanism.all_nats(seen[places]) + others > limit
+        over |= held.fresh_uses[places] > self.most
+        return places[over | ((others > 0) & (not self.adds))]
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Joint:
     Attributes:
         rows: (joint,) row of the book of each record.
         charged: Places that are used with new noise.
-        kinds: Rows of these, each once in the order of the batch.
+        kinds: Rows of these, each once.
         kind_of: Which of the kinds each of these places has.
         counts: (kinds,) number of places of each.
         listed: Labels of each record.
@@ -270,39 +271,33 @@ class Counter:
             return self._verdict(offers, rank, joint)
 
         verdicts, _ = together(verdict)
-        rows, kinds = joint.rows, joint.kinds
+        kinds = joint.kinds
         before = np.max([held.fresh_uses for held in verdicts], axis=0)
-        numbers = np.zeros(len(rows), np.int64)
+        numbers = np.zeros(len(joint.rows), np.int64)
         if not self.plan.frozen:
             numbers = before[joint.kind_of] + order_of_use(joint.kind_of, joint.counts)
         self.book.looks[kinds] = np.maximum(before, joint.counts) if self.plan.once else before + joint.counts
-        self.book.parallel[kinds] = np.max([held.parallel for held in verdicts], axis=0)
-        self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
-        labels = [self.book.labels[kinds], *(held.labels for held in verdicts)]
-        self.book.labels[kinds] = np.max(labels, axis=0)
+        for column in ("parallel", "others", "labels"):
+            getattr(self.book, column)[kinds] = np.max([getattr(held, column) for held in verdicts], axis=0)
         places = self.book.rows([digest for digest, _, _ in joint.released]).tolist()
         for place, (_, label, nats) in zip(places, joint.released, strict=True):
             self.book.count_label(place, label, nats)
-        self.book.listed.update(zip(rows.tolist(), joint.listed, strict=True))
-        np.add.at(self.book.uses, rows, 1)
+        self.book.listed.update(zip(joint.rows.tolist(), joint.listed, strict=True))
+        np.add.at(self.book.uses, joint.rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(records))
-        return Counted(rows, part, numbers[part], joint.charged, all(offer.done for offer in offers))
+        return Counted(joint.rows, part, numbers[part], joint.charged, all(offer.done for offer in offers))
 
     def left(self) -> int | None:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
-        rows = np.concatenate(
-            [np.zeros(0, np.int64), *(ledger.used(self.book) for ledger in self.ledgers.values())]
-        )
-        return bisect_left(
-            range(self.plan.most),
-            True,
-            key=lambda more: bool(len(self.plan.exceeded(self.book.held(rows).after(1 + more)))),
-        )
+        used = [ledger.used(self.book) for ledger in self.ledgers.values()]
+        held = self.book.held(np.concatenate([np.zeros(0, np.int64), *used]))
+        uses = range(1, 1 + self.plan.most)
+        return bisect_left(uses, True, key=lambda more: len(self.plan.exceeded(held.after(more))) > 0)
 
     def refresh(self) -> None:
         """Read what other runs have added to the ledger on disk since."""
@@ -425,13 +420,10 @@ class Counter:
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(book.looks)
         more = book.held(slice(None)).nats(channel) - np.where(np.isfinite(direct), direct, 0.0)
-        uses, looks, others, labels = (
-            np.concatenate([ledger.counts(column) for ledger in ledgers])
-            for column in (book.uses, book.looks, more, book.labels)
-        )
-        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (
-            uses > 0
-        )
+        columns = book.uses, book.looks, more, book.labels
+        uses, looks, others, labels = (np.append(column, 0)[rows] for column in columns)  # 0 at row -1
+        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers])
+        shown |= uses > 0
         counted = np.flatnonzero(shown & (rows >= 0))
         shown[counted] = False
         shown[counted[np.unique(rows[counted], return_index=True)[1]]] = True
@@ -467,12 +459,7 @@ class Counter:
         charged = np.arange(len(rows))
         if self.plan.frozen:
             charged = self.book.uncopied(rows, self.book.looks if self.plan.seeded else None)
-        places: dict[int, int] = {}
-        kind_of = np.array(
-            [places.setdefault(row, len(places)) for row in rows[charged].tolist()], dtype=np.int64
-        )
-        kinds = np.array(list(places), dtype=np.int64)
-        counts = np.bincount(kind_of, minlength=len(kinds))
+        kinds, kind_of, counts = np.unique(rows[charged], return_inverse=True, return_counts=True)
         listed = [labels for offer in offers for labels in offer.labels]
         last = map(self.book.listed.get, rows.tolist())
         fresh = [place for place, labels in enumerate(last) if labels != listed[place]]
@@ -487,32 +474,33 @@ class Counter:
             GuaranteeError: If an index holds another record than before.
             BudgetError: If a record has no uses left.
         """
-        rows, kinds, counts = joint.rows, joint.kinds, joint.counts
+        rows = joint.rows
         names = np.concatenate([offer.names for offer in offers])
         records = np.concatenate([offer.records for offer in offers])
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
             self.ledgers[name].check_same(records[names == name], rows[names == name], apart)
-        before = self.book.held(kinds)
+        before = self.book.held(joint.kinds)
 
         def check(held: Held) -> None:
-            looks = np.maximum(held.fresh_uses, before.fresh_uses + counts)
+            looks = np.maximum(held.fresh_uses, before.fresh_uses + joint.counts)
             over = self.plan.exceeded(replace(held, fresh_uses=looks))
             if len(over):
-                place = int(np.flatnonzero(rows == kinds[over[0]])[0])
+                place = int(np.isin(rows, joint.kinds[over]).argmax())
                 raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
 
         if self.file is not None and rank == 0:
-            digests = [self.book.digests[row] for row in kinds]
-            labels: Any = {"labels": joint.released, "labelled": len(offers) > 1}
-            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
-            return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
+            digests = [self.book.digests[row] for row in joint.kinds]
+            more: Any = {"once": self.plan.once, "labels": joint.released, "labelled": len(offers) > 1}
+            held = self.file.charge(self._number, digests, joint.counts, check, **more)
+            labels = np.maximum(held.labels, before.labels)
+            return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses), labels=labels)
         if not offers[0].filed:
-            check(before.after(counts))
+            check(before.after(joint.counts))
         return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
-        """Refuse ranks that do not share channel, plan and ledger, and share key and collections of the others.
+        """Refuse ranks that do not share channel, plan and ledger, and take over their key and collections.
 
         Raises:
             GuaranteeError: If they count something else than this one.

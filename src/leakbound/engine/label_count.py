@@ -149,8 +149,7 @@ class LabelCount:
 
     def _texts(self, digests: Sequence[bytes], listed: Sequence[Sequence[int]]) -> list[bytes]:
         """Name each label by its record, its number in it, its value and its response."""
-        clear = f"{self.classes}"
-        name = clear if self.response is None else f"{clear} {self.response.keep:.17g}"
+        name = f"{self.classes}" if self.response is None else f"{self.classes} {self.response.keep:.17g}"
         return [
             digest + f"{name} {number} {label}".encode()
             for digest, labels in zip(digests, listed, strict=True)
@@ -171,11 +170,8 @@ def labels_of(rest: Any, classes: int | None, uncounted: Collection[str | int] =
         GuaranteeError: If something else than single whole numbers is in it.
     """
     allowed = _allowed(rest, uncounted)
-    labels: list[int] = []
-    for place, part in _parts(rest) or ():
-        if part is not None and place not in allowed:
-            labels += _labels(part, place, "", classes)
-    return labels
+    parts = [(place, part) for place, part in _parts(rest) or () if part is not None and place not in allowed]
+    return [label for place, part in parts for label in _labels(part, place, "", classes)]
 
 
 def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
@@ -189,9 +185,8 @@ def _relabelled(rest: Any, uncounted: Collection[str | int], respond: Callable[[
     if (parts := _parts(rest)) is None:
         return rest
     allowed = _allowed(rest, uncounted)
-    return _rebuilt(
-        rest, [part if place in allowed else _response_to(part, respond) for place, part in parts]
-    )
+    responses = [part if place in allowed else _response_to(part, respond) for place, part in parts]
+    return _rebuilt(rest, responses)
 
 
 def _response_to(part: Any, respond: Callable[[int], int]) -> Any:
@@ -215,12 +210,12 @@ def _rebuilt(whole: Any, parts: list[Any]) -> Any:
 
 def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int]:
     """List the labels in a part of a record, at a place of it and below this place."""
+    if part is None:
+        return []
     tensor = isinstance(part, Tensor)
     parts = None if tensor else _parts(part)
     if parts is not None and not (isinstance(part, Sequence) and is_numbers(part)):
-        inner = [
-            _labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts if value is not None
-        ]
+        inner = [_labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts]
         return [label for labels in inner for label in labels]
     form: Any = part if tensor else np.asarray(part)
     whole = is_whole(form) if tensor else form.dtype.kind in "biu"

@@ -5,8 +5,8 @@ processes add before each release. A process that is killed between the two has 
 never the reverse. SQLite's rollback journal leaves all counts in the file itself after each release, and its
 locks order the processes of one machine. A network's file system often has no such locks.
 
-In the file 64 bits of a digest stand for a record. Of a million records two agree in them with a probability of
-3·10⁻⁸. They then count as one, which reveals less than is counted.
+In the file 64 bits of a digest stand for a record. Two of a million records agree in them with a probability
+of 3·10⁻⁸. They then count as one record, whose stated nats are those of both.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _SINCE_1 = (
 )
 _SINCE_2 = (
     "ALTER TABLE uses RENAME TO old_uses",
-    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL CHECK (count > 0), "
-    "PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
+    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
+    "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
     "INSERT INTO uses SELECT word(digest), channel, sum(count) FROM old_uses GROUP BY 1, 2",
     "DROP TABLE old_uses",
     "ALTER TABLE labels RENAME TO old_labels",
@@ -109,7 +109,7 @@ class Uses:
         self.identity = identity
         self.path = None if path is None else Path(path).expanduser().absolute()
         self._connection: sqlite3.Connection | None = None
-        self._process = b""
+        self._process = process()
         self._place = 0
         self._lock = RLock()
         self._mechanisms: dict[int, Mechanism] = {}
@@ -117,7 +117,7 @@ class Uses:
         self._alive[self.name] = self
         if self.path is not None:
             self._make_file(self.path)
-        with self._opened(fresh=True) as connection:
+        with self._opened() as connection:
             self._make_tables(connection)
 
     def __reduce__(self) -> Any:
@@ -138,8 +138,7 @@ class Uses:
                     return number
             ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
             values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
-            insert = "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)"
-            added = connection.execute(insert, values)
+            added = connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values)
             number = int(added.lastrowid or 0)
             self._mechanisms[number] = mechanism
             return number
@@ -147,9 +146,10 @@ class Uses:
     def held(self, number: int, digests: Sequence[bytes] | None = None) -> Held:
         """Return what the channel of a number sees of some records, by default of all."""
         with self._opened() as connection:
-            query = "SELECT record FROM uses UNION SELECT record FROM labels"
-            everyone = connection.execute(query) if digests is None else ()
-            records = [record for (record,) in everyone] if digests is None else _words(digests)
+            records = _words(digests or ())
+            if digests is None:
+                query = "SELECT record FROM uses UNION SELECT record FROM labels"
+                records = [record for (record,) in connection.execute(query)]
             return self._held(connection, number, records, labelled=True)
 
     def charge(
@@ -185,22 +185,13 @@ class Uses:
             before = self._held(connection, number, records, labelled=labelled)
             counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
             check(before.after(counts))
-            added = [
-                (record, number, count)
-                for record, count in zip(records, counts.tolist(), strict=True)
-                if count
-            ]
-            for begin in range(0, len(added), _AT_ONCE):
-                chunk = added[begin : begin + _AT_ONCE]
-                insert = f"INSERT INTO uses VALUES {','.join(['(?, ?, ?)'] * len(chunk))}"
-                connection.execute(
-                    f"{insert} ON CONFLICT DO UPDATE SET count = count + excluded.count", [*chain(*chunk)]
-                )
-            new = 0
-            if labels:
-                held, keys, nats = zip(*labels, strict=True)
-                rows = zip(_words(held), _words(keys), nats, strict=True)
-                new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", rows).rowcount
+            added = zip(records, counts.tolist(), strict=True)
+            connection.executemany(
+                "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
+                [(record, number, count) for record, count in added if count],
+            )
+            released = [(*_words(keys), nats) for *keys, nats in labels]
+            new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
             total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
             connection.execute(total, (int(counts.sum()), new))
         return before
@@ -232,9 +223,8 @@ class Uses:
         for begin in range(0, len(records), _AT_ONCE):
             chunk = records[begin : begin + _AT_ONCE]
             of_chunk = f"WHERE record IN ({','.join('?' * len(chunk))})"
-            uses = connection.execute(
-                f"SELECT * FROM uses {of_chunk} ORDER BY record, channel", chunk
-            ).fetchall()
+            query = f"SELECT * FROM uses {of_chunk} ORDER BY record, channel"
+            uses = connection.execute(query, chunk).fetchall()
             channels = {channel for _, channel, _ in uses}
             if channels <= {number}:  # what other mechanisms see of it is not asked
                 held.fresh_uses[[places[record] for record, _, _ in uses]] = [count for *_, count in uses]
@@ -301,10 +291,9 @@ class Uses:
         self.identity = Identity(key, bool(double))
 
     @contextmanager
-    def _opened(self, fresh: bool = False) -> Iterator[sqlite3.Connection]:
+    def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that nobody else writes during. An error undoes it."""
-        if not fresh:
-            self.check_process()
+        self.check_process()
         if self._process != process():
             self._lock = RLock()  # another thread may have held the other one when this process was forked
         try:
@@ -333,7 +322,7 @@ class Uses:
             place, timeout=_WAIT, isolation_level=None, check_same_thread=False, uri=self.path is not None
         )
         # All counts lie in the file after each transaction, whoever is killed. Only a machine that fails may lose
-        # the last ones, or damage the file, which is then refused. The journal stays, and its first bytes end it.
+        # the last ones, or damage the file, which is then refused. The journal that stays is void by its header.
         self._connection.execute("PRAGMA journal_mode = PERSIST")
         self._connection.execute("PRAGMA synchronous = OFF")
         self._process = process()
