@@ -148,8 +148,7 @@ class Uses:
         with self._opened() as connection:
             records = _words(digests or ())
             if digests is None:
-                query = "SELECT record FROM uses UNION SELECT record FROM labels"
-                records = [record for (record,) in connection.execute(query)]
+                records = [record for (record,) in connection.execute("SELECT DISTINCT record FROM uses")]
             return self._held(connection, number, records, labelled=True)
 
     def charge(
