@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,10 @@ from gaussians import batches, by_record, gaussian, private
 from torch.utils.data import DataLoader, TensorDataset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Reconstruction
+from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.engine.counting import Plan
+from leakbound.engine.identity import Identity
+from leakbound.engine.uses import Uses
 
 PUBLIC = gaussian(400)
 DATA = private()
@@ -225,3 +230,59 @@ def test_a_ledger_counts_for_workers_frozen_noise_and_all_types_of_record(path):
     assert engine.uses["train"].tolist() == [2] * 20
     assert np.array_equal(np.sort(looks(path)), np.full(20, 2))
     assert os.stat(path).st_size < 100_000
+
+
+def test_each_record_of_a_batch_is_hashed_once_under_the_key(path, monkeypatch):
+    """Uses before and after the verdict of all ranks once hashed each batch twice."""
+    engine = engine_of(path, classes=20)
+    data = engine.protect(DATA)
+    data.__getitems__(list(range(20)))
+    keyed = []
+
+    def counted(*values, **options):
+        keyed.append("key" in options)
+        return blake2b(*values, **options)
+
+    monkeypatch.setattr("leakbound.engine.identity.blake2b", counted)
+    data.__getitems__(list(range(20)))
+    assert (keyed.count(False), keyed.count(True)) == (20, 20)
+
+
+def test_a_record_takes_under_75_bytes_of_a_ledger_with_its_label(path):
+    draws = np.random.default_rng(0)
+    digests, labels = ([draws.bytes(16) for _ in range(1600)] for _ in range(2))
+    file = Uses(Identity.made(double=False), path)
+    number = file.number_of(Mechanism("natural", np.ones(4)))
+    for begin in range(0, 1600, 64):
+        part = slice(begin, begin + 64)
+        released = [(digest, label, 1.0) for digest, label in zip(digests[part], labels[part], strict=True)]
+        counts = np.ones(len(digests[part]), np.int64)
+        file.charge(number, digests[part], counts, lambda held: None, labels=released)
+    assert file.held(number, digests).fresh_uses.tolist() == [1] * 1600
+    assert path.stat().st_size < 75 * 1600
+
+
+class Watched(Mechanism):
+    """A mechanism that lists the uses whose nats were computed."""
+
+    def nats(self, uses):
+        self.__dict__.setdefault("computed", []).append(uses)
+        return super().nats(uses)
+
+
+@pytest.mark.parametrize("accepted", [None, 9.0])
+@pytest.mark.parametrize("adds", [True, False])
+def test_records_over_the_plan_are_those_whose_nats_exceed_it_and_no_others_are_computed(adds, accepted):
+    draws = np.random.default_rng(1)
+    mechanism = Watched("natural", draws.uniform(0, 3, 8), planned=5, accepted=accepted)
+    plan = Plan(5, mechanism, adds, frozen=False, seeded=False, facts={})
+    fresh = draws.integers(0, 8, 400)
+    parallel = draws.choice([0.0, 0.5, 1.0, 2.5], 400)
+    others = draws.choice([0.0, 0.0, 0.3, 20.0], 400)
+    nats = np.array([mechanism.nats(float(uses)) for uses in fresh + parallel]) + others
+    over = (nats > mechanism.nats(5) * (1 + 1e-9)) | (fresh > 5) | ((others > 0) & (not adds))
+    found = plan.exceeded(Held(fresh, parallel, others, np.zeros(400)))
+    assert found.tolist() == np.flatnonzero(over & (fresh > 0)).tolist()
+    mechanism.computed.clear()
+    assert not len(plan.exceeded(Held(np.minimum(fresh, 5), np.zeros(400), np.zeros(400), np.zeros(400))))
+    assert not mechanism.computed

@@ -68,10 +68,8 @@ class Mechanism:
 
         Precisions of noise add along common axes, which channels of one shape with proportional ratios have.
         """
-        alike = (
-            self.name.split(",")[0] == other.name.split(",")[0] and self.accepted == other.accepted is None
-        )
-        if not alike or self.ratios.shape != other.ratios.shape:
+        shapes = {(mechanism.name.split(",")[0], mechanism.ratios.shape) for mechanism in (self, other)}
+        if len(shapes) > 1 or self.accepted is not None or other.accepted is not None:
             return None
         seen = (self.ratios > 0) | (other.ratios > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -119,10 +117,8 @@ class Held:
 def _seen(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
     """Split uses into those of one mechanism, those worth uses of it, and the nats of all others."""
     fresh_uses = 0
-    heads, totals = (
-        [mechanism],
-        [0.0],
-    )  # the first along each set of axes, and the uses of it that all are worth
+    heads = [mechanism]  # the first along each set of axes
+    totals = [0.0]  # uses of each that all along its axes are worth
     for other, count in uses:
         worths = [head.worth(other) for head in heads]
         place = next((place for place, worth in enumerate(worths) if worth is not None), None)

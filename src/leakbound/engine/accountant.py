@@ -196,9 +196,8 @@ class LeakageAccountant:
         if classes is not None and classes < 1:
             raise GuaranteeError(f"classes = {classes}: give the number of labels, at least 1")
         label_nats = np.asarray(math.log(classes) if classes is not None else nats, np.float64)
-        if label_nats.shape not in ((), (self.records,)) or not np.all(
-            (label_nats >= 0) & np.isfinite(label_nats)
-        ):
+        finite = np.all((label_nats >= 0) & np.isfinite(label_nats))
+        if label_nats.shape not in ((), (self.records,)) or not finite:
             raise GuaranteeError(f"nats = {nats}: give the entropy of a label, finite and at least 0")
         self._labels = label_nats + (np.zeros(self.records) if self._labels is None else self._labels)
         return self

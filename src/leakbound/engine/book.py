@@ -1,6 +1,7 @@
 """Uses of each record that an engine has met, by the digest of its values, and frozen copies of records."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -35,14 +36,12 @@ class Book:
 
     def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
         """Return the row of each digest. New ones get a row without uses."""
-        for digest in digests:
-            if digest not in self._rows:
-                self._rows[digest] = len(self.digests)
-                self.digests.append(digest)
-        if new := len(self.digests) - len(self.uses):
+        rows = [self._rows.setdefault(digest, len(self._rows)) for digest in digests]
+        if new := len(self._rows) - len(self.uses):
+            self.digests += reversed([*islice(reversed(self._rows), new)])
             for name in ("uses", "looks", "parallel", "others", "labels"):
                 setattr(self, name, np.pad(getattr(self, name), (0, new)))
-        return np.array([self._rows[digest] for digest in digests], dtype=np.int64)
+        return np.array(rows, dtype=np.int64)
 
     def held(self, rows: Int[np.ndarray, " records"] | slice) -> Held:
         """Return what is known of some rows."""

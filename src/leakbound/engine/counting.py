@@ -9,7 +9,7 @@ from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 
 from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.engine.book import Book, order_of_use
@@ -58,10 +58,16 @@ class Plan:
         """Find the records about which more nats are revealed than by the planned uses."""
         if self.most is None:
             return np.zeros(0, np.int64)
+        # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
+        seen = held.fresh_uses + held.parallel
+        places = np.flatnonzero(((seen > self.most) | (held.others > 0)) & (held.fresh_uses > 0))
+        if not len(places):
+            return places
+        others = held.others[places]
         limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
-        over = (held.nats(self.mechanism) > limit) | (held.fresh_uses > self.most)
-        apart = (held.others > 0) & (not self.adds)
-        return np.flatnonzero((over | apart) & (held.fresh_uses > 0))
+        over = self.mechanism.all_nats(seen[places]) + others > limit
+        over |= held.fresh_uses[places] > self.most
+        return places[over | ((others > 0) & (not self.adds))]
 
 
 @dataclass(frozen=True)
@@ -79,11 +85,34 @@ class Offer:
     uses: int
     filed: Identity | None
     sizes: dict[str, int]
-    names: list[str]
+    names: Shaped[np.ndarray, " batch"]
     records: Int[np.ndarray, " batch"]
     contents: list[bytes]
     labels: list[list[int]]
     done: bool
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Uses with new noise in the joint batch of all ranks.
+
+    Attributes:
+        rows: (joint,) row of the book of each record.
+        charged: Places that are used with new noise.
+        kinds: Rows of these, each once.
+        kind_of: Which of the kinds each of these places has.
+        counts: (kinds,) number of places of each.
+        listed: Labels of each record.
+        released: Those that are released, except of records that released the same ones last time.
+    """
+
+    rows: Int[np.ndarray, " joint"]
+    charged: Int[np.ndarray, " charged"]
+    kinds: Int[np.ndarray, " kinds"]
+    kind_of: Int[np.ndarray, " charged"]
+    counts: Int[np.ndarray, " kinds"]
+    listed: list[list[int]]
+    released: list[Label]
 
 
 @dataclass(frozen=True)
@@ -225,7 +254,7 @@ class Counter:
                 uses=int(self.book.uses.sum()),
                 filed=None if self.file is None else self.file.identity,
                 sizes={ledger.name: len(ledger.rows) for ledger in ledgers},
-                names=[ledgers[number].name for number in which],
+                names=np.array([ledger.name for ledger in ledgers], str)[which],
                 records=records,
                 contents=held,
                 labels=labels,
@@ -233,41 +262,42 @@ class Counter:
             )
 
         offers, rank = together(offer)
-        verdicts, _ = together(lambda: self._verdict(offers, rank))
-        rows, charged, kinds, kind_of, counts = self._charged(offers)
+        joint: Joint
+
+        def verdict() -> Held:
+            nonlocal joint
+            self._check_alike(offers)
+            joint = self._joint(offers)
+            return self._verdict(offers, rank, joint)
+
+        verdicts, _ = together(verdict)
+        kinds = joint.kinds
         before = np.max([held.fresh_uses for held in verdicts], axis=0)
-        numbers = np.zeros(len(rows), np.int64)
+        numbers = np.zeros(len(joint.rows), np.int64)
         if not self.plan.frozen:
-            numbers = before[kind_of] + order_of_use(kind_of, counts)
-        self.book.looks[kinds] = np.maximum(before, counts) if self.plan.once else before + counts
-        self.book.parallel[kinds] = np.max([held.parallel for held in verdicts], axis=0)
-        self.book.others[kinds] = np.max([held.others for held in verdicts], axis=0)
-        labels = [self.book.labels[kinds], *(held.labels for held in verdicts)]
-        self.book.labels[kinds] = np.max(labels, axis=0)
-        released = list(self._released_labels(offers, rows))
-        places = self.book.rows([digest for digest, _, _ in released]).tolist()
-        for place, (_, label, nats) in zip(places, released, strict=True):
+            numbers = before[joint.kind_of] + order_of_use(joint.kind_of, joint.counts)
+        self.book.looks[kinds] = np.maximum(before, joint.counts) if self.plan.once else before + joint.counts
+        for column in ("parallel", "others", "labels"):
+            getattr(self.book, column)[kinds] = np.max([getattr(held, column) for held in verdicts], axis=0)
+        places = self.book.rows([digest for digest, _, _ in joint.released]).tolist()
+        for place, (_, label, nats) in zip(places, joint.released, strict=True):
             self.book.count_label(place, label, nats)
-        self.book.listed.update(zip(rows.tolist(), self._listed(offers), strict=True))
-        np.add.at(self.book.uses, rows, 1)
+        self.book.listed.update(zip(joint.rows.tolist(), joint.listed, strict=True))
+        np.add.at(self.book.uses, joint.rows, 1)
         if not self.plan.frozen:
             self.book.uses[kinds] = self.book.looks[kinds]
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(records))
-        return Counted(rows, part, numbers[part], charged, all(offer.done for offer in offers))
+        return Counted(joint.rows, part, numbers[part], joint.charged, all(offer.done for offer in offers))
 
     def left(self) -> int | None:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
-        rows = np.concatenate(
-            [np.zeros(0, np.int64), *(ledger.used(self.book) for ledger in self.ledgers.values())]
-        )
-        return bisect_left(
-            range(self.plan.most),
-            True,
-            key=lambda more: bool(len(self.plan.exceeded(self.book.held(rows).after(1 + more)))),
-        )
+        used = [ledger.used(self.book) for ledger in self.ledgers.values()]
+        held = self.book.held(np.concatenate([np.zeros(0, np.int64), *used]))
+        uses = range(1, 1 + self.plan.most)
+        return bisect_left(uses, True, key=lambda more: len(self.plan.exceeded(held.after(more))) > 0)
 
     def refresh(self) -> None:
         """Read what other runs have added to the ledger on disk since."""
@@ -390,13 +420,10 @@ class Counter:
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(book.looks)
         more = book.held(slice(None)).nats(channel) - np.where(np.isfinite(direct), direct, 0.0)
-        uses, looks, others, labels = (
-            np.concatenate([ledger.counts(column) for ledger in ledgers])
-            for column in (book.uses, book.looks, more, book.labels)
-        )
-        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers]) | (
-            uses > 0
-        )
+        columns = book.uses, book.looks, more, book.labels
+        uses, looks, others, labels = (np.append(column, 0)[rows] for column in columns)  # 0 at row -1
+        shown = np.concatenate([ledger.shown if ledger.base else ~ledger.shown for ledger in ledgers])
+        shown |= uses > 0
         counted = np.flatnonzero(shown & (rows >= 0))
         shown[counted] = False
         shown[counted[np.unique(rows[counted], return_index=True)[1]]] = True
@@ -426,78 +453,54 @@ class Counter:
                     "repeat: go on without loading it, and save it after each release"
                 )
 
-    def _charged(self, offers: list[Offer]) -> tuple[np.ndarray, ...]:
-        """Find the uses with new noise in a joint batch.
-
-        Returns:
-            Row of the book of each record, places that are used with new noise, the rows of these, each once
-            in the order of the batch, which of these rows each place has, and the number of places of each.
-        """
+    def _joint(self, offers: list[Offer]) -> Joint:
+        """Find the uses with new noise in a joint batch, and the labels that are new with them."""
         rows = self.book.rows(self.identity.of([content for offer in offers for content in offer.contents]))
         charged = np.arange(len(rows))
         if self.plan.frozen:
             charged = self.book.uncopied(rows, self.book.looks if self.plan.seeded else None)
-        places: dict[int, int] = {}
-        kind_of = np.array(
-            [places.setdefault(row, len(places)) for row in rows[charged].tolist()], dtype=np.int64
-        )
-        kinds = np.array(list(places), dtype=np.int64)
-        return rows, charged, kinds, kind_of, np.bincount(kind_of, minlength=len(kinds))
-
-    def _released_labels(self, offers: list[Offer], rows: Int[np.ndarray, " joint"]) -> list[Label]:
-        """List the labels of a joint batch, except those of records that released the same ones last time."""
-        listed = self._listed(offers)
-        fresh = [
-            place for place, row in enumerate(rows.tolist()) if self.book.listed.get(row) != listed[place]
-        ]
+        kinds, kind_of, counts = np.unique(rows[charged], return_inverse=True, return_counts=True)
+        listed = [labels for offer in offers for labels in offer.labels]
+        last = map(self.book.listed.get, rows.tolist())
+        fresh = [place for place, labels in enumerate(last) if labels != listed[place]]
         digests = [self.book.digests[rows[place]] for place in fresh]
-        return self._labels.keyed(digests, [listed[place] for place in fresh], self.identity)
+        released = self._labels.keyed(digests, [listed[place] for place in fresh], self.identity)
+        return Joint(rows, charged, kinds, kind_of, counts, listed, released)
 
-    @staticmethod
-    def _listed(offers: list[Offer]) -> list[list[int]]:
-        """List the labels of each record of a joint batch."""
-        return [labels for offer in offers for labels in offer.labels]
-
-    def _verdict(self, offers: list[Offer], rank: int) -> Held:
+    def _verdict(self, offers: list[Offer], rank: int, joint: Joint) -> Held:
         """Return what was held before of each record that is charged.
 
         Raises:
-            GuaranteeError: If an index holds another record than before, or ranks have different channels,
-                ledgers or keys.
+            GuaranteeError: If an index holds another record than before.
             BudgetError: If a record has no uses left.
         """
-        self._check_alike(offers)
-        if any(offer.identity != self.identity for offer in offers):
-            if not all(offer.pristine for offer in offers):
-                raise GuaranteeError(_COUNTED_APART)
-            self.identity = offers[0].identity
-            self.book = self._books.setdefault(self.identity, Book())
-        rows, _, kinds, _, counts = self._charged(offers)
-        names = np.array([name for offer in offers for name in offer.names])
+        rows = joint.rows
+        names = np.concatenate([offer.names for offer in offers])
         records = np.concatenate([offer.records for offer in offers])
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for name in dict.fromkeys(names.tolist()):
             self.ledgers[name].check_same(records[names == name], rows[names == name], apart)
-        before = self.book.held(kinds)
+        before = self.book.held(joint.kinds)
 
         def check(held: Held) -> None:
-            looks = np.maximum(held.fresh_uses, before.fresh_uses + counts)
+            looks = np.maximum(held.fresh_uses, before.fresh_uses + joint.counts)
             over = self.plan.exceeded(replace(held, fresh_uses=looks))
             if len(over):
-                place = int(np.flatnonzero(rows == kinds[over[0]])[0])
+                place = int(np.isin(rows, joint.kinds[over]).argmax())
                 raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
 
         if self.file is not None and rank == 0:
-            digests = [self.book.digests[row] for row in kinds]
-            labels: Any = {"labels": self._released_labels(offers, rows), "labelled": len(offers) > 1}
-            held = self.file.charge(self._number, digests, counts, check, once=self.plan.once, **labels)
-            return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses))
+            digests = [self.book.digests[row] for row in joint.kinds]
+            more: Any = {"once": self.plan.once, "labels": joint.released, "labelled": len(offers) > 1}
+            held = self.file.charge(self._number, digests, joint.counts, check, **more)
+            labels = np.maximum(held.labels, before.labels)
+            return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses), labels=labels)
         if not offers[0].filed:
-            check(before.after(counts))
+            check(before.after(joint.counts))
         return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
-        """Refuse ranks that do not share channel, plan and ledger, and register each other's collections.
+        """Refuse ranks that do not share channel, plan and ledger, and take over their key and collections.
 
         Raises:
             GuaranteeError: If they count something else than this one.
@@ -521,6 +524,11 @@ class Counter:
                         f"rank {rank} has {size} records under the name {name!r}, this one has "
                         f"{len(self.ledgers[name].rows)}: {_APART}"
                     )
+        if any(offer.identity != self.identity for offer in offers):
+            if not all(offer.pristine for offer in offers):
+                raise GuaranteeError(_COUNTED_APART)
+            self.identity = offers[0].identity
+            self.book = self._books.setdefault(self.identity, Book())
 
     def _spent(self, name: str, record: int, row: int) -> str:
         """Say which record has no uses left."""

@@ -149,8 +149,7 @@ class LabelCount:
 
     def _texts(self, digests: Sequence[bytes], listed: Sequence[Sequence[int]]) -> list[bytes]:
         """Name each label by its record, its number in it, its value and its response."""
-        clear = f"{self.classes}"
-        name = clear if self.response is None else f"{clear} {self.response.keep:.17g}"
+        name = f"{self.classes}" if self.response is None else f"{self.classes} {self.response.keep:.17g}"
         return [
             digest + f"{name} {number} {label}".encode()
             for digest, labels in zip(digests, listed, strict=True)
@@ -171,7 +170,7 @@ def labels_of(rest: Any, classes: int | None, uncounted: Collection[str | int] =
         GuaranteeError: If something else than single whole numbers is in it.
     """
     allowed = _allowed(rest, uncounted)
-    parts = [(place, part) for place, part in _parts(rest) or () if place not in allowed]
+    parts = [(place, part) for place, part in _parts(rest) or () if part is not None and place not in allowed]
     return [label for place, part in parts for label in _labels(part, place, "", classes)]
 
 
@@ -186,9 +185,8 @@ def _relabelled(rest: Any, uncounted: Collection[str | int], respond: Callable[[
     if (parts := _parts(rest)) is None:
         return rest
     allowed = _allowed(rest, uncounted)
-    return _rebuilt(
-        rest, [part if place in allowed else _response_to(part, respond) for place, part in parts]
-    )
+    responses = [part if place in allowed else _response_to(part, respond) for place, part in parts]
+    return _rebuilt(rest, responses)
 
 
 def _response_to(part: Any, respond: Callable[[int], int]) -> Any:
@@ -214,32 +212,33 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
     """List the labels in a part of a record, at a place of it and below this place."""
     if part is None:
         return []
-    if (parts := _parts(part)) is not None and not (isinstance(part, Sequence) and is_numbers(part)):
+    tensor = isinstance(part, Tensor)
+    parts = None if tensor else _parts(part)
+    if parts is not None and not (isinstance(part, Sequence) and is_numbers(part)):
         inner = [_labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts]
         return [label for labels in inner for label in labels]
-    form: Any = part if isinstance(part, Tensor) else np.asarray(part)
-    whole = is_whole(form) if isinstance(form, Tensor) else form.dtype.kind in "biu"
-    if (
-        classes is not None and not whole and math.prod(form.shape) == 1
-    ):  # 0.0 and 1.0, where classes are named
-        whole = (isinstance(form, Tensor) or form.dtype.kind == "f") and float(form.item()).is_integer()
-    if not whole or math.prod(form.shape) != 1:
+    form: Any = part if tensor else np.asarray(part)
+    whole = is_whole(form) if tensor else form.dtype.kind in "biu"
+    label = form.item() if math.prod(form.shape) == 1 else None
+    if classes is not None and not whole and label is not None:  # 0.0 and 1.0, where classes are named
+        whole = (tensor or form.dtype.kind == "f") and float(label).is_integer()
+    if not whole or label is None:
         array = isinstance(part, Tensor | np.ndarray)
         kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"
         raise GuaranteeError(
             f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
             f"without noise: leave it out, or allow it by protect(..., uncounted=[{place!r}]), which does not count it"
         )
-    if classes is not None and not 0 <= form.item() < classes:
+    if classes is not None and not 0 <= label < classes:
         raise GuaranteeError(
-            f"place {place!r}{inside} of a record is the label {form.item()}: classes = {classes} counts labels from 0 "
+            f"place {place!r}{inside} of a record is the label {label}: classes = {classes} counts labels from 0 "
             f"to {classes - 1}, so give their real number"
         )
-    return [int(form.item())]
+    return [int(label)]
 
 
 def _parts(whole: Any) -> list[tuple[Any, Any]] | None:
     """List the names and parts of a mapping, tuple or list. None for anything else."""
-    if isinstance(whole, Mapping):
-        return list(whole.items())
-    return list(enumerate(whole)) if isinstance(whole, tuple | list) else None
+    if isinstance(whole, tuple | list):
+        return list(enumerate(whole))
+    return list(whole.items()) if isinstance(whole, Mapping) else None

@@ -111,11 +111,7 @@ class Ledger:
 
     def counts(self, column: np.ndarray) -> np.ndarray:
         """Read a column of the book by index, 0 for records that are not known yet."""
-        return (
-            np.where(self.rows >= 0, column[self.rows], 0)
-            if len(column)
-            else np.zeros(len(self.rows), column.dtype)
-        )
+        return np.append(column, 0)[self.rows]  # at row -1
 
     def used(self, book: Book) -> Int[np.ndarray, " used"]:
         """Find the rows of the records that were used."""
@@ -125,11 +121,10 @@ class Ledger:
     def state(self, book: Book) -> dict[str, Tensor]:
         """Return digests and counts of records that were used, their labels, and their frozen copies, if any."""
         rows = self.used(book).tolist()
+        digests = [list(book.digests[row]) for row in rows]
         kept = {
             "size": torch.tensor([len(self.rows)]),
-            "digests": torch.tensor([list(book.digests[row]) for row in rows], dtype=torch.uint8).reshape(
-                -1, WORD
-            ),
+            "digests": torch.tensor(digests, dtype=torch.uint8).reshape(-1, WORD),
             "uses": torch.from_numpy(book.uses[rows].copy()),
         }
         places = {row: place for place, row in enumerate(rows)}

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 _UNCERTAIN = 0.05  # relative standard error of the total variance, from which tails are compared
 _LONG = 2.0  # times the error that Gaussian records of the same spectrum have
 _READ = 256  # records of a dataset that are read before the first release
-_FIRST = (
-    16  # records at the first comparison, which is made again when they have quadrupled, and after an epoch
-)
+# Records at the first comparison, which is made again when they have quadrupled, and after an epoch.
+_FIRST = 16
 
 
 class OwnMoments:
@@ -84,6 +83,8 @@ class OwnMoments:
             GuaranteeError: As :meth:`check`. The rows then count as not shown.
         """
         new = {name: row for row, name in enumerate(names) if hash(name) not in self._names}
+        if not new:
+            return
         rows = rows[list(new.values())]
         before = list(self._rows), self._shown
         places = self._random.integers(0, self._shown + 1 + np.arange(len(rows)))  # Vitter's algorithm R

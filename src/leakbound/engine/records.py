@@ -56,9 +56,9 @@ class Layout:
                 f"inputs of shape {tuple(inputs.shape)} hold nothing: give at least two records"
             )
         check_size(len(inputs), math.prod(shape))
-        if not (is_whole(inputs) or bool(inputs.isfinite().all())):
+        low, high = (float(bound) for bound in inputs.aminmax())  # NaN if one is
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise GuaranteeError("a value is NaN or infinite: clean the calibration data")
-        low, high = float(inputs.min()), float(inputs.max())
         if value_range is None:
             slack = _SLACK * (high - low)
             return cls(shape, is_whole(inputs), low - slack, high + slack)
@@ -95,9 +95,9 @@ class Layout:
             )
         if not inputs.numel():
             return
-        if not (is_whole(inputs) or bool(inputs.isfinite().all())):
+        low, high = (float(bound) for bound in inputs.aminmax())  # NaN if one is
+        if not (math.isfinite(low) and math.isfinite(high)):
             raise GuaranteeError("an input holds NaN or infinity: clean the data before protecting it")
-        low, high = float(inputs.min()), float(inputs.max())
         if low < self.low or high > self.high:
             raise GuaranteeError(
                 f"values from {low:g} to {high:g} leave the range from {self.low:g} to {self.high:g} that the channel "
@@ -157,7 +157,7 @@ def as_tensor(value: Any) -> Tensor:
             ) from None
     if tensor.is_complex():
         raise GuaranteeError("an input holds complex numbers: give their real and imaginary parts")
-    return tensor.to(_EXACT.get(tensor.dtype, tensor.dtype))
+    return tensor.to(_EXACT[tensor.dtype]) if tensor.dtype in _EXACT else tensor
 
 
 def taken(record: Any, key: Key) -> Any:

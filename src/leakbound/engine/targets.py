@@ -73,9 +73,7 @@ class Calibration:
         if spectrum.weights is not None:
             total = linear_mmse_from_covariances(self.moments.covariance, channel.variances, float(looks))
         else:
-            signal = (
-                spectrum.data_eigenvalues if spectrum.data_eigenvalues is not None else spectrum.eigenvalues
-            )
+            signal = spectrum.eigenvalues if spectrum.data_eigenvalues is None else spectrum.data_eigenvalues
             # A gain in front of the noise is the same as noise divided by it.
             gain = np.ones_like(signal) if channel.gain is None else channel.gain
             noise = np.divide(channel.variances, gain**2, out=np.full_like(signal, math.inf), where=gain > 0)

@@ -4,6 +4,9 @@ It lies in memory, for all clones of a transformer in one process, or in one SQL
 processes add before each release. A process that is killed between the two has counted a use that nobody saw,
 never the reverse. SQLite's rollback journal leaves all counts in the file itself after each release, and its
 locks order the processes of one machine. A network's file system often has no such locks.
+
+In the file 64 bits of a digest stand for a record. Two of a million records agree in them with a probability
+of 3·10⁻⁸. They then count as one record, whose stated nats are those of both.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from threading import RLock
@@ -23,11 +26,10 @@ import numpy as np
 from jaxtyping import Int
 
 from leakbound.accounting.leakage import Held, Mechanism
-from leakbound.engine.identity import Identity
+from leakbound.engine.identity import WORD, Identity
 from leakbound.engine.refusals import GuaranteeError
 
 _APPLICATION = 0x6C65616B  # "leak", in the header of the file
-_FORMAT = 1
 _WAIT = 60.0  # seconds for other processes
 _AT_ONCE = 512  # records asked for in one query
 _TABLES = (
@@ -46,8 +48,22 @@ _SINCE_1 = (
     "PRIMARY KEY (digest, label)) STRICT, WITHOUT ROWID",
     "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
     "INSERT INTO total SELECT ifnull(sum(count), 0), 0 FROM uses",
-    f"PRAGMA user_version = {_FORMAT}",
+    "PRAGMA user_version = 1",
 )
+_SINCE_2 = (
+    "ALTER TABLE uses RENAME TO old_uses",
+    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
+    "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
+    "INSERT INTO uses SELECT word(digest), channel, sum(count) FROM old_uses GROUP BY 1, 2",
+    "DROP TABLE old_uses",
+    "ALTER TABLE labels RENAME TO old_labels",
+    "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
+    "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
+    "INSERT INTO labels SELECT word(digest), word(label), nats FROM old_labels",
+    "DROP TABLE old_labels",
+    "PRAGMA user_version = 2",
+)
+_FORMATS = (_SINCE_1, _SINCE_2)
 _WHOLE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
     "AND (SELECT count(*) FROM labels) = labels FROM total"
@@ -55,6 +71,11 @@ _WHOLE = (
 Label = tuple[bytes, bytes, float]
 """A released label: the record's digest, a keyed digest of the label and its response, and its nats."""
 _processes: dict[int, bytes] = {}  # names by process id; a fork adds its own
+
+
+def _words(digests: Sequence[bytes]) -> list[int]:
+    """Return the number of each digest by which the file knows its record or label."""
+    return np.frombuffer(b"".join(digests), "<i8")[:: WORD // 8].tolist()
 
 
 def process() -> bytes:
@@ -88,7 +109,7 @@ class Uses:
         self.identity = identity
         self.path = None if path is None else Path(path).expanduser().absolute()
         self._connection: sqlite3.Connection | None = None
-        self._process = b""
+        self._process = process()
         self._place = 0
         self._lock = RLock()
         self._mechanisms: dict[int, Mechanism] = {}
@@ -96,7 +117,7 @@ class Uses:
         self._alive[self.name] = self
         if self.path is not None:
             self._make_file(self.path)
-        with self._opened(fresh=True) as connection:
+        with self._opened() as connection:
             self._make_tables(connection)
 
     def __reduce__(self) -> Any:
@@ -117,8 +138,7 @@ class Uses:
                     return number
             ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
             values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
-            insert = "INSERT INTO channels (law, ratios, planned, accepted) VALUES (?, ?, ?, ?)"
-            added = connection.execute(insert, values)
+            added = connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values)
             number = int(added.lastrowid or 0)
             self._mechanisms[number] = mechanism
             return number
@@ -126,10 +146,10 @@ class Uses:
     def held(self, number: int, digests: Sequence[bytes] | None = None) -> Held:
         """Return what the channel of a number sees of some records, by default of all."""
         with self._opened() as connection:
+            records = _words(digests or ())
             if digests is None:
-                query = "SELECT digest FROM uses UNION SELECT digest FROM labels"
-                digests = [digest for (digest,) in connection.execute(query)]
-            return self._held(connection, number, digests, labelled=True)
+                records = [record for (record,) in connection.execute("SELECT DISTINCT record FROM uses")]
+            return self._held(connection, number, records, labelled=True)
 
     def charge(
         self,
@@ -160,17 +180,17 @@ class Uses:
             GuaranteeError: If the file was taken away or cannot be written.
         """
         with self._opened() as connection:
-            before = self._held(connection, number, digests, labelled=labelled)
+            records = _words(digests)
+            before = self._held(connection, number, records, labelled=labelled)
             counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
             check(before.after(counts))
-            added = zip(digests, counts.tolist(), strict=True)
+            added = zip(records, counts.tolist(), strict=True)
             connection.executemany(
                 "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
-                [(digest, number, count) for digest, count in added if count],
+                [(record, number, count) for record, count in added if count],
             )
-            new = 0
-            if labels:
-                new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", labels).rowcount
+            released = [(*_words(keys), nats) for *keys, nats in labels]
+            new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
             total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
             connection.execute(total, (int(counts.sum()), new))
         return before
@@ -194,29 +214,28 @@ class Uses:
             )
 
     def _held(
-        self, connection: sqlite3.Connection, number: int, digests: Sequence[bytes], *, labelled: bool = False
+        self, connection: sqlite3.Connection, number: int, records: Sequence[int], *, labelled: bool = False
     ) -> Held:
         """Read what is held about some records, with labels if they are asked for."""
-        held = Held.nothing(len(digests))
-        places = {digest: place for place, digest in enumerate(digests)}
-        for begin in range(0, len(digests), _AT_ONCE):
-            chunk = digests[begin : begin + _AT_ONCE]
-            of_chunk = f"WHERE digest IN ({','.join('?' * len(chunk))})"
-            uses = connection.execute(
-                f"SELECT * FROM uses {of_chunk} ORDER BY digest, channel", chunk
-            ).fetchall()
+        held = Held.nothing(len(records))
+        places = {record: place for place, record in enumerate(records)}
+        for begin in range(0, len(records), _AT_ONCE):
+            chunk = records[begin : begin + _AT_ONCE]
+            of_chunk = f"WHERE record IN ({','.join('?' * len(chunk))})"
+            query = f"SELECT * FROM uses {of_chunk} ORDER BY record, channel"
+            uses = connection.execute(query, chunk).fetchall()
             channels = {channel for _, channel, _ in uses}
             if channels <= {number}:  # what other mechanisms see of it is not asked
-                held.fresh_uses[[places[digest] for digest, _, _ in uses]] = [count for *_, count in uses]
+                held.fresh_uses[[places[record] for record, _, _ in uses]] = [count for *_, count in uses]
                 uses = []
             elif not {number, *channels} <= self._mechanisms.keys():
                 self._read_mechanisms(connection)
-            for digest, of_record in groupby(uses, key=itemgetter(0)):
+            for record, of_record in groupby(uses, key=itemgetter(0)):
                 schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
-                held.put(places[digest], self._mechanisms[number], schedule)
-            released = f"SELECT digest, sum(nats) FROM labels {of_chunk} GROUP BY digest"
-            for digest, nats in connection.execute(released, chunk) if labelled else ():
-                held.labels[places[digest]] = nats
+                held.put(places[record], self._mechanisms[number], schedule)
+            released = f"SELECT record, sum(nats) FROM labels {of_chunk} GROUP BY record"
+            for record, nats in connection.execute(released, chunk) if labelled else ():
+                held.labels[places[record]] = nats
         return held
 
     def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
@@ -256,12 +275,12 @@ class Uses:
             connection.execute("INSERT INTO key VALUES (?, ?)", key)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION or version > _FORMAT:
+        if application != _APPLICATION or version > len(_FORMATS):
             what = "a database of something else" if application != _APPLICATION else "of a later version"
             raise GuaranteeError(f"ledger = {self.path}: the file is {what}: give another one")
-        if version < _FORMAT:
-            for statement in _SINCE_1:
-                connection.execute(statement)
+        connection.create_function("word", 1, lambda digest: _words([digest])[0])
+        for statement in chain(*_FORMATS[version:]):
+            connection.execute(statement)
         if not connection.execute(_WHOLE).fetchone()[0]:
             raise GuaranteeError(
                 f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
@@ -271,21 +290,18 @@ class Uses:
         self.identity = Identity(key, bool(double))
 
     @contextmanager
-    def _opened(self, fresh: bool = False) -> Iterator[sqlite3.Connection]:
+    def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that nobody else writes during. An error undoes it."""
-        if not fresh:
-            self.check_process()
+        self.check_process()
         if self._process != process():
             self._lock = RLock()  # another thread may have held the other one when this process was forked
         try:
             with self._lock:
                 connection = self._connected()
+                self._check_place()  # a journal at the path may be that of another file
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    if not fresh and self._place != self._inode():
-                        raise GuaranteeError(
-                            f"ledger = {self.path}: it was removed or replaced, so begin the run again"
-                        )
+                    self._check_place()  # others may have written for a while
                     yield connection
                     connection.execute("COMMIT")
                 finally:
@@ -305,12 +321,17 @@ class Uses:
             place, timeout=_WAIT, isolation_level=None, check_same_thread=False, uri=self.path is not None
         )
         # All counts lie in the file after each transaction, whoever is killed. Only a machine that fails may lose
-        # the last ones, or damage the file, which is then refused.
-        self._connection.execute("PRAGMA journal_mode = TRUNCATE")
+        # the last ones, or damage the file, which is then refused. The journal that stays is void by its header.
+        self._connection.execute("PRAGMA journal_mode = PERSIST")
         self._connection.execute("PRAGMA synchronous = OFF")
         self._process = process()
         self._place = self._place or self._inode()
         return self._connection
+
+    def _check_place(self) -> None:
+        """Refuse another file at the path than the one that was opened."""
+        if self._place != self._inode():
+            raise GuaranteeError(f"ledger = {self.path}: it was removed or replaced, so begin the run again")
 
     def _inode(self) -> int:
         """Return the number of the file at the path, 0 without one."""
