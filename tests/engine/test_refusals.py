@@ -34,7 +34,7 @@ class Transformed(Dataset):
 
     def __getitem__(self, index):
         self.read += 1
-        extra = self.jitter * np.random.default_rng().normal() if self.read > self.late else 0.0
+        extra = self.jitter * np.random.default_rng(self.read).normal() if self.read > self.late else 0.0
         return torch.from_numpy(PRIVATE[index] + np.float32(extra)), index
 
 
