@@ -349,7 +349,7 @@ class GradientCapacityConfig(Attack):
     It is not an attack, but is evaluated like one.
     """
 
-    function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure_capacity"
 
     records: Annotated[int, Field(ge=2, le=5000)] = 1000
     """Members whose gradients are computed and held in memory at once, 4 bytes for each parameter of the

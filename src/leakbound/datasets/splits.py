@@ -366,7 +366,9 @@ def _undivided(
     kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
     if not len(kept):
         origin = (raw.test or raw.train).origin
-        raise DatasetError(f"{origin}: all test records are copies of records of {raw.train.origin}. Give others.")
+        raise DatasetError(
+            f"{origin}: all test records are copies of records of {raw.train.origin}. Give others."
+        )
     logger.info(
         "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
         "each replica's; %d test records were left out.",

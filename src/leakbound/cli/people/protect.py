@@ -212,7 +212,7 @@ def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
     """Write the copies as they are released, and return their form and the share of clipped values."""
-    from leakbound.datasets.collection import WHITE, levels, write_pictures
+    from leakbound.datasets.collection import WHITE, pixel_levels, write_pictures
 
     if private.pictures and values == "png":
         clipped: list[int] = []
@@ -220,7 +220,7 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
         def rounded() -> Iterator[np.ndarray]:
             for batch in released:
                 clipped.append(int(np.count_nonzero((batch < 0) | (batch > WHITE))))
-                yield levels(batch)
+                yield pixel_levels(batch)
 
         write_pictures(folder, private, rounded())
         return {

@@ -32,7 +32,7 @@ def families(figures: Sequence[FigureConfig]) -> list[list[str]]:
     return [sorted(keys, key=lambda key: key != head) for head, keys in grouped.items()]
 
 
-def levels(defenses: Mapping[str, Sequence[float]]) -> str:
+def swept_levels(defenses: Mapping[str, Sequence[float]]) -> str:
     """List defenses with their levels, e.g. *undefended*, then *natural 50, 100*."""
     return "; ".join(
         f"{style.style_of(name).label} {', '.join(style.level_label(name, level) for level in swept)}".strip()
@@ -122,7 +122,7 @@ def studies(config: Config) -> list[list[str]]:
                 name.replace("_", " "),
                 ", ".join(style.written(dataset) for dataset in study.datasets),
                 ", ".join(style.written(model) for model in study.models),
-                levels(study.defenses),
+                swept_levels(study.defenses),
                 ", ".join(f"{rounds:,}" for rounds in study.rounds),
                 ", ".join(str(size) for size in study.batch_sizes),
                 ", ".join(attack.replace("_", " ") for attack in study.attacks) or "–",
