@@ -67,14 +67,6 @@ def test_printed_determinant_is_right_for_independent_parameters(n):
     )
 
 
-@pytest.mark.parametrize(("signal", "excess"), [(Exchangeable(2.0, 1.8, 101), 18.8022), (PAPER, 1.12422)])
-def test_printed_independent_noise_is_too_much_by_the_wrong_sign(signal, excess):
-    ratio = (
-        theory.independent_noise(signal, 1.0, as_printed=True).variance / theory.independent_noise(signal, 1.0).variance
-    )
-    assert ratio == pytest.approx(excess, rel=1e-5)
-
-
 def test_noise_power_stands_in_one_denominator_of_the_utility_only():
     signal, noise = Exchangeable(2.0, 1.8, 4), Exchangeable(0.5, 0.0, 4)
     total = signal.matrix() + noise.matrix()
