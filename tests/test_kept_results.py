@@ -242,7 +242,7 @@ def test_report_needs_one_configuration():
 
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
-    from leakbound.config.execution import TrackingConfig
+    from leakbound.config.whole import TrackingConfig
 
     assert TrackingConfig().pages == "http://127.0.0.1:5000"
     assert TrackingConfig(ui="https://runs.example.org/").pages == "https://runs.example.org"

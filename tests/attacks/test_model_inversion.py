@@ -9,8 +9,7 @@ from torch.func import functional_call
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.attack import invert_models, stopping_times
-from leakbound.attacks.model_inversion.gains import Prior, class_means
+from leakbound.attacks.model_inversion.attack import Prior, class_means, invert_models, stopping_times
 from leakbound.attacks.model_inversion.queries import AnsweringNetworks, invert
 from leakbound.attacks.rows import image_values
 from leakbound.attacks.scheduling import side_by_side

@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from leakbound.config import reading
-from leakbound.config.attack_presets import published_attacks
-from leakbound.config.attacks import AttackConfig
+from leakbound.config.attacks import AttackConfig, published_attacks
 from leakbound.config.messages import ConfigError
 from leakbound.registry import ATTACKS
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from formulas import expected_square
-from leakbound.consensus.dynamics import collect_reports, final_gap, trajectories
 from leakbound.consensus.graphs import graph_from_edges, metropolis_weights
 from leakbound.consensus.schemes import BoundedNoise, InitialNoise, PairwiseMasks, ZeroSumNoise
+from leakbound.consensus.simulations import collect_reports, final_gap, trajectories
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
 WEIGHTS = metropolis_weights(GRAPH)

@@ -6,7 +6,7 @@ import pytest
 from formulas import joint_bracket
 from leakbound import theory
 from leakbound.theory import Exchangeable, Release
-from leakbound.theory.printed import printed_bracket
+from leakbound.theory.determinants import printed_bracket
 
 PAPER = Exchangeable(30.0, 2.0, 101)
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from leakbound.storage.scratch import scratch, sweep
-from leakbound.storage.seals import file_hash
+from leakbound.storage.seals import file_hash, scratch, sweep
 
 MANIFEST = "MANIFEST.sha256"
 """File that lists all others of such a folder, in the format of ``sha256sum``."""

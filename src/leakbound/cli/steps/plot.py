@@ -99,8 +99,7 @@ def write_figure(
 
     from leakbound.figures import style
     from leakbound.figures.notes import caption
-    from leakbound.figures.pixel_pictures import write_png
-    from leakbound.figures.plots.plotting import placeholder
+    from leakbound.figures.plots.plotting import placeholder, write_png
 
     with style.applied():
         if withheld:
