@@ -25,8 +25,8 @@ from leakbound.config.catalogue import SCOREBOARD, FigureConfig
 from leakbound.datasets.pictures import withheld
 from leakbound.figures.notes import notes, with_epsilon
 from leakbound.randomness.seeding import numpy_generator
-from leakbound.storage.replaced_folders import MANIFEST, check_replaceable, replaced_folder
 from repeats import differences, evaluate_twice, pooled_rows
+from replaced_folders import MANIFEST, check_replaceable, replaced_folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

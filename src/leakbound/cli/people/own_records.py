@@ -19,7 +19,7 @@ from jaxtyping import Float
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people.bars import counted
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.storage.replaced_folders import check_new
+from leakbound.storage.new_folders import check_new
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel

@@ -99,7 +99,7 @@ def protect(
 ) -> None:
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.storage.replaced_folders import created
+    from leakbound.storage.new_folders import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:
