@@ -11,8 +11,7 @@ from leakbound import storage
 from leakbound.accounting import dp
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels import Moments
-from leakbound.jobs.results.dataset_leakage import composed
-from leakbound.jobs.results.summary import summary
+from leakbound.jobs.results.summary import composed, summary
 
 CONFIG = {
     "preset": "composed",
