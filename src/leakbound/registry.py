@@ -195,9 +195,9 @@ MODELS = Registry(
         "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
         "mlp": "leakbound.models.small:MLP",
         "cnn": "leakbound.models.small:CNN",
-        "alexnet": "leakbound.models.alexnet:AlexNet",
-        "vgg16": "leakbound.models.vgg:VGG16",
-        "resnet10": "leakbound.models.resnet:ResNet10",
+        "alexnet": "leakbound.models.large:AlexNet",
+        "vgg16": "leakbound.models.large:VGG16",
+        "resnet10": "leakbound.models.large:ResNet10",
     },
 )
 

@@ -21,8 +21,7 @@ from leakbound.config.federated import FederatedConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.plots.planes import numbers
-from leakbound.figures.report.opening import pictures, sentences
-from leakbound.figures.report.overview import category, datasets, families, swept_levels
+from leakbound.figures.report.overview import category, datasets, families, pictures, sentences, swept_levels
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
 from verdicts import evaluate
 

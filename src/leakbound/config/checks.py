@@ -1,4 +1,4 @@
-"""Mistakes of a configuration whose values have the right types: unknown names, levels, sizes, sweeps, claims."""
+"""Mistakes of a configuration whose values have the right types: unknown names, levels, sweeps, claims."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping

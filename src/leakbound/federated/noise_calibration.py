@@ -1,4 +1,4 @@
-"""Noise that a mutual-information budget requires in federated averaging, the weights of the clients, and leaks.
+"""Noise that a mutual-information budget requires in federated averaging, weights of clients, and leaks.
 
 Budgets are in nats, σ is a standard deviation per coordinate, as in the paper. All is computed from the
 logarithm of α_k = C_k/√(d·(e^{2ε_k/d} − 1)), the noise of an average in which client k has weight 1. So it

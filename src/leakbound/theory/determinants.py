@@ -1,12 +1,12 @@
-"""Utility and privacy of a release by determinants, and what Zeng et al. 2022 print for case 3 in Eqs. (22) and (24).
+"""Utility and privacy of a release by determinants, and what Zeng et al. 2022 print for case 3.
 
 The release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise. ``signal`` is Σ_X and
 ``noise`` is Σ_Z, both positive definite and float64. ``client`` is i, from 0. Functions of full covariances
 raise a ``ValueError`` if a covariance is not positive definite, or if there is no such client.
 
-In case 3 |Cov(Yⁿ, X⁻ⁱ)| factors into (σ_m² − σ_k²)^{n−2} (σ² − σ_e²)^{n−2} and a bracket. The printed bracket A + B
-+ C + D is correct for independent parameters only. With it as the constraint, the search for the best noise has no
-solution and returns the edge of the region that it searches.
+In case 3, Eqs. (22) and (24), |Cov(Yⁿ, X⁻ⁱ)| factors into (σ_m² − σ_k²)^{n−2} (σ² − σ_e²)^{n−2} and a
+bracket. The printed bracket A + B + C + D is correct for independent parameters only. With it as the
+constraint, the search for the best noise has no solution and returns the edge of the region that it searches.
 """
 
 import math

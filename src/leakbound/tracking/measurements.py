@@ -1,4 +1,4 @@
-"""Values of a run's curves and scores, their means over replicas, and the few numbers that readers need first."""
+"""Values of a run's curves and scores, their means over replicas, and the numbers that readers need first."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Replace one run of a store by a record. If the store is unavailable, the record stays in a file until it is sent."""
+"""Replace one run of a store by a record, which stays in a file until the store accepts it."""
 
 import json
 from contextlib import suppress

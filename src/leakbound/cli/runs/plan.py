@@ -1,4 +1,4 @@
-"""Command: jobs, hours and disk space of each study of a configuration before anything runs, and the total time."""
+"""Command: jobs, hours, disk space and total time of a configuration before anything runs."""
 
 import math
 import sys

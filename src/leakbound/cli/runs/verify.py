@@ -1,4 +1,4 @@
-"""Command: find files of a configuration's results that differ from their seals, or were made by other settings."""
+"""Command: find results that differ from their seals, or were made by other settings."""
 
 import json
 import sys

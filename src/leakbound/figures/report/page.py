@@ -22,14 +22,15 @@ from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
 from leakbound.figures.plots.planes import POINT
-from leakbound.figures.report import opening
 from leakbound.figures.report.overview import (
     bounds_of_runs,
     bounds_table,
     category,
     datasets,
     families,
+    pictures,
     releases,
+    sentences,
     studies,
 )
 from leakbound.figures.report.page_templates import picture_address, templates
@@ -123,7 +124,7 @@ class Report:
     @property
     def sentences(self) -> list[str]:
         """Sentences that open the page: verdicts, accuracy, attacks."""
-        return opening.sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
+        return sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
 
 
 def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
@@ -176,7 +177,7 @@ def page(report: Report) -> str:
         report=report,
         totals=report.totals,
         sentences=report.sentences,
-        pictures=[by_key[key] for key in opening.pictures(by_key)],
+        pictures=[by_key[key] for key in pictures(by_key)],
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
         ],
