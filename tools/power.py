@@ -22,8 +22,8 @@ from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import SelectionError
 from leakbound.cli.command_line import run
 from leakbound.cli.job_settings import ConfigOption, register_plugins
-from leakbound.cli.people.terminal import text_table
 from leakbound.cli.steps.job_list import job_list, try_networks
+from leakbound.cli.text_table import text_table
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.settings import PlannedBlocks

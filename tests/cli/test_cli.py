@@ -55,7 +55,7 @@ def test_help_shows_the_commands_for_people_and_one_line_for_the_steps(capsys):
 
 def test_a_command_imports_no_other_one():
     """So that a job starts as fast whatever commands there are."""
-    code = "import sys; from leakbound.cli.command_line import STEPS; STEPS['theory'].function(); print(*sys.modules)"
+    code = "import sys; from leakbound.cli.command_table import STEPS; STEPS['theory'].function(); print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
     assert {name for name in loaded if name.startswith("leakbound.cli.steps.")} == {"leakbound.cli.steps.theory"}
     assert not loaded & {

@@ -26,7 +26,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.naming import identification_information
 from leakbound.accounting.statement import stated_bounds
 from leakbound.cli.inputs import read_channel
-from leakbound.cli.people import calibrate, demo, terminal
+from leakbound.cli.people import bars, calibrate, demo
 from leakbound.datasets.collection import read_collection
 
 COUNT = 120
@@ -477,7 +477,7 @@ def test_bar_is_shown_on_a_terminal_alone(monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    with terminal.counted("reading [/x]", 3) as each:
+    with bars.counted("reading [/x]", 3) as each:
         each(3)
     assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
     assert bool(stream.getvalue()) == terminal
@@ -522,10 +522,10 @@ def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
 
 
 def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "_PAUSE", 0.0)
-    with terminal.counted("attacking", 5) as each:
+    monkeypatch.setattr(bars, "_PAUSE", 0.0)
+    with bars.counted("attacking", 5) as each:
         each(2)
         each(3)
-    with terminal.counted("reading", None) as each:
+    with bars.counted("reading", None) as each:
         each(7)
     assert capsys.readouterr().err.splitlines() == ["attacking: 2 of 5", "attacking: 5 of 5", "reading: 7"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.cli.inputs import read_channel
-from leakbound.cli.people.terminal import text_table
+from leakbound.cli.text_table import text_table
 from leakbound.config.messages import printable
 from leakbound.storage import seal_of
 from leakbound.storage.tables import read_record

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
-from leakbound.cli.people.terminal import text_table
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import membership_scores
+from leakbound.cli.text_table import text_table
 from leakbound.config import reading
 from leakbound.config.messages import printable
 from leakbound.jobs.paths import output

@@ -22,7 +22,8 @@ from leakbound.attacks.membership.audited_records import ReferenceScores
 from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
-from leakbound.cli.people.terminal import counted, text_table
+from leakbound.cli.people.bars import counted
+from leakbound.cli.text_table import text_table
 
 _LIMITS = ("coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right")
 _MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more

@@ -15,8 +15,9 @@ import typer
 
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
+from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
-from leakbound.cli.people.terminal import counted, text_table
+from leakbound.cli.text_table import text_table
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection

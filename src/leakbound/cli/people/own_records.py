@@ -17,7 +17,7 @@ import typer
 from jaxtyping import Float
 
 from leakbound.cli.inputs import refusing
-from leakbound.cli.people.terminal import counted
+from leakbound.cli.people.bars import counted
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.storage.new_folders import check_new
 

@@ -16,8 +16,8 @@ from jaxtyping import Int
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
+from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
-from leakbound.cli.people.terminal import counted
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
