@@ -194,29 +194,23 @@ def test_missing_file_is_named(tmp_path):
         reading.load(tmp_path / "none.yaml")
 
 
-def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
-    figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levls", "caption": "x"}
-    path = tmp_path / "figures.yaml"
-    path.write_text(yaml.safe_dump({"figures": [figure]}))
-    with pytest.raises(ConfigError, match="did you mean 'levels'"):
-        reading.load_catalogue(path, reading.quick())
-
-
-@pytest.mark.parametrize("table", ["efficency", "theoy/case2", "capacity"])
-def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
-    figure = {"id": "x", "paper": "beyond", "title": "x", "table": table, "plot": "levels", "caption": "x"}
-    path = tmp_path / "figures.yaml"
-    path.write_text(yaml.safe_dump({"figures": [figure]}))
-    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/TABLE"):
-        reading.load_catalogue(path, reading.quick())
-
-
 def catalogue_of(tmp_path, **changes):
     """Read a catalogue of one figure of the quick preset's study of capacities, with changes."""
     figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levels", "caption": "x"}
     path = tmp_path / "figures.yaml"
     path.write_text(yaml.safe_dump({"figures": [figure | changes]}))
     return reading.load_catalogue(path, reading.quick())
+
+
+def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'levels'"):
+        catalogue_of(tmp_path, plot="levls")
+
+
+@pytest.mark.parametrize("table", ["efficency", "theoy/case2", "capacity"])
+def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/TABLE"):
+        catalogue_of(tmp_path, study=None, table=table)
 
 
 def claim_of(test="greater", **options) -> dict:
