@@ -99,7 +99,8 @@ def write_figure(
 
     from leakbound.figures import style
     from leakbound.figures.notes import caption
-    from leakbound.figures.plots.plotting import placeholder, write_png
+    from leakbound.figures.pixel_pictures import write_png
+    from leakbound.figures.plots.plotting import placeholder
 
     with style.applied():
         if withheld:
