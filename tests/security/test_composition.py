@@ -11,7 +11,8 @@ from leakbound import storage
 from leakbound.accounting import dp
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels import Moments
-from leakbound.jobs.results.summary import composed, summary
+from leakbound.jobs.results.dataset_leakage import composed
+from leakbound.jobs.results.summary import summary
 
 CONFIG = {
     "preset": "composed",

@@ -13,7 +13,7 @@ from leakbound.accounting.statement import ReleasedItem, refusals, stated_bounds
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import output
-from leakbound.jobs.results.summary import stored_channels
+from leakbound.jobs.results.dataset_leakage import stored_channels
 from leakbound.storage.tables import read_record
 
 _README = """\
