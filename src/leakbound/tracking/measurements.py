@@ -1,15 +1,18 @@
 """Values of a run's curves and scores, their means over replicas, and the numbers that readers need first."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from leakbound.tracking.run_records import Point, RunFacts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BRIEF = "brief"
 """Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""
