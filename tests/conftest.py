@@ -76,3 +76,20 @@ def image_folder() -> Path:
     if not folder:
         pytest.skip("set LEAKBOUND_DATA to the folder of image datasets to run this test")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Any:
+    """Handwritten digits with 400 members, for tests that only read them."""
+    from leakbound.config.data import DatasetConfig
+    from leakbound.datasets import prepare
+
+    return prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
+
+
+@pytest.fixture(scope="session")
+def moments(digits: Any) -> Any:
+    """Mean and covariance of the pool of these digits."""
+    from leakbound.channels import estimate_moments
+
+    return estimate_moments([digits.pool.images])

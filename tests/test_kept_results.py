@@ -230,7 +230,7 @@ def test_report_is_the_same_page_from_a_file_and_from_settings():
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "config").glob("*.yaml")))
 def test_configuration_survives_being_passed_as_settings(name):
     config = reading.load(ROOT / "config" / name)
-    assert reading.check(json.loads(json.dumps(config.model_dump(mode="json"))), name) == config
+    assert reading.config_of(json.loads(json.dumps(config.model_dump(mode="json"))), name) == config
 
 
 def test_report_needs_one_configuration():
@@ -242,7 +242,7 @@ def test_report_needs_one_configuration():
 
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
-    from leakbound.config.execution import TrackingConfig
+    from leakbound.config.whole import TrackingConfig
 
     assert TrackingConfig().pages == "http://127.0.0.1:5000"
     assert TrackingConfig(ui="https://runs.example.org/").pages == "https://runs.example.org"

@@ -8,8 +8,8 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.storage.replaced_folders import write_manifest
 from pool import app
+from replaced_folders import write_manifest
 
 ROOT = Path(__file__).parents[1]
 PHOTOS = ROOT / "results/reference/photos"

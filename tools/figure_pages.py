@@ -17,7 +17,7 @@ from leakbound.claims.scoreboard import (
 )
 from leakbound.config.catalogue import FigureConfig
 from leakbound.figures import style
-from leakbound.figures.report.overview import category, families, levels
+from leakbound.figures.report.overview import category, families, swept_levels
 
 _HEAD = """\
 # Figures and tables
@@ -180,10 +180,10 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
             yield f"{word}: {', '.join(style.written(name) for name in rows[column].dropna().unique())}"
     if {"defense", "level"} <= set(rows):
         swept = _levels(rows)
-        yield f"Levels: {levels(swept)}"
+        yield f"Levels: {swept_levels(swept)}"
         for model, own in rows.groupby("model") if "model" in rows else ():
             if _levels(own) != swept:
-                yield f"Of these {style.written(str(model))} has: {levels(_levels(own))}"
+                yield f"Of these {style.written(str(model))} has: {swept_levels(_levels(own))}"
     if figure.study is None or "run" not in rows:
         return
     for column, word in (("rounds", "Rounds"), ("batch_size", "Batch size")):

@@ -19,9 +19,9 @@ from leakbound.config import reading
 from leakbound.config.catalogue import NETWORKS, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.randomness.seeding import numpy_generator
-from leakbound.storage.replaced_folders import MANIFEST, replaced_folder
 from pool import redraw
 from repeats import evaluate_twice
+from replaced_folders import MANIFEST, replaced_folder
 
 KEPT = Path(__file__).parents[1] / "results" / "reference"
 _GENERATOR = functools.partial(numpy_generator, 0)

@@ -24,7 +24,7 @@ from leakbound.jobs.paths import output
 from leakbound.jobs.results.summary import summary
 from leakbound.jobs.table import RunTable
 from leakbound.storage.provenance import settings_hash
-from leakbound.storage.replaced_folders import check_replaceable, replaced_folder
+from replaced_folders import check_replaceable, replaced_folder
 
 if TYPE_CHECKING:
     from leakbound.config.whole import Config

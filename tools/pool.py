@@ -19,14 +19,14 @@ from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
 from leakbound.claims.selection import rows_of
 from leakbound.cli.command_line import run
 from leakbound.cli.job_settings import register_plugins
-from leakbound.cli.steps.plot import draw
+from leakbound.cli.steps.plot import write_figure
 from leakbound.config import reading
 from leakbound.config.catalogue import SCOREBOARD, FigureConfig
 from leakbound.datasets.pictures import withheld
 from leakbound.figures.notes import notes, with_epsilon
 from leakbound.randomness.seeding import numpy_generator
-from leakbound.storage.replaced_folders import MANIFEST, check_replaceable, replaced_folder
 from repeats import differences, evaluate_twice, pooled_rows
+from replaced_folders import MANIFEST, check_replaceable, replaced_folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -124,7 +124,7 @@ def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str]
     target = folder / "figures" / figure.paper
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as drawn:  # where pictures get seals, which the folder's manifest replaces
-        draw(figure, chosen, Path(drawn) / figure.id, notes=notes(figure, table))
+        write_figure(figure, chosen, Path(drawn) / figure.id, notes=notes(figure, table))
         for suffix in ("svg", "png"):
             shutil.copyfile(f"{drawn}/{figure.id}.{suffix}", target / f"{figure.id}.{suffix}")
     storage.write_rows(target / f"{figure.id}.parquet", chosen, sealed=False)

@@ -42,19 +42,6 @@ def test_few_parameters_have_less_capacity_than_the_limit():
     assert found == pytest.approx([49.96, 98.34, 150.86, 740.78], abs=0.005)
 
 
-def test_capacity_from_epsilon_halves_the_printed_formula_within_its_domain():
-    found = formulas.dp_capacity_from_epsilon(0.5, 1e-5, 64)
-    assert found == pytest.approx(64 * 0.25 / (4 * math.log(1.25e5)))
-    assert formulas.dp_capacity_from_epsilon(0.5, 1e-5, 64, as_printed=True) == 2 * found
-    # The classical mechanism has m = √(2 ln(1.25/δ))/ε, at which the capacity is the same.
-    multiplier = math.sqrt(2 * math.log(1.25e5)) / 0.5
-    assert dp.dp_capacity(multiplier, 64) == pytest.approx(found)
-
-
-def test_capacity_from_epsilon_holds_up_to_one():
-    assert formulas.dp_capacity_from_epsilon(1.0, 1e-5, 64) == pytest.approx(64 / (4 * math.log(1.25e5)))
-
-
 def test_an_event_as_plain_values_gives_the_event_again():
     assert PrivacyEvent(**EVENT.to_dict()) == EVENT
 
@@ -79,12 +66,6 @@ def test_bounds_are_stated_only_for_what_they_were_derived_for():
     assert (found["count"], found["labels"]) == (2, 0.0)
     assert found["replica"] == dp_bounds([EVENT], 1e-5, "rdp")
     assert found["replicas"] == dp_bounds([EVENT, EVENT], 1e-5, "rdp")
-
-
-@pytest.mark.parametrize("epsilon", [0.0, 1.0001, 1.705])
-def test_capacity_from_epsilon_refuses_composed_epsilon(epsilon):
-    with pytest.raises(ValueError, match="one step with 0 < epsilon <= 1"):
-        formulas.dp_capacity_from_epsilon(epsilon, 1e-5, 64)
 
 
 def test_epsilon_of_an_event_is_that_of_its_steps():

@@ -1,24 +1,16 @@
 import numpy as np
 import pytest
 
-from leakbound import datasets
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, guess
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.dp_audit import audit_uploads
 from leakbound.channels import Moments
 from leakbound.config.attacks import AuditConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
-from leakbound.datasets import ImageDataset
 from leakbound.training import client_steps
 
 CONFIG = AuditConfig(canaries=1000, clients=4)
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
 
 
 def audited(dataset, defense=None, level=1.0, config=CONFIG, replicas=1, **options):

@@ -8,7 +8,7 @@ from leakbound import datasets
 from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds import gradient_capacity
-from leakbound.attacks.lower_bounds.gradient_capacity import covariance_spectrum, measure
+from leakbound.attacks.lower_bounds.gradient_capacity import covariance_spectrum, measure_capacity
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
@@ -38,7 +38,9 @@ def measured(weights, digits, *, defense=None, level=0.5, records=120):
     config = GradientCapacityConfig(records=records)
     arguments = {"model": "lenet", "dataset": digits, "config": config, "batch_size": 64, "seed": 0, "slug": SLUG}
     arguments["replicas"] = [0, 1]
-    rows, arrays = measure(AttackRequest(weights=weights, defense=defense or DPSGD(), level=level, **arguments))
+    rows, arrays = measure_capacity(
+        AttackRequest(weights=weights, defense=defense or DPSGD(), level=level, **arguments)
+    )
     return rows.pivot_table(index="replica", columns="variant", values="value", dropna=False), arrays
 
 

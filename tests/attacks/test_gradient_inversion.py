@@ -24,7 +24,6 @@ from leakbound.config.defenses import (
     ParameterNoise,
     Undefended,
 )
-from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
@@ -32,11 +31,6 @@ from leakbound.training.client_steps import client_step, record_gradients
 
 FIXED = {"tv_weights": (1e-3,), "untuned_tv_weight": 1e-3}
 CONFIG = GradientInversionConfig(images=2, iterations=200, search_iterations=100, **FIXED)
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
 
 
 @pytest.fixture(scope="module")

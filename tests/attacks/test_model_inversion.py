@@ -6,27 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.attack import invert_models, stopping_times
-from leakbound.attacks.model_inversion.gains import Prior, class_means
+from leakbound.attacks.model_inversion.attack import Prior, class_means, invert_models, stopping_times
 from leakbound.attacks.model_inversion.queries import AnsweringNetworks, invert
 from leakbound.attacks.rows import image_values
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.models import build
 from leakbound.training.stack import stacked
 
 CONFIG = ModelInversionConfig(iterations=50, tv_weights=(0.0, 1e-2))
 ATTACKS, CONTROLS = ("printed", "tuned", "informed"), ("start", "aux_mean")
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
 
 
 def trained(dataset: ImageDataset, seed: int, steps: int = 120) -> torch.nn.Module:

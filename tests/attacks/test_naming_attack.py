@@ -4,28 +4,15 @@ import math
 import numpy as np
 import pytest
 
-from leakbound import datasets
 from leakbound.accounting.naming import demonstrated_information, gained_information
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.identification import _Outcome, identify_records
-from leakbound.channels import GaussianChannel, Moments, estimate_moments
+from leakbound.channels import GaussianChannel, Moments
 from leakbound.config.attacks import NamingConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
-from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES
 
 CONFIG = NamingConfig(candidates=(2, 50), uses=(1, 4), trials=60, gradients=60)
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
-
-
-@pytest.fixture(scope="module")
-def moments(digits) -> Moments:
-    return estimate_moments([digits.pool.images])
 
 
 def calibrated(moments: Moments, shape: str, capacity: float) -> GaussianChannel:

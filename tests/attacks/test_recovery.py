@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
 from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, methods
@@ -13,19 +12,12 @@ from leakbound.attacks.rows import COLUMNS, checked
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
-from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step, record_gradients
 
 SHAPE = (1, 32, 32)
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
 
 
 @pytest.fixture(scope="module")

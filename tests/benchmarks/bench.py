@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,6 @@ from bench_pictures import draw
 from growth import in_turns, slopes
 
 from leakbound.storage import provenance
-from leakbound.storage.replaced_folders import replaced_folder
 
 logger = logging.getLogger("leakbound")
 SHARES = {
@@ -87,6 +87,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
     asked = parser.parse_args()
     logging.basicConfig(format="%(message)s", level=logging.INFO, force=True)
+    sys.path.append(str(Path(__file__).parents[2] / "tools"))
+    from replaced_folders import replaced_folder
+
     torch.set_num_threads(1)
     began = time.perf_counter()
     minutes = 4.0 if asked.quick else asked.minutes

@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 import torch
-from growth import boxes, round_box
+from growth import boxes, moments_like_images, round_box
 from scipy import linalg
 from training_step import requests
 
@@ -19,7 +19,6 @@ from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.membership.signals import Queries, read_confidences
-from leakbound.channels import Moments
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
@@ -122,14 +121,9 @@ def noise(wide: bool) -> Iterator[Found]:
     yield Found("noise", f"512 × {dimension}", cases, baseline="natural, float32", units=dict.fromkeys(cases, 8.0))
 
 
-def _moments(dimension: int) -> Moments:
-    """Records whose neighbouring values are alike, as those of images."""
-    return Moments(np.zeros(dimension), linalg.toeplitz(0.95 ** np.arange(dimension)), 10 * dimension)
-
-
 def _channels(dimension: int) -> dict[str, GaussianChannel]:
     """A channel of each built-in shape but the printed one, which costs as much as the personalized one."""
-    moments = _moments(dimension)
+    moments = moments_like_images(dimension)
     found = {}
     for name in SHAPES.builtin:
         if name != "personalized_printed":
@@ -142,7 +136,7 @@ def _channels(dimension: int) -> dict[str, GaussianChannel]:
 def calibration(wide: bool) -> Iterator[Found]:
     """Spectrum and channel of each shape over the one LAPACK call that it cannot do without."""
     dimension = 3072 if wide else 1024
-    moments = _moments(dimension)
+    moments = moments_like_images(dimension)
     bare = {"values": lambda: linalg.eigvalsh(moments.covariance), "vectors": lambda: linalg.eigh(moments.covariance)}
     needs = {"natural": "values", "personalized": "values", "white": "vectors", "least_power": "vectors"}
     for call, run in bare.items():

@@ -226,7 +226,8 @@ def show(out: Path, sections: Iterable[str]) -> bool:
 
 def keep(found: Path, kept: Path, sections: Iterable[str]) -> int:
     """Replace a folder by the tables of another one and where they come from, and print them; the exit status."""
-    from leakbound.storage.replaced_folders import replaced_folder
+    sys.path.append(str(Path(__file__).parents[2] / "tools"))
+    from replaced_folders import replaced_folder
 
     with replaced_folder(kept) as folder:
         for name in sections:

@@ -105,7 +105,7 @@ def boxes(plain: TrainingRequest) -> Iterator[Box]:
     plain = replace(plain, device="cpu", replicas=1)
     whole = math.prod(plain.image_shape)
     sizes = tuple(whole * quarters // 4 for quarters in (1, 2, 3, 4))
-    moments = {d: _moments(d) for d in sizes}
+    moments = {d: moments_like_images(d) for d in sizes}
     natural = SHAPES.get("natural")
     decompositions = {d: partial(natural.decompose, moments[d]) for d in sizes}
     yield Box("calibration", "values of a record", decompositions, 3.0)
@@ -128,7 +128,7 @@ def boxes(plain: TrainingRequest) -> Iterator[Box]:
     yield Box("channels of one spectrum", "levels", calibrated, 1.0)
 
 
-def _moments(dimension: int) -> Moments:
+def moments_like_images(dimension: int) -> Moments:
     """Records whose neighbouring values are alike, as those of images."""
     return Moments(np.zeros(dimension), linalg.toeplitz(0.95 ** np.arange(dimension)), 10 * dimension)
 

@@ -177,9 +177,3 @@ def test_edges_of_the_capacity_pass_nothing_or_everything():
 def test_calibration_refuses_what_it_cannot_guarantee(solve, eigenvalues, capacity, message):
     with pytest.raises(ValueError, match=message):
         solve(np.array(eigenvalues), capacity)
-
-
-@pytest.mark.parametrize("capacity", [0.0, math.inf])
-def test_closed_form_refuses_capacities_without_a_root(capacity):
-    with pytest.raises(ValueError, match="capacity"):
-        white_scale(2, capacity)

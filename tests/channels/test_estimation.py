@@ -2,23 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from leakbound import datasets
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import ImageDataset
 from leakbound.registry import SHAPES
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
-
-
-@pytest.fixture(scope="module")
-def moments(digits) -> Moments:
-    return estimate_moments([digits.pool.images])
 
 
 @pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])

@@ -33,7 +33,7 @@ def quick(**study):
     """The quick configuration with settings of its study changed."""
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
     values["studies"]["capacity"] |= study
-    return reading.check(values, "some.yaml")
+    return reading.config_of(values, "some.yaml")
 
 
 def loaded(folder: Path, config, **changes):
@@ -75,7 +75,7 @@ def drawn(datasets: list[str]) -> set[str]:
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
     values["datasets"] |= {name: {"members": 400, "test": 600, "aux": 600} for name in datasets}
     values["studies"]["gradient_inversion"]["datasets"] = datasets
-    config = reading.check(values, "some.yaml")
+    config = reading.config_of(values, "some.yaml")
     table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_gradients.yaml", config))
     return {key for key in table.figures if key in ("tan2024/fig14", "tan2024/fig30", "tan2024/fig31")}
 
@@ -90,7 +90,7 @@ def test_captions_name_the_datasets_that_a_figure_shows():
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
     values["datasets"]["svhn"] = {"members": 400, "test": 600, "aux": 600}
     values["studies"]["gradient_inversion"]["datasets"] = ["digits", "svhn"]
-    config = reading.check(values, "some.yaml")
+    config = reading.config_of(values, "some.yaml")
     table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_gradients.yaml", config))
     assert "Data: digits. Network" in table.caption("tan2024/fig14")
     assert "Data: svhn. Network" in table.caption("tan2024/fig30")

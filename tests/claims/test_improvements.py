@@ -1,15 +1,15 @@
 import pytest
 
-from leakbound.claims import improvements
+from leakbound.claims import tabulation
 
 
 def test_improvements_are_zero_without_a_defense():
-    assert improvements.imp_mia(0.8, 0.8) == 0
-    assert improvements.imp_dra(0.02, 0.02) == 0
-    assert improvements.gdc(0.0, 0.0) == 0
+    assert tabulation.imp_mia(0.8, 0.8) == 0
+    assert tabulation.imp_dra(0.02, 0.02) == 0
+    assert tabulation.gdc(0.0, 0.0) == 0
 
 
 def test_improvements_follow_the_printed_formulas():
-    assert improvements.imp_mia(0.6, 0.8) == pytest.approx(0.25)
-    assert improvements.imp_dra(0.05, 0.02) == pytest.approx(0.6)
-    assert improvements.gdc(0.25, 0.6) == pytest.approx(0.425)
+    assert tabulation.imp_mia(0.6, 0.8) == pytest.approx(0.25)
+    assert tabulation.imp_dra(0.05, 0.02) == pytest.approx(0.6)
+    assert tabulation.gdc(0.25, 0.6) == pytest.approx(0.425)

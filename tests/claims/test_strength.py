@@ -20,7 +20,7 @@ def test_first_rank_is_the_level_that_the_defense_calls_its_strongest(name):
 def test_defenses_of_other_names_are_ranked_by_what_the_configuration_says():
     defenses = {"mild": {"mechanism": "dpsgd"}, "dpsgd": {"mechanism": "channel"}, "white": {"mechanism": "channel"}}
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
-    stated = reading.check({**values, "defenses": defenses, "studies": {}}, "test").stated_strength()
+    stated = reading.config_of({**values, "defenses": defenses, "studies": {}}, "test").stated_strength()
     assert stated == {"mild": "larger level", "dpsgd": "smaller level"}
     runs = [
         RunResults(f"{name}-{level:g}", "digits", "lenet", name, level, 10, 2, attacks={"gradient_inversion": scores()})

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims import improvements
+from leakbound.claims import tabulation
 from leakbound.claims.selection import EmptySelectionError, SelectionError, both_quantities, select
 from leakbound.claims.tabulation import COLUMNS, RunResults, accounting_rows, tabulate
 
@@ -153,10 +153,10 @@ def test_every_metric_of_an_attack_is_summarised_over_units_but_what_it_has_summ
 
 def test_improvements_are_those_of_the_metrics():
     table = tabulate([NONE, NATURAL])
-    mia = improvements.imp_mia(0.6, 0.8)
-    dra, gained = improvements.imp_dra(0.08, 0.02), improvements.imp_dra(0.05, 0.02)
+    mia = tabulation.imp_mia(0.6, 0.8)
+    dra, gained = tabulation.imp_dra(0.08, 0.02), tabulation.imp_dra(0.05, 0.02)
     expected = {"imp_mia": mia, "imp_dra": dra, "imp_dra_gain": gained}
-    expected |= {"gdc": improvements.gdc(mia, dra), "gdc_gain": improvements.gdc(mia, gained)}
+    expected |= {"gdc": tabulation.gdc(mia, dra), "gdc_gain": tabulation.gdc(mia, gained)}
     for name, number in expected.items():
         assert value(table, source="derived", defense="natural", metric=name) == pytest.approx(number)
         assert value(table, source="derived", defense="none", metric=name) == pytest.approx(0.0)
@@ -183,7 +183,7 @@ def test_an_attack_that_only_walks_away_from_its_start_shows_no_improvement_by_g
     table = tabulate([undefended, part("natural", 4.0, auc=0.6, mse=0.4, tuned=20 * START)])
     assert value(table, defense="natural", metric="imp_dra") == pytest.approx(0.9)
     assert value(table, defense="natural", metric="imp_dra_gain") == 0
-    assert value(table, defense="natural", metric="gdc_gain") == pytest.approx(improvements.imp_mia(0.6, 0.8) / 2)
+    assert value(table, defense="natural", metric="gdc_gain") == pytest.approx(tabulation.imp_mia(0.6, 0.8) / 2)
 
 
 def test_the_start_bounds_the_error_class_by_class():
@@ -191,7 +191,7 @@ def test_the_start_bounds_the_error_class_by_class():
     inverted = [attack(name, "mse", {(0, unit): one for unit, one in enumerate(own)}) for name, own in rows.items()]
     one = RunResults(**{**vars(NATURAL), "attacks": {**NATURAL.attacks, "model_inversion": pd.concat(inverted)}})
     table = tabulate([NONE, one])
-    assert value(table, defense="natural", metric="imp_dra_gain") == pytest.approx(improvements.imp_dra(0.01, 0.02))
+    assert value(table, defense="natural", metric="imp_dra_gain") == pytest.approx(tabulation.imp_dra(0.01, 0.02))
 
 
 def test_diverged_replicas_are_counted_and_have_no_results():
@@ -257,8 +257,8 @@ def test_networks_of_all_rates_are_there_and_improve_over_the_chosen_undefended_
     table = tabulate([both(NONE, 0.5), both(NATURAL, 0.7)])
     gained = table[(table["metric"] == "imp_mia") & (table["defense"] == "natural") & (table["replica"] == 0)]
     found = gained.set_index(["learning_rate", "chosen"])["value"]
-    assert found[RATE, True] == pytest.approx(improvements.imp_mia(0.6, 0.8))
-    assert found[1.0, False] == pytest.approx(improvements.imp_mia(0.7, 0.8))
+    assert found[RATE, True] == pytest.approx(tabulation.imp_mia(0.6, 0.8))
+    assert found[1.0, False] == pytest.approx(tabulation.imp_mia(0.7, 0.8))
     assert set(table.loc[table["metric"] == "at_edge", "chosen"]) == {True}
 
 

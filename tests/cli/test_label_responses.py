@@ -13,7 +13,7 @@ from leakbound.cli.inputs import read_dataset
 from leakbound.cli.step_command import as_command
 from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config.messages import ConfigError
-from leakbound.config.reading import check, quick
+from leakbound.config.reading import config_of, quick
 from leakbound.datasets.records import DatasetError
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
@@ -98,7 +98,7 @@ def test_canaries_whose_labels_are_given_do_not_go_with_responses():
     values = quick().model_dump(mode="json")
     values["datasets"]["digits"] |= {"canaries": 10, "label_nats": NATS}
     with pytest.raises(ConfigError, match="canaries with label_nats"):
-        check(values, "quick")
+        config_of(values, "quick")
 
 
 def test_settings_of_jobs_without_responses_are_what_they_were():

@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from leakbound.config import reading
-from leakbound.config.attack_presets import published_attacks
-from leakbound.config.attacks import AttackConfig
+from leakbound.config.attacks import AttackConfig, published_attacks
 from leakbound.config.messages import ConfigError
 from leakbound.registry import ATTACKS
 
@@ -50,13 +49,13 @@ def test_settings_beside_the_name_replace_those_of_the_preset():
 def test_unknown_presets_are_refused_with_the_known_and_the_nearest_ones(attack, preset, expected):
     values = yaml.safe_load(reading.as_yaml(reading.quick())) | {"attacks": {attack: {"preset": preset}}}
     with pytest.raises(ConfigError, match=rf"attacks\.{attack}.*{expected}"):
-        reading.check(values, "some.yaml")
+        reading.config_of(values, "some.yaml")
 
 
 def test_a_configuration_with_a_preset_runs_with_plain_settings():
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
     values["attacks"]["membership"] = {"preset": "zarifzadeh2024", "epochs": 1}
-    config = reading.check(values, "some.yaml")
+    config = reading.config_of(values, "some.yaml")
     assert "preset" not in reading.as_yaml(config).split("attacks:", 1)[1].split("custom", 1)[0]
     assert config.attacks.membership.references == 2
 

@@ -4,7 +4,7 @@ import pytest
 from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.config.comparing import KEPT, OwnImages, comparison, targets
 from leakbound.config.messages import ConfigError
-from leakbound.config.reading import check
+from leakbound.config.reading import config_of
 
 IMAGES = OwnImages("own", "parquet_shown", 1700, 300, 40, 30)
 
@@ -35,7 +35,7 @@ def test_side_of_prepared_images_is_a_multiple_of_4_up_to_32(height, width, side
 
 def test_the_configuration_is_valid_and_gives_every_arm_the_same_family_of_recipes():
     values = comparison(IMAGES, "photos", (1.0, 9.5, 80.0), replicas=8, members=None, seed=3)
-    config = check({**values, "catalogue": "config/figures"}, "comparison")
+    config = config_of({**values, "catalogue": "config/figures"}, "comparison")
     study = config.studies["comparison"]
     assert (study.rates, study.lengths) == ("all", "all")
     assert study.defenses["natural"] == study.defenses["white"] == study.defenses["personalized"] == (1.0, 9.5, 80.0)
@@ -59,7 +59,7 @@ TABLE = OwnImages("own", "table_shown", 1700, 300, 1, 30, {"path": "own.csv", "l
 
 def test_a_table_gets_noise_and_pictures_of_its_own_and_is_otherwise_compared_alike():
     values = comparison(TABLE, "patients", (1.0, 9.5), replicas=8, members=None, seed=3)
-    config = check({**values, "catalogue": "config/figures"}, "comparison")
+    config = config_of({**values, "catalogue": "config/figures"}, "comparison")
     assert config.datasets["own"].path == "own.csv"
     assert "personalized" not in config.studies["comparison"].defenses
     images = comparison(IMAGES, "photos", (1.0, 9.5), replicas=8, members=None, seed=3)
@@ -88,4 +88,4 @@ def test_what_needs_images_is_refused_for_a_table_before_any_job(place, value, w
         inner = inner[key]
     inner[place[-1]] = value
     with pytest.raises(ConfigError, match=words):
-        check({**values, "catalogue": "config/figures"}, "comparison")
+        config_of({**values, "catalogue": "config/figures"}, "comparison")

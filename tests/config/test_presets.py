@@ -51,12 +51,12 @@ def mistakes_of(**changes) -> str:
             inner = inner[part]
         inner[last] = value
     with pytest.raises(ConfigError) as caught:
-        reading.check(values, "some.yaml")
+        reading.config_of(values, "some.yaml")
     return str(caught.value)
 
 
 def test_generated_default_reads_back_as_itself():
-    assert reading.check(PLAIN, "generated") == reading.quick()
+    assert reading.config_of(PLAIN, "generated") == reading.quick()
 
 
 class Bare(Settings):
@@ -194,29 +194,23 @@ def test_missing_file_is_named(tmp_path):
         reading.load(tmp_path / "none.yaml")
 
 
-def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
-    figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levls", "caption": "x"}
-    path = tmp_path / "figures.yaml"
-    path.write_text(yaml.safe_dump({"figures": [figure]}))
-    with pytest.raises(ConfigError, match="did you mean 'levels'"):
-        reading.load_catalogue(path, reading.quick())
-
-
-@pytest.mark.parametrize("table", ["efficency", "theoy/case2", "capacity"])
-def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
-    figure = {"id": "x", "paper": "beyond", "title": "x", "table": table, "plot": "levels", "caption": "x"}
-    path = tmp_path / "figures.yaml"
-    path.write_text(yaml.safe_dump({"figures": [figure]}))
-    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/TABLE"):
-        reading.load_catalogue(path, reading.quick())
-
-
 def catalogue_of(tmp_path, **changes):
     """Read a catalogue of one figure of the quick preset's study of capacities, with changes."""
     figure = {"id": "x", "paper": "beyond", "title": "x", "study": "capacity", "plot": "levels", "caption": "x"}
     path = tmp_path / "figures.yaml"
     path.write_text(yaml.safe_dump({"figures": [figure | changes]}))
     return reading.load_catalogue(path, reading.quick())
+
+
+def test_catalogue_with_an_unknown_plot_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'levels'"):
+        catalogue_of(tmp_path, plot="levls")
+
+
+@pytest.mark.parametrize("table", ["efficency", "theoy/case2", "capacity"])
+def test_catalogue_with_a_table_that_nothing_makes_is_refused(tmp_path, table):
+    with pytest.raises(ConfigError, match=rf"figures.beyond/x.table = '{table}': unknown table; known: .*theory/TABLE"):
+        catalogue_of(tmp_path, study=None, table=table)
 
 
 def claim_of(test="greater", **options) -> dict:
@@ -289,7 +283,7 @@ def test_outside_things_become_known_by_one_line():
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
     values["plugins"]["models"] = {"mine": f"{__name__}:Mine"}
     values["studies"]["capacity"]["models"] = ["mine"]
-    assert reading.check(values, "x").studies["capacity"].models == ("mine",)
+    assert reading.config_of(values, "x").studies["capacity"].models == ("mine",)
 
 
 OUTSIDE = {"mechanisms": {"mine": f"{__name__}:Mine"}, "attacks": {"guess": f"{__name__}:Guess"}}
@@ -298,13 +292,13 @@ OUTSIDE = {"mechanisms": {"mine": f"{__name__}:Mine"}, "attacks": {"guess": f"{_
 def test_settings_from_outside_are_parsed_by_their_own_class():
     values = {**PLAIN, "plugins": OUTSIDE, "defenses": {"own": {"mechanism": "mine", "strength": 3}}}
     values["attacks"] = {**PLAIN["attacks"], "custom": {"guess": {"auc": 0.75}}}
-    config = reading.check(values, "x")
+    config = reading.config_of(values, "x")
     assert config.defense("own") == Mine(strength=3)
     assert config.attacks.all()["guess"] == Guess(auc=0.75)
     dumped = config.model_dump(mode="json")
     assert dumped["defenses"]["own"] == {"mechanism": "mine", "learning_rates": None, "strength": 3}
     assert dumped["attacks"]["custom"]["guess"] == {"auc": 0.75}
-    assert reading.check(dumped, "x") == config
+    assert reading.config_of(dumped, "x") == config
 
 
 @pytest.mark.parametrize(
@@ -341,7 +335,7 @@ def test_settings_from_outside_are_parsed_by_their_own_class():
 def test_mistake_in_settings_from_outside_is_named(changes, expected):
     mechanisms = {**OUTSIDE["mechanisms"], "odd": f"{__name__}:Guess", "gone": "no_such_module:Gone"}
     with pytest.raises(ConfigError, match=expected):
-        reading.check({**PLAIN, "plugins": {**OUTSIDE, "mechanisms": mechanisms}, **changes}, "x")
+        reading.config_of({**PLAIN, "plugins": {**OUTSIDE, "mechanisms": mechanisms}, **changes}, "x")
 
 
 class Reversed(Mine):
@@ -398,7 +392,7 @@ def test_facts_of_a_class_from_outside_are_checked_when_a_configuration_is_read(
     else:
         values["defenses"] = {"own": {"mechanism": "mine", "strength": 3}}
     with pytest.raises(ConfigError, match=expected):
-        reading.check(values, "x")
+        reading.config_of(values, "x")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +407,7 @@ def test_facts_of_a_class_from_outside_are_checked_when_a_configuration_is_read(
 )
 def test_plugin_that_does_not_exist_is_refused_before_a_job_imports_it(target, expected):
     with pytest.raises(ConfigError, match=f"plugins.datasets.mine = {target!r}: {expected}"):
-        reading.check({**PLAIN, "plugins": {"datasets": {"mine": target}}}, "x")
+        reading.config_of({**PLAIN, "plugins": {"datasets": {"mine": target}}}, "x")
 
 
 def test_plugin_whose_package_lacks_a_library_is_refused_with_its_name(tmp_path, monkeypatch):
@@ -423,7 +417,7 @@ def test_plugin_whose_package_lacks_a_library_is_refused_with_its_name(tmp_path,
     monkeypatch.syspath_prepend(tmp_path)
     expected = "needy.readers cannot be imported: No module named 'no_such_library'"
     with pytest.raises(ConfigError, match=expected):
-        reading.check({**PLAIN, "plugins": {"datasets": {"mine": "needy.readers:read"}}}, "x")
+        reading.config_of({**PLAIN, "plugins": {"datasets": {"mine": "needy.readers:read"}}}, "x")
 
 
 def test_every_built_in_class_of_settings_is_found_by_its_name():

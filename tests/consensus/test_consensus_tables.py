@@ -9,10 +9,9 @@ from pydantic import ValidationError
 from leakbound.claims.selection import select
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
-from leakbound.consensus.dynamics import state_scale
 from leakbound.consensus.privacy import contributor_variance
 from leakbound.consensus.schemes import PairwiseMasks
-from leakbound.consensus.simulations import network, simulation_rows
+from leakbound.consensus.simulations import network, simulation_rows, state_scale
 from verdicts import evaluate
 
 FILE = Path(__file__).parents[2] / "config" / "figures" / "wang2020.yaml"

@@ -60,22 +60,6 @@ def test_the_covariance_of_all_messages_gives_the_joint_level(counts, variances,
     assert observed == pytest.approx(zero_sum_level(secret, variances[server], decay, time), rel=1e-7)
 
 
-def test_printed_level_of_scheme_2_is_too_low_in_the_published_setting():
-    """Theorem 2 of Wang et al. is the level of the last message alone."""
-    table = {
-        0: (2.21239e-5, 2.21239e-5),
-        1: (2.76243e-5, 4.95050e-5),
-        2: (3.44828e-5, 8.33106e-5),
-        5: (6.69093e-5, 2.38272e-4),
-        10: (1.98735e-4, 7.95432e-4),
-        20: (1.39118e-3, 3.28161e-3),
-        30: (3.91072e-3, 4.73591e-3),
-    }
-    for time, (printed, joint) in table.items():
-        assert zero_sum_level(PAPER, 9.0, 0.8, time, as_printed=True) == pytest.approx(printed, rel=1e-5)
-        assert zero_sum_level(PAPER, 9.0, 0.8, time) == pytest.approx(joint, rel=1e-5)
-
-
 def test_while_noise_dominates_the_printed_level_is_short_by_the_sum_of_the_decays():
     drowned = Secret(shift=1e-3, state_variance=1e-12)
     factor = zero_sum_level(drowned, 9.0, 0.8, 50) / zero_sum_level(drowned, 9.0, 0.8, 50, as_printed=True)

@@ -10,9 +10,8 @@ from leakbound import storage
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
-from leakbound.config.execution import TrackingConfig
 from leakbound.config.federated import FederatedConfig
-from leakbound.config.whole import Config
+from leakbound.config.whole import Config, TrackingConfig
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.table import RunTable
 

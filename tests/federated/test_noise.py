@@ -122,17 +122,6 @@ def test_printed_weights_are_the_same_until_their_products_leave_the_range():
     np.testing.assert_allclose(printed_weights(unit), personalized_noise(norms, HUNDRED, dimension).weights, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("count", "digits"), [(2000, np.float64), (200, np.float32)], ids=["float64", "float32"])
-def test_printed_weights_fail_where_the_softmax_does_not(count, digits):
-    """Products of α, as in (5.30), overflow, and products of σ = α/√N, as in (5.33), underflow."""
-    budgets = np.maximum(20 + 10 * np.random.default_rng(0).standard_normal(count), 1)
-    norms = np.full(count, 10.0)
-    unit = np.exp(log_noise_unit(norms, budgets, 10**5))
-    for factors in (unit, unit / math.sqrt(count)):
-        assert np.isnan(printed_weights(factors.astype(digits))).all()
-    assert np.isfinite(personalized_noise(norms, budgets, 10**5).weights).all()
-
-
 def test_noise_grows_with_the_threshold_and_falls_with_the_budget():
     def std(norm, budget):
         return client_noise(np.full(5, norm), np.full(5, budget), 1000).client_std[0]

@@ -11,7 +11,7 @@ from images import gathered
 from leakbound.claims.scoreboard import overall, verdict_counts
 from leakbound.claims.selection import EmptySelectionError, rows_of, select
 from leakbound.cli.job_settings import read_settings
-from leakbound.cli.steps.plot import PlotSettings, draw
+from leakbound.cli.steps.plot import PlotSettings, write_figure
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.config.studies import IllustrationConfig
@@ -200,7 +200,7 @@ def test_panels_are_drawn_in_the_order_of_the_catalogue(tables, key):
 def test_every_figure_is_drawn_from_its_rows(tmp_path, tables, key):
     figure = FIGURES[key]
     rows = rows_of(figure, table_of(figure, tables))
-    draw(figure, rows, tmp_path / "fig")
+    write_figure(figure, rows, tmp_path / "fig")
     svg = (tmp_path / "fig.svg").read_text(encoding="utf-8")
     assert "Nothing to show" not in svg
     assert (tmp_path / "fig.png").stat().st_size > 2000

@@ -13,7 +13,7 @@ from scipy import optimize, special, stats
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
-from leakbound.config.reading import check
+from leakbound.config.reading import config_of
 from leakbound.figures.report.decision import Decision, decision_page
 
 VERDICTS = {
@@ -49,7 +49,7 @@ def decision() -> Decision:
     values = comparison(
         OwnImages("digits", "digits", 1438, 359, 8, 8), "mine", (1.0, 8.0), replicas=6, members=MEMBERS, seed=0
     )
-    config = check({**values, "catalogue": "config/figures"}, "comparison")
+    config = config_of({**values, "catalogue": "config/figures"}, "comparison")
     rows = [
         {"defense": defense, "level": level, "replica": replica, "metric": metric, "variant": variant, "value": value}
         for defense, level in (("none", np.nan), ("natural", 1.0), ("natural", 8.0), ("dpsgd", 4.0))

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from leakbound.figures.report.opening import pictures, sentences
+from leakbound.figures.report.overview import pictures, sentences
 
 COMMON = {
     "dataset": "digits",

@@ -11,7 +11,7 @@ from PIL import Image
 
 from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import SelectionError, select
-from leakbound.cli.steps.plot import draw
+from leakbound.cli.steps.plot import write_figure
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
@@ -47,7 +47,7 @@ def entry(plot: str, options: dict, conditions: dict) -> FigureConfig:
 
 
 def written(folder: Path, figure: FigureConfig, table: pd.DataFrame) -> tuple[bytes, bytes]:
-    draw(figure, select(table, figure.select), folder / "fig")
+    write_figure(figure, select(table, figure.select), folder / "fig")
     return (folder / "fig.svg").read_bytes(), (folder / "fig.png").read_bytes()
 
 

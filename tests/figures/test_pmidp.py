@@ -8,7 +8,7 @@ import pytest
 
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
-from leakbound.cli.steps.plot import draw
+from leakbound.cli.steps.plot import write_figure
 from leakbound.config import reading
 from leakbound.config.federated import FederatedConfig
 from leakbound.federated.run_tables import composition, tabulate_runs
@@ -61,7 +61,7 @@ def tables() -> dict[str, pd.DataFrame]:
 def test_every_figure_draws_its_rows_in_equal_bytes(tables, tmp_path, key):
     rows = select(tables[FIGURES[key].table], FIGURES[key].select)
     for name in ("one", "two"):
-        draw(FIGURES[key], rows, tmp_path / name)
+        write_figure(FIGURES[key], rows, tmp_path / name)
     svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
     assert "Nothing to show" not in svg
     assert "MNIST" in svg

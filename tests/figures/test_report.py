@@ -13,7 +13,7 @@ from markupsafe import escape
 from figure_pages import KeptFigure, figures_pages, readme_scoreboard, reference_of_readme
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
-from leakbound.cli.steps.plot import draw
+from leakbound.cli.steps.plot import write_figure
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
@@ -21,8 +21,7 @@ from leakbound.config.federated import FederatedConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.plots.planes import numbers
-from leakbound.figures.report.opening import pictures, sentences
-from leakbound.figures.report.overview import category, datasets, families, levels
+from leakbound.figures.report.overview import category, datasets, families, pictures, sentences, swept_levels
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
 from verdicts import evaluate
 
@@ -96,7 +95,7 @@ def drawn(tmp_path_factory):
         rows, drawing = select(table, figure.select), b"<svg/>"
         if figure.plot == "plane":
             stem = tmp_path_factory.mktemp("drawn") / "fig"
-            draw(figure, rows, stem)
+            write_figure(figure, rows, stem)
             drawing = stem.with_suffix(".svg").read_bytes()
         return ReportFigure(figure, f"Caption of {figure.id}.", drawing, b"PNG", rows)
 
@@ -347,7 +346,7 @@ def test_twins_stand_behind_their_figure(catalogue):
 def test_categories_and_levels_are_words(catalogue):
     assert category(catalogue["fig15"]) == "Study: comparison"
     assert category(catalogue["fig03"]) == "Closed forms and pictures"
-    assert levels({"none": (), "natural": (50.0, 0.5)}) == "undefended; natural 50, 0.5"
+    assert swept_levels({"none": (), "natural": (50.0, 0.5)}) == "undefended; natural 50, 0.5"
 
 
 # -- pages of the repository ---------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def inputs_of(role: str, files: Files) -> Iterator[tuple[str, str]]:
 
 def examples() -> Iterator[Example]:
     """The first jobs of each step, attack and set of options that a small configuration has."""
-    config = reading.check(SMALL, "small")
+    config = reading.config_of(SMALL, "small")
     table = RunTable(config, reading.load_catalogue(REPOSITORY / "config" / "figures", config))
     alike: Counter[tuple[str, ...]] = Counter()
     for job in JobList(table, all_steps()):

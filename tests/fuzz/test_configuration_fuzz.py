@@ -74,7 +74,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
         values, changes = case
         count("configuration")
         try:
-            config = reading.check(values, SOURCE)
+            config = reading.config_of(values, SOURCE)
         except ConfigError as error:
             lines = lines_of(error, SOURCE)
             if [kind for kind, _ in changes] == ["replace"]:
@@ -85,7 +85,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
         for step, job in first_jobs(table):
             told = json.loads(job.settings_text())
             if step.settings is Config:
-                assert reading.check(told, "--settings") == config
+                assert reading.config_of(told, "--settings") == config
             else:
                 parse(step.settings, told, "--settings")
         if len(table.runs) > 50:
@@ -223,7 +223,7 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
 )
 def test_values_that_nobody_means_are_refused_by_name(changes, message):
     with pytest.raises(ConfigError) as caught:
-        reading.check({**TREES[0], **changes}, SOURCE)
+        reading.config_of({**TREES[0], **changes}, SOURCE)
     assert message in str(caught.value)
     lines_of(caught.value, SOURCE)
 
@@ -231,7 +231,7 @@ def test_values_that_nobody_means_are_refused_by_name(changes, message):
 def test_more_clients_than_members_are_refused():
     federated = {"models": {"digits": "mlp"}, "n_clients": 101}
     with pytest.raises(ConfigError, match="101 clients of at least 1 records each need 101, but digits has only 100"):
-        reading.check({**TREES[0], "federated": {**federated, "sweeps": ["means"]}}, SOURCE)
+        reading.config_of({**TREES[0], "federated": {**federated, "sweeps": ["means"]}}, SOURCE)
 
 
 def test_a_sweep_that_nobody_could_wait_for_is_refused():
@@ -239,7 +239,7 @@ def test_a_sweep_that_nobody_could_wait_for_is_refused():
     levels = {"natural": [1.0 + level for level in range(1000)]}
     values = {**TREES[0], "studies": {"wide": {**study, "defenses": levels, "rounds": list(range(1, 102))}}}
     with pytest.raises(ConfigError, match=r"studies\.wide: makes 101000 runs, allowed are 100000"):
-        reading.check(values, SOURCE)
+        reading.config_of(values, SOURCE)
 
 
 @pytest.mark.parametrize(("dataset", "refused"), [("digits", True), ("cifar10", False)])
@@ -247,10 +247,10 @@ def test_a_principal_direction_that_gray_images_have_not_is_refused_before_anyth
     study = {"datasets": [dataset], "models": ["lenet"], "defenses": {"compression": [1024.0]}, "rounds": [10]}
     values = {"datasets": {dataset: {}}, "studies": {"x": study}}
     if not refused:
-        assert reading.check(values, SOURCE)
+        assert reading.config_of(values, SOURCE)
         return
     with pytest.raises(ConfigError, match=r"studies.x.defenses.compression\[0\] = 1024.0: .* below .* colors, 1024"):
-        reading.check(values, SOURCE)
+        reading.config_of(values, SOURCE)
 
 
 def test_settings_of_the_commands_are_all_tried():
@@ -276,4 +276,4 @@ def _table(path: Path) -> RunTable:
 @given(st.integers(min_value=2**63))
 def test_numbers_beyond_every_field_are_refused(number):
     with pytest.raises(ConfigError, match=r"seed = .* too large a number"):
-        reading.check({**TREES[0], "seed": number}, SOURCE)
+        reading.config_of({**TREES[0], "seed": number}, SOURCE)

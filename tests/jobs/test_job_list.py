@@ -482,13 +482,13 @@ def test_every_setting_reaches_a_job(trail):
     for key in trail[:-1]:
         inner = inner.setdefault(key, {})
     inner[trail[-1]] = CHANGES[trail]
-    assert all_settings(reading.check(values, "test")) != unchanged_settings(), f"{trail} reaches no job"
+    assert all_settings(reading.config_of(values, "test")) != unchanged_settings(), f"{trail} reaches no job"
 
 
 @pytest.mark.parametrize(("device", "gpus", "used"), [("auto", 0, "cpu"), ("auto", 1, "auto"), ("cuda", 0, "cuda")])
 def test_a_job_that_asks_for_no_gpu_takes_one_only_if_it_is_told_to(device, gpus, used):
     values = plain_values()
     values["device"], values["resources"]["train"]["gpu"] = device, gpus
-    jobs = job_list(reading.check(values, "test"))
+    jobs = job_list(reading.config_of(values, "test"))
     assert {job.settings["device"] for job in jobs.of("train")} == {used}
     assert {job.settings["device"] for job in jobs.of("attack")} == {"cpu" if device == "auto" else device}

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from leakbound.cli.runs.plan import plan_text
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
 from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
-from leakbound.jobs.plan.plan_text import plan_text
 from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 from leakbound.jobs.shared_jobs import made_together
 

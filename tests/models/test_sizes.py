@@ -10,7 +10,7 @@ from leakbound import metrics, models
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, DatasetConfig, image_shape, size_of
 from leakbound.config.messages import ConfigError
-from leakbound.config.reading import check
+from leakbound.config.reading import config_of
 from leakbound.datasets import prepare
 from leakbound.models import ImageShapeError
 from leakbound.randomness.seeding import torch_generator
@@ -74,7 +74,7 @@ def test_ssim_of_small_images_has_a_window_of_seven_pixels():
 def test_a_study_whose_network_cannot_take_the_images_is_refused_before_it_runs():
     study = {"datasets": ["digits"], "models": ["lenet"], "defenses": {"none": []}, "rounds": [1], "batch_sizes": [1]}
     with pytest.raises(ConfigError, match=r"studies.a.models = lenet: takes images of 32×32.*datasets.digits.side = 8"):
-        check({"preset": "x", "datasets": {"digits": SMALL}, "studies": {"a": study}}, "test")
+        config_of({"preset": "x", "datasets": {"digits": SMALL}, "studies": {"a": study}}, "test")
 
 
 def test_stacks_on_a_cpu_are_as_large_as_its_cache_and_none_where_networks_are_large():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.storage.replaced_folders import MANIFEST, ForeignFolderError, check_replaceable, replaced_folder
+from replaced_folders import MANIFEST, ForeignFolderError, check_replaceable, replaced_folder
 from test_kept_results import finish, keep
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from leakbound.cli.command_line import app
 from leakbound.config import reading
-from leakbound.config.execution import TrackingConfig
 from leakbound.config.messages import ConfigError, shown
+from leakbound.config.whole import TrackingConfig
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"

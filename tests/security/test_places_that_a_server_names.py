@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from leakbound.tracking.markers import Outcome, log_run
 from leakbound.tracking.run_records import Artifact, RunRecord
+from leakbound.tracking.sending import Outcome, log_run
 
 
 class Evil(BaseHTTPRequestHandler):

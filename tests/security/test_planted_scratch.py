@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from leakbound.storage.scratch import sweep
+from leakbound.storage.seals import sweep
 
 
 @pytest.mark.parametrize("kind", ["lock", "folder"])
@@ -27,5 +27,5 @@ def test_links_planted_as_leftovers_make_no_file_elsewhere(tmp_path, kind):
 def test_pipe_planted_as_the_lock_of_a_leftover_holds_nobody_up(tmp_path):
     (tmp_path / ".out.abcdefgh").mkdir()
     os.mkfifo(tmp_path / ".out.abcdefgh" / ".lock")
-    code = "from pathlib import Path; from leakbound.storage.scratch import sweep; sweep(Path('out'))"
+    code = "from pathlib import Path; from leakbound.storage.seals import sweep; sweep(Path('out'))"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=60, check=True)

@@ -179,7 +179,6 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("config/consensus.py", {"consensus"}),
         ("config/training.py", {"train"}),
         ("config/catalogue.py", set()),
-        ("config/execution.py", set()),
         ("config/whole.py", set()),
         ("storage/files.py", set(STEPS)),
         ("jobs/table.py", set()),
@@ -255,7 +254,7 @@ def test_edit_of_the_command_and_of_what_it_uses_beside_it_counts(package):
 
 def test_a_name_more_among_the_exports_changes_nothing(package):
     before = untouched(), probed()
-    edit(package / "config" / "__init__.py", "\nfrom leakbound.config.execution import PluginsConfig as Plugins\n")
+    edit(package / "config" / "__init__.py", "\nfrom leakbound.config.whole import PluginsConfig as Plugins\n")
     edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n")
     assert (fingerprints(), probed()) == before
 

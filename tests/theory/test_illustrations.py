@@ -41,7 +41,7 @@ def pictures(digits, moments) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def compared(digits, moments) -> pd.DataFrame:
     settings = IllustrationConfig(levels={"natural": (1.0, 16.0), "white": (4.0,)})
-    return illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
+    return illustrations.shape_costs(settings, dataset=digits, moments=moments, seed=0)
 
 
 def measured(rows: pd.DataFrame, metric: str, *index: str) -> pd.Series:
@@ -89,7 +89,7 @@ def test_the_toy_densities_have_the_moments_of_the_gradients():
 
 
 def test_the_weights_are_50_on_the_eyes_and_1_elsewhere():
-    rows = illustrations.weights(NOTHING)
+    rows = illustrations.weight_map(NOTHING)
     beta = rows.pivot_table(index="row", columns="column", values="value").to_numpy()
     assert beta.shape == (32, 32)
     assert (beta[12:20, 8:24] == 50).all()
@@ -98,7 +98,7 @@ def test_the_weights_are_50_on_the_eyes_and_1_elsewhere():
 
 def test_dropping_eigenvalues_loses_capacity_and_most_for_the_largest(digits, moments):
     settings = IllustrationConfig(levels={"natural": (16.0, 4.0)})
-    rows = illustrations.compression(settings, dataset=digits, moments=moments, seed=0)
+    rows = illustrations.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
     for level in (4.0, 16.0):
         own = rows[rows["level"] == level]
         left = measured(own, "capacity", "dropped")
@@ -111,7 +111,7 @@ def test_dropping_eigenvalues_loses_capacity_and_most_for_the_largest(digits, mo
 
 def test_as_much_noise_as_compression_leaves_the_same_capacity(digits, moments):
     settings = IllustrationConfig(levels={"natural": (16.0,)})
-    rows = illustrations.compression(settings, dataset=digits, moments=moments, seed=0)
+    rows = illustrations.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
     capacity, noise = measured(rows, "capacity", "dropped"), measured(rows, "noise_variance", "dropped")
     identity = np.eye(moments.dimension)
     for dropped in capacity.index[[0, 3, 20]]:
@@ -150,14 +150,14 @@ def few_pixels(digits) -> tuple[Moments, pd.DataFrame]:
     covariance[np.ix_(pixels, pixels)] = factor @ factor.T + np.eye(6)
     moments = Moments(np.zeros(1024), covariance, 100)
     settings = IllustrationConfig(levels={"natural": (5.0,)})
-    return moments, illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
+    return moments, illustrations.shape_costs(settings, dataset=digits, moments=moments, seed=0)
 
 
 @pytest.mark.parametrize("shape", SHAPE_NAMES)
 def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape, few_pixels):
     moments, rows = few_pixels
     found = {metric: measured(rows, metric, "defense")[shape] for metric in ("attacker_error", "distortion")}
-    weights = illustrations.weights(NOTHING)["value"].to_numpy() if shape == "personalized" else None
+    weights = illustrations.weight_map(NOTHING)["value"].to_numpy() if shape == "personalized" else None
     channel = SHAPES.get(shape).calibrate(SHAPES.get(shape).decompose(moments, weights=weights), 5.0)
     identity = np.eye(1024)
     basis = identity if channel.basis is None else channel.basis
@@ -261,7 +261,7 @@ class PixelByPixel:
 def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(digits, moments, monkeypatch):
     monkeypatch.setitem(SHAPES._entries, "pixelwise", PixelByPixel)
     settings = IllustrationConfig(levels={"pixelwise": (8.0,)})
-    rows = illustrations.shapes(settings, dataset=digits, moments=moments, seed=0)
+    rows = illustrations.shape_costs(settings, dataset=digits, moments=moments, seed=0)
     covariance = moments.covariance
     total = covariance + np.diag(np.linspace(1.0, 30.0, 1024))
     expected = np.trace(covariance - covariance @ np.linalg.solve(total, covariance)) / moments.total_variance

@@ -6,7 +6,7 @@ import pytest
 from formulas import joint_bracket
 from leakbound import theory
 from leakbound.theory import Exchangeable, Release
-from leakbound.theory.printed import printed_bracket
+from leakbound.theory.determinants import printed_bracket
 
 PAPER = Exchangeable(30.0, 2.0, 101)
 
@@ -65,14 +65,6 @@ def test_printed_determinant_is_right_for_independent_parameters(n):
     assert theory.printed_privacy_bits(Release(signal, noise)) == pytest.approx(
         Release(signal, noise).privacy_bits, rel=1e-12
     )
-
-
-@pytest.mark.parametrize(("signal", "excess"), [(Exchangeable(2.0, 1.8, 101), 18.8022), (PAPER, 1.12422)])
-def test_printed_independent_noise_is_too_much_by_the_wrong_sign(signal, excess):
-    ratio = (
-        theory.independent_noise(signal, 1.0, as_printed=True).variance / theory.independent_noise(signal, 1.0).variance
-    )
-    assert ratio == pytest.approx(excess, rel=1e-5)
 
 
 def test_noise_power_stands_in_one_denominator_of_the_utility_only():

@@ -5,8 +5,8 @@ import json
 import pytest
 from bad_server import DROPPED, HANGS
 
-from leakbound.tracking.markers import log_run, send_pending
 from leakbound.tracking.run_records import Artifact, Point, RunRecord
+from leakbound.tracking.sending import log_run, send_pending
 
 RECORD = RunRecord("run", "experiment", "a run", 0, 1, metrics=(Point("loss", 0, 1, 0.5),))
 

@@ -19,11 +19,10 @@ from mlflow_server import free_port, own_words, running
 
 from leakbound.claims.tabulation import accounting_rows
 from leakbound.storage import write_arrays
-from leakbound.tracking.markers import log_run, send_pending
 from leakbound.tracking.measurements import metric_name
 from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
 from leakbound.tracking.run_records import RunFacts, RunRecord
-from leakbound.tracking.sending import experiment_id, pages, push
+from leakbound.tracking.sending import experiment_id, log_run, pages, push, send_pending
 from leakbound.tracking.store import connect, upgrade_store
 
 FACTS = RunFacts(

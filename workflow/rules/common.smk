@@ -108,7 +108,7 @@ def checked_results():
     try:
         for path in workflow.configfiles:
             messages.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
-        found = job_list(reading.check(config, source))
+        found = job_list(reading.config_of(config, source))
         if workflow.is_main_process:
             try_networks(found.table.config, source)
         return found

@@ -42,7 +42,7 @@ class Place:
 
 COMMANDS: Mapping[str, Place] = {
     "protect": Place("people.protect", "protect", PEOPLE),
-    "calibrate": Place("people.calibrate", "calibrate", PEOPLE),
+    "calibrate": Place("people.calibrate", "calibrate_records", PEOPLE),
     "compare": Place("people.compare", "compare", PEOPLE),
     "risk": Place("people.risk_translation", "risk", PEOPLE),
     "account": Place("people.account", "account", PEOPLE),
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Place] = {
     "plan": Place("runs.plan", "plan", RUNS),
     "config": Place("runs.config", "config", RUNS),
     "verify": Place("runs.verify", "verify", RUNS),
-    "report": Place("runs.report", "report", RUNS),
+    "report": Place("runs.report", "write_report", RUNS),
     "export": Place("runs.export", "export", RUNS),
     "diff": Place("runs.diff", "diff", RUNS),
     "sync": Place("runs.tracking", "sync", RUNS),

@@ -1,17 +1,75 @@
-"""Settings of attacks and their facts."""
+"""Settings of attacks and their facts, and presets with the settings of published attacks."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import yaml
 from pydantic import ConfigDict, Field, Strict, TypeAdapter, WithJsonSchema, field_validator, model_validator
 from typing_extensions import TypedDict
 
-from leakbound.config.attack_presets import with_preset
 from leakbound.config.attacked_runs import Amount, AttackedRun
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Count, Name, Rates, Records, Settings, Steps, Target, Weights, class_of
-from leakbound.registry import ATTACKS
+from leakbound.config.settings import (
+    Count,
+    Line,
+    Name,
+    Rates,
+    Records,
+    Settings,
+    Steps,
+    Target,
+    Weights,
+    class_of,
+)
+from leakbound.registry import ATTACKS, nearest
+
+
+class AttackPreset(Settings):
+    """A published attack, a file of the folder ``published_attacks`` under its name."""
+
+    attack: Name
+    """Attack that implements it."""
+    citation: Line
+    """Paper."""
+    differences: Line
+    """Differences between the paper's attack and the one that is run."""
+    settings: dict[Name, Any]
+    """Settings of the attack; all others keep their defaults."""
+
+
+@cache
+def published_attacks() -> Mapping[str, AttackPreset]:
+    """Read the published attacks, by name."""
+    files = sorted(Path(__file__).with_name("published_attacks").glob("*.yaml"))
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in files}
+    return {name: AttackPreset.model_validate(yaml.safe_load(text)) for name, text in texts.items()}
+
+
+def with_preset(attack: str, values: Any) -> Any:
+    """Replace the name of a preset by the preset's settings.
+
+    Args:
+        attack: Name of the attack.
+        values: Plain values. Those given with ``preset`` override the preset's settings.
+
+    Raises:
+        ValueError: If the attack has no such preset.
+
+    Example:
+        >>> with_preset("membership", {"preset": "carlini2022", "epochs": 10})["epochs"]
+        10
+    """
+    if not isinstance(values, Mapping) or "preset" not in values:
+        return values
+    presets = {name: preset for name, preset in published_attacks().items() if preset.attack == attack}
+    chosen = values["preset"]
+    if not isinstance(chosen, str) or chosen not in presets:
+        raise ValueError(f"unknown preset {chosen!r} of {attack}; {nearest(str(chosen), [*presets])}")
+    return presets[chosen].settings | {name: value for name, value in values.items() if name != "preset"}
+
 
 Confidence = Annotated[float, Field(gt=0, lt=1)]
 PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
@@ -349,7 +407,7 @@ class GradientCapacityConfig(Attack):
     It is not an attack, but is evaluated like one.
     """
 
-    function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure"
+    function: ClassVar[str] = "leakbound.attacks.lower_bounds.gradient_capacity:measure_capacity"
 
     records: Annotated[int, Field(ge=2, le=5000)] = 1000
     """Members whose gradients are computed and held in memory at once, 4 bytes for each parameter of the

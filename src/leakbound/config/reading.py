@@ -27,10 +27,10 @@ def load(path: Path | str) -> Config:
         >>> load("config/small.yaml").preset  # doctest: +SKIP
         'small'
     """
-    return check(read_yaml(Path(path)), str(path))
+    return config_of(read_yaml(Path(path)), str(path))
 
 
-def check(values: dict[Any, Any], source: str) -> Config:
+def config_of(values: dict[Any, Any], source: str) -> Config:
     """Check plain values as a configuration.
 
     Args:

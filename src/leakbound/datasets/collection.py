@@ -211,7 +211,9 @@ def _several(path: Path, values: np.ndarray) -> np.ndarray:
     return values
 
 
-def levels(values: Float[np.ndarray, "n colors height width"]) -> UInt8[np.ndarray, "n colors height width"]:
+def pixel_levels(
+    values: Float[np.ndarray, "n colors height width"],
+) -> UInt8[np.ndarray, "n colors height width"]:
     """Round and clip pixels to whole numbers from 0 to 255."""
     return np.clip(np.rint(values), 0, WHITE).astype(np.uint8)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leakbound.config.federated import FederatedConfig
 from leakbound.datasets import ImageDataset
-from leakbound.federated import clients, leaks, noise_calibration, partition
+from leakbound.federated import clients, noise_calibration, partition
 from leakbound.federated.noise_calibration import AggregateNoise, PerClient
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.models import build
@@ -217,7 +217,10 @@ class Federation:
         self.parameters = clients.perturb(
             average, round_noise.server_std, self._source("server_noise", self.round)
         )
-        for name, leak in (("leak", leaks.aggregate_leak), ("leak_server", leaks.server_leak)):
+        for name, leak in (
+            ("leak", noise_calibration.aggregate_leak),
+            ("leak_server", noise_calibration.server_leak),
+        ):
             now = leak(round_noise, self.thresholds, len(average))
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
             self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from leakbound.federated.leaks import server_leak, static_leak
-from leakbound.federated.noise_calibration import client_noise
+from leakbound.federated.noise_calibration import client_noise, server_leak, static_leak
 from leakbound.jobs.federated_runs import FederatedRun
 
 if TYPE_CHECKING:

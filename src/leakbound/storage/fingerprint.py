@@ -26,7 +26,7 @@ _NEVER_COUNT = tuple(
     f"{_PACKAGE}.{name}."
     for name in (
         *(f"config.{module}" for module in ("whole", "reading", "messages", "checks", "catalogue")),
-        *(f"tracking.{module}" for module in ("markers", "sending", "store")),
+        *(f"tracking.{module}" for module in ("sending", "store")),
         *("jobs", "registry", "storage.fingerprint"),
     )
 )

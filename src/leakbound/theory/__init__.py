@@ -8,7 +8,12 @@ from leakbound.theory.cases import (
     own_noise_variances,
 )
 from leakbound.theory.convex import optimal_release
-from leakbound.theory.determinants import privacy_bits, unconditional_leak_bits, utility_bits
+from leakbound.theory.determinants import (
+    printed_privacy_bits,
+    privacy_bits,
+    unconditional_leak_bits,
+    utility_bits,
+)
 from leakbound.theory.exchangeable import Exchangeable, Release
 from leakbound.theory.general import (
     Problem,
@@ -22,7 +27,6 @@ from leakbound.theory.general import (
     release_utility_bits,
     utility_cap_bits,
 )
-from leakbound.theory.printed import printed_privacy_bits
 from leakbound.theory.search import search_exchangeable_noise
 
 __all__ = [

@@ -25,8 +25,8 @@ from leakbound.config.theory import (
 from leakbound.randomness.seeding import numpy_generator
 from leakbound.theory import cases, determinants, general
 from leakbound.theory.convex import optimal_release
+from leakbound.theory.determinants import printed_privacy_bits
 from leakbound.theory.exchangeable import Exchangeable, Release
-from leakbound.theory.printed import printed_privacy_bits
 from leakbound.theory.search import search_exchangeable_noise
 
 Rows = list[dict[str, Any]]

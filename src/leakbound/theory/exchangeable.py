@@ -109,7 +109,7 @@ class Release:
 
         Source:
             Zeng et al. 2022, Eq. (19), whose evaluation (22), (24) is wrong. See
-            :mod:`leakbound.theory.printed`.
+            :mod:`leakbound.theory.determinants`.
         """
         n = self.signal.n_clients
         precision = (1.0 / self.noise.joint + (n - 1) / self.noise.difference) / n

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from scipy import optimize
 
 from leakbound.theory.budget import check_budget
+from leakbound.theory.determinants import printed_argument
 from leakbound.theory.exchangeable import Exchangeable, Release
-from leakbound.theory.printed import printed_argument
 
 _SLACK = 1e-9  # of the constraints, in bits or as a share of 2^(2ε)
 _EDGE = 1.0 - 1e-9  # how close to the edge of covariances the region reaches

@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 
 from leakbound.storage import read_arrays_and_metadata
-from leakbound.tracking.headlines import headlines, run_summary
 from leakbound.tracking.measurements import (
     ALL_REPLICAS,
     Measurement,
     curve_values,
+    headlines,
     means,
     metric_name,
+    run_summary,
     score_values,
 )
 from leakbound.tracking.run_records import Artifact, DataInput, Point, RunFacts, RunRecord, RunStatus

@@ -21,8 +21,7 @@ from leakbound.datasets import ImageDataset
 from leakbound.models.initialization import frozen_hash
 from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.storage.provenance import settings_hash
-from leakbound.storage.scratch import sweep
-from leakbound.storage.seals import file_size
+from leakbound.storage.seals import file_size, sweep
 from leakbound.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")

@@ -28,7 +28,7 @@ _OPACUS_SLACK = 1e-6  # added to norms by the optimizer that the network was tra
 
 
 @in_full_precision
-def measure(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
+def measure_capacity(request: AttackRequest[GradientCapacityConfig]) -> Attacked:
     """Compute the capacity of one DP step at the weights that a training ended with.
 
     The step releases the sum of B clipped gradients with Gaussian noise of variance m²S² on each parameter.

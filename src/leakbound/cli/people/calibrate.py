@@ -37,7 +37,7 @@ _COLUMNS = {
 }
 
 
-def calibrate(
+def calibrate_records(
     path: own_records.DataArgument,
     kappa: own_records.KappaOption = None,
     leakage: own_records.LeakageOption = None,

@@ -346,12 +346,12 @@ def _pace() -> float:
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Minutes that a configuration is planned to take on the machine of the packaged table of costs."""
     from leakbound.cli.steps.job_list import job_list
-    from leakbound.config.reading import check
+    from leakbound.config.reading import config_of
     from leakbound.jobs.plan.job_costs import Machine, job_cost
     from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
 
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
-    config = check({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
+    config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
     estimates = [job_cost(job, costs) for job in job_list(config)]
     return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
 

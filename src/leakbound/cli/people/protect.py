@@ -101,7 +101,7 @@ def protect(
 ) -> None:
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.storage.replaced_folders import created
+    from leakbound.storage.new_folders import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:
@@ -216,7 +216,7 @@ def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
     """Write the copies as they are released, and return their form and the share of clipped values."""
-    from leakbound.datasets.collection import WHITE, levels, write_pictures, write_table
+    from leakbound.datasets.collection import WHITE, pixel_levels, write_pictures, write_table
 
     if private.pictures and values == "png":
         clipped: list[int] = []
@@ -224,7 +224,7 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
         def rounded() -> Iterator[np.ndarray]:
             for batch in released:
                 clipped.append(int(np.count_nonzero((batch < 0) | (batch > WHITE))))
-                yield levels(batch)
+                yield pixel_levels(batch)
 
         write_pictures(folder, private, rounded())
         return {

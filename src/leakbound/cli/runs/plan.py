@@ -1,6 +1,9 @@
-"""Command: the cost of a configuration before anything runs."""
+"""Command: jobs, hours, disk space and total time of a configuration before anything runs."""
 
+import math
 import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,9 +12,11 @@ import typer
 from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.config import reading
-from leakbound.jobs.plan.job_costs import Machine
-from leakbound.jobs.plan.plan_text import plan_text
+from leakbound.config.data import IMAGE_SIDE
+from leakbound.jobs.job import JobList
+from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
 from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
+from leakbound.jobs.shared_jobs import made_together, rule_of
 
 
 def plan(
@@ -44,3 +49,110 @@ def plan(
     costs = UnitCosts(read_costs(table or PACKAGED), where)
     source = "of the package" if table is None else f"from {table}"
     sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))
+
+
+_HOUR = 3600.0
+_UNKNOWN = "unknown"
+
+
+def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) -> str:
+    """Write the plan of a configuration.
+
+    Args:
+        jobs: Jobs of the configuration.
+        costs: Times of elementary work on one device.
+        machine: Number of jobs at once.
+        source: Origin of the times, for the first line.
+
+    Raises:
+        ValueError: If work of a job was measured neither on its network nor on LeNet.
+    """
+    estimates = [job_cost(job, costs) for job in jobs]
+    device = "a GPU" if costs.device == "cuda" else "a CPU"
+    counts = Counter(rule for rule, _ in made_together(jobs))
+    side = f"{machine.jobs} jobs side by side"
+    if costs.device == "cuda":
+        side += f", {machine.gpu_jobs} of them on the GPU"
+    lines = [
+        f"Plan of {jobs.table.config.preset} on {device}, times {source}",
+        "",
+        *_table(estimates, "about GPU hours" if costs.about else "GPU hours"),
+        "",
+        "Jobs: " + ", ".join(f"{count} {rule}" for rule, count in counts.items()),
+        *_shared(jobs),
+        "",
+        f"Wall time with {side}: {_duration(machine.wall_seconds(estimates))}",
+        *(f"* {note}" for note in sorted({*costs.notes, *_guesses(jobs)})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(estimates: Sequence[JobCost], on_gpu: str) -> Iterator[str]:
+    """Yield the lines of the table: one for each purpose, and the total."""
+    purposes: dict[str, list[JobCost]] = {}
+    for estimate in estimates:
+        purposes.setdefault(estimate.job.purpose, []).append(estimate)
+    columns = ("study", "jobs", "CPU hours", on_gpu, "disk")
+    rows = [columns, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *numbers in rows:
+        cells = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *cells])
+
+
+def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
+    """Return the cells of one row of the table."""
+    cpu = sum(estimate.cpu_seconds for estimate in estimates)
+    gpu = sum(math.nan if estimate.gpu_seconds is None else estimate.gpu_seconds for estimate in estimates)
+    hours = f"{gpu / _HOUR:.2f}" if gpu == gpu else _UNKNOWN
+    return (
+        name,
+        str(len({rule_of(estimate.job) for estimate in estimates})),
+        f"{cpu / _HOUR:.2f}",
+        hours,
+        _size(sum(estimate.disk for estimate in estimates)),
+    )
+
+
+def _shared(jobs: JobList) -> Iterator[str]:
+    """Yield sentences on the runs that a study shares with earlier ones."""
+    for study, slugs in jobs.table.studies.items():
+        shared = sum(jobs.table.first_study[slug] != study for slug in slugs)
+        if shared:
+            yield f"{study}: {shared} of its {len(slugs)} runs are those of studies above, and count there"
+
+
+def _guesses(jobs: JobList) -> Iterator[str]:
+    """Yield notes on datasets whose sizes differ from those of the measurements, and on figures that are left out."""
+    yield from (
+        f"figure {figure.paper}/{figure.id} is left out: study {figure.study} lacks what it selects"
+        for figure in jobs.table.left_out
+    )
+    for job in jobs.of("prepare"):
+        size = jobs.table.size(job.name)
+        if not size.known:
+            yield f"dataset {job.name}: colors, classes and sizes that are not configured are guessed"
+        if size.side != IMAGE_SIDE:
+            yield f"dataset {job.name}: networks are taken to be those for images of side {IMAGE_SIDE}"
+
+
+def _size(count: float) -> str:
+    """Write bytes in a readable unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _duration(seconds: float | None) -> str:
+    """Write seconds in a readable unit."""
+    if seconds is None:
+        return _UNKNOWN
+    if seconds < 120:
+        return f"about {seconds:.0f} seconds"
+    if seconds < 600:
+        return f"about {seconds / 60:.1f} minutes"
+    return (
+        f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"
+    )

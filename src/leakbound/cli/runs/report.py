@@ -10,7 +10,7 @@ from leakbound.cli.steps.report import write_page
 from leakbound.config import reading
 
 
-def report(
+def write_report(
     configfile: ConfigOption = Path("config/config.yaml"),
     out: Annotated[
         Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")

@@ -27,7 +27,7 @@ def sync(
     everything: Annotated[bool, typer.Option(help="Send all runs again, e.g. to a new store.")] = False,
 ) -> None:
     """Send to MLflow the runs that it has not accepted yet."""
-    from leakbound.tracking.markers import send_pending
+    from leakbound.tracking.sending import send_pending
 
     config = reading.load(configfile)
     outcomes = send_pending(Path(config.root) / "tracking", config.tracking.uri, everything=everything)

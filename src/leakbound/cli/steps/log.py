@@ -110,9 +110,9 @@ def log(
     channel: Path | None = None,
 ) -> None:
     """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later."""
-    from leakbound.tracking.markers import log_run
     from leakbound.tracking.run_description import channel_facts, describe_run
     from leakbound.tracking.run_records import RunFacts
+    from leakbound.tracking.sending import log_run
 
     facts = read_record(provenance, "train")
     tried = read_table(rates, RATES, "train") if rates else None

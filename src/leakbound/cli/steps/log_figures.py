@@ -42,8 +42,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
 def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
     """Write all figures, tables and verdicts of a configuration to one MLflow run."""
     from leakbound.datasets.pictures import withheld
-    from leakbound.tracking.markers import log_run
     from leakbound.tracking.run_description import describe_figures
+    from leakbound.tracking.sending import log_run
 
     def is_private(path: Path) -> bool:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows

@@ -71,11 +71,11 @@ def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) 
         select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too
         chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
-    draw(figure, chosen, stem, private, notes(figure, table, settings.ran))
+    write_figure(figure, chosen, stem, private, notes(figure, table, settings.ran))
     storage.write_rows(shown, chosen)
 
 
-def draw(
+def write_figure(
     figure: FigureConfig,
     rows: pd.DataFrame,
     stem: Path,
@@ -117,7 +117,7 @@ def picture_of(figure: FigureConfig, rows: pd.DataFrame, withheld: Sequence[str]
     Args:
         figure: Entry of the catalogue.
         rows: All rows that the figure shows.
-        withheld: As in :func:`draw`.
+        withheld: As in :func:`write_figure`.
     """
     from leakbound.figures.plots.plotting import placeholder
 

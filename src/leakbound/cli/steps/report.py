@@ -15,7 +15,7 @@ from leakbound import storage
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import plain_settings, register_plugins
 from leakbound.cli.steps.job_list import job_list
-from leakbound.config.reading import check
+from leakbound.config.reading import config_of
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import output
@@ -51,7 +51,7 @@ def report(
     ] = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    write_page(check(plain_settings(settings), "--settings"), out)
+    write_page(config_of(plain_settings(settings), "--settings"), out)
 
 
 def write_page(config: Config, out: Path | None) -> None:

@@ -14,7 +14,7 @@ from leakbound import storage
 from leakbound.cli.job_settings import plain_settings
 from leakbound.cli.step_command import run_step
 from leakbound.cli.steps.job_list import job_list
-from leakbound.config.reading import check
+from leakbound.config.reading import config_of
 from leakbound.jobs.job import Job
 from leakbound.jobs.shared_jobs import ANEW, code_of, made_together
 from leakbound.storage.provenance import settings_hash
@@ -31,7 +31,7 @@ def several(
     With ``--out``, results that are finished are not made again if nothing behind them has changed: after a
     kill, and when others join them.
     """
-    made = made_together(job_list(check(plain_settings(settings), "--settings")))
+    made = made_together(job_list(config_of(plain_settings(settings), "--settings")))
     if (rule, of) not in made:
         raise typer.BadParameter(f"--of {of!r}: the configuration has no such results of the rule {rule!r}")
     record = None if out is None else out.with_name(f".{out.name}.parts")

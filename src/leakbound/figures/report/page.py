@@ -1,12 +1,17 @@
-"""One offline page with all results of a configuration. It makes no requests, whatever program shows it."""
+"""One offline page with all results of a configuration. It makes no requests, whatever program shows it.
+
+It holds the SVG that each plot wrote, with points that link to their runs.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
+from xml.etree import ElementTree
 
 import pandas as pd
+from markupsafe import Markup
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
@@ -16,15 +21,16 @@ from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
-from leakbound.figures.report import opening
-from leakbound.figures.report.embedding import embedded, has_points
+from leakbound.figures.plots.planes import POINT
 from leakbound.figures.report.overview import (
     bounds_of_runs,
     bounds_table,
     category,
     datasets,
     families,
+    pictures,
     releases,
+    sentences,
     studies,
 )
 from leakbound.figures.report.page_templates import picture_address, templates
@@ -118,7 +124,7 @@ class Report:
     @property
     def sentences(self) -> list[str]:
         """Sentences that open the page: verdicts, accuracy, attacks."""
-        return opening.sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
+        return sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
 
 
 def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
@@ -171,7 +177,7 @@ def page(report: Report) -> str:
         report=report,
         totals=report.totals,
         sentences=report.sentences,
-        pictures=[by_key[key] for key in opening.pictures(by_key)],
+        pictures=[by_key[key] for key in pictures(by_key)],
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
         ],
@@ -295,3 +301,64 @@ def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
         "drawing": embedded(figure.drawing, figure.anchor, figure.config.title, texts, links),
         "points": {"head": head, "lines": table},
     }
+
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+
+
+def has_points(drawing: bytes) -> bool:
+    """Return True if points of a drawing carry the names of their runs."""
+    return f'id="{POINT}'.encode() in drawing
+
+
+def embedded(
+    drawing: bytes, name: str, title: str, texts: Mapping[str, str], links: Mapping[str, str]
+) -> Markup:
+    """Embed an SVG drawing as an element of the page.
+
+    Args:
+        drawing: The SVG.
+        name: Name of the drawing. It is put before all identifiers, so that they are unique in the page.
+        title: Title for readers who listen to the page.
+        texts: Run to the text that is shown when its point is hovered or focused.
+        links: Run to the address of its page.
+    """
+    root = ElementTree.fromstring(drawing)
+    for child in list(root):
+        if child.tag == f"{_SVG}metadata":
+            root.remove(child)
+    for parent in root.iter(f"{_SVG}defs"):
+        # A style would apply to the whole page, which has the same one.
+        for rules in parent.findall(f"{_SVG}style"):
+            parent.remove(rules)
+    for element in root.iter():
+        run = element.get("id", "").removeprefix(POINT)
+        if run != element.get("id", ""):
+            _point(element, run, texts.get(run, run), links.get(run))
+        element.tag = element.tag.removeprefix(_SVG)
+        attributes = dict(element.attrib)
+        element.attrib.clear()
+        for key, value in attributes.items():
+            if key == "id":
+                value = f"{name}-{value}"
+            elif key == _HREF:
+                key = "href"
+                value = f"#{name}-{value[1:]}" if value.startswith("#") else value
+            element.set(key, value.replace("url(#", f"url(#{name}-"))
+    root.attrib |= {"class": "drawing", "role": "group", "aria-label": title}
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _point(element: ElementTree.Element, run: str, text: str, link: str | None) -> None:
+    """Make a run's point a link to its page, or without a page an element that can be focused."""
+    del element.attrib["id"]
+    element.attrib |= {"class": "point", "aria-label": text, "data-run": run}
+    if link is None:
+        element.attrib |= {"tabindex": "0", "role": "img"}
+    else:
+        element.tag = "a"
+        element.attrib |= {"href": link, "target": "_blank", "rel": "noopener"}
+    title = ElementTree.Element("title")
+    title.text = text
+    element.insert(0, title)

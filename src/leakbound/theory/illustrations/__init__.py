@@ -7,19 +7,24 @@ the levels in the settings are missing. All functions ignore arguments that they
 in nats, variances in squared pixel units of the scale [-1, 1].
 """
 
-from leakbound.theory.illustrations.closed_forms import capacity_surface, compression, toy_example, weights
+from leakbound.theory.illustrations.closed_forms import (
+    capacity_surface,
+    dropped_eigenvalues,
+    toy_example,
+    weight_map,
+)
 from leakbound.theory.illustrations.covariance_leaks import covariance_leak
 from leakbound.theory.illustrations.noisy_pictures import noisy_images
-from leakbound.theory.illustrations.shape_costs import personalized_cost, shape_leakage, shapes
+from leakbound.theory.illustrations.shape_costs import personalized_cost, shape_costs, shape_leakage
 
 __all__ = [
     "capacity_surface",
-    "compression",
     "covariance_leak",
+    "dropped_eigenvalues",
     "noisy_images",
     "personalized_cost",
+    "shape_costs",
     "shape_leakage",
-    "shapes",
     "toy_example",
-    "weights",
+    "weight_map",
 ]

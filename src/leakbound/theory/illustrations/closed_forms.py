@@ -81,7 +81,7 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
+def weight_map(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """Tabulate the weights β of the personalized channel, equal for every color (Tan et al. 2024, Fig. 17).
 
     Returns:
@@ -92,7 +92,7 @@ def weights(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     return pd.DataFrame({"row": row, "column": column, "metric": "weight", "value": beta})
 
 
-def compression(
+def dropped_eigenvalues(
     settings: IllustrationConfig,
     *,
     dataset: ImageDataset | None = None,

@@ -28,7 +28,7 @@ _ROUNDING = 1.0 / (12.0 * 255.0**2)
 """Variance of the rounding of a pixel on the scale [0, 1]; on [-1, 1] it is four times as large."""
 
 
-def shapes(
+def shape_costs(
     settings: IllustrationConfig,
     *,
     dataset: ImageDataset | None = None,

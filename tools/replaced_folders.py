@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from leakbound.storage.scratch import scratch, sweep
-from leakbound.storage.seals import file_hash
+from leakbound.storage import file_hash
+from leakbound.storage.new_folders import neighbor
 
 MANIFEST = "MANIFEST.sha256"
 """File that lists all others of such a folder, in the format of ``sha256sum``."""
@@ -48,16 +48,6 @@ def write_manifest(folder: Path) -> None:
 
 
 @contextmanager
-def _neighbor(folder: Path) -> Iterator[Path]:
-    """Make an empty folder next to ``folder``, and remove it at the end unless it was moved away."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    sweep(folder)
-    with scratch(folder) as new:
-        new.mkdir()
-        yield new
-
-
-@contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
     """Make an empty folder that replaces ``folder`` if the block succeeds, and is removed if it fails.
 
@@ -66,46 +56,13 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
     """
     folder = Path(os.path.abspath(folder))
     check_replaceable(folder)
-    with _neighbor(folder) as new:
+    with neighbor(folder) as new:
         yield new
         write_manifest(new)
         check_replaceable(folder)  # it may have changed meanwhile
         if folder.exists():
             folder.rename(new.with_name("replaced"))
         new.rename(folder)
-
-
-def check_new(folder: Path) -> None:
-    """Refuse a folder that exists already, unless it is empty.
-
-    Raises:
-        ValueError: If it is a link or a file, or holds anything.
-    """
-    if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
-        raise ValueError(
-            f"{folder}: is there already. Name a folder that is missing or empty; nothing is overwritten."
-        )
-
-
-@contextmanager
-def created(folder: Path) -> Iterator[Path]:
-    """Make an empty folder that becomes ``folder`` if the block succeeds, and is removed if it fails.
-
-    Everybody may read it. All of its files are flushed to disk before it gets its name.
-
-    Raises:
-        ValueError: As :func:`check_new`.
-    """
-    folder = Path(os.path.abspath(folder))
-    check_new(folder)
-    with _neighbor(folder) as new:
-        yield new
-        for path in filter(Path.is_file, new.rglob("*")):
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        new.chmod(0o755)
-        check_new(folder)  # it may have appeared meanwhile
-        new.replace(folder)
 
 
 def _line(folder: Path, path: Path) -> str:
