@@ -1,4 +1,4 @@
-"""The user's own records as they are stored: folders of images, a Parquet file of images, a table, or an array.
+"""The user's own records as they are stored: folders or a Parquet file of images, a table, or an array.
 
 Unlike the datasets of the workflow they keep their size, and noisy copies are written in the same form.
 """

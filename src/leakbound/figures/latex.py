@@ -26,7 +26,7 @@ _ACCENTS = {"\u0303": r"\tilde", "\u0302": r"\hat", "\u0304": r"\bar", "\u0307":
 
 
 def latex(text: str) -> str:
-    r"""Escape what LaTeX reads as commands, and write Greek letters, signs, indices and powers as mathematics.
+    r"""Escape commands of LaTeX, and write Greek letters, signs, indices and powers as mathematics.
 
     Args:
         text: Plain text, e.g. a caption.

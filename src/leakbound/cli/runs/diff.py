@@ -34,7 +34,7 @@ def diff(
 
     Exit with code 1 if anything differs. Of two single runs the values are compared whatever their names are.
 
-    Example: leakbound diff results/quick/runs/digits/mlp/natural-1/n400-b32 results/quick/runs/digits/mlp/none/n400-b32
+    Example: leakbound diff results/quick results/mine
     """
     sides = first, second
     one_run = [_run_of(side) for side in sides]
@@ -81,7 +81,7 @@ def _settings(sides: Sequence[Path], *, single: bool) -> tuple[list[list[str]], 
 
 
 def _settings_of(folder: Path, *, single: bool) -> Mapping[str, Any]:
-    """Return the settings of a run, or of all runs of a folder by name, or the configuration of kept results."""
+    """Return the settings of a run, of all runs of a folder by name, or the configuration of kept results."""
     if single:
         return dict(storage.read_json(folder / "provenance.json")["settings"])
     files = sorted(folder.glob("runs/*/*/*/*/provenance.json"))
@@ -102,7 +102,7 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def _means(folder: Path, run: str | None) -> pd.Series:
-    """Return the mean over replicas of each metric of a folder's tables, at chosen rates and in full length."""
+    """Return means over replicas of all metrics of a folder's tables, at chosen rates and in full length."""
     import pandas as pd
 
     kept = (folder / "MANIFEST.sha256").is_file()  # hashes of all files, in place of a seal each

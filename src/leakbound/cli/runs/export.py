@@ -102,7 +102,7 @@ def _inches(text: str) -> float:
 
 
 def _shown(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str, Path]:
-    """Return the file of the rows of each figure with some names, or of each that is there if there are no names."""
+    """Return the files of the rows of some figures, or of each that is there if none is named."""
     for name in wanted:
         if mistakes := unknown_name("figures", name, "figure", [*table.figures]):
             raise typer.BadParameter(mistakes[0])
@@ -156,7 +156,7 @@ def _export(
 
 
 def _legible(picture: Figure) -> Figure:
-    """Enlarge the text of a figure that is smaller than journals print, and break lines that are wider than it."""
+    """Enlarge text that is smaller than journals print, and break lines that are wider than the figure."""
     from matplotlib.text import Text
 
     characters = int(picture.get_size_inches()[0] / 0.066)

@@ -63,7 +63,7 @@ def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
 
 
 def booktabs(rows: pd.DataFrame, options: TableOptions) -> str:
-    """Write the same table as a tabular of LaTeX, with the rules of booktabs. The paper's numbers are in brackets.
+    """Write the same table as a tabular of booktabs, with the paper's numbers in brackets.
 
     Args:
         rows: Rows of the figure.
@@ -76,7 +76,8 @@ def booktabs(rows: pd.DataFrame, options: TableOptions) -> str:
     head, *lines = map(" & ".join, cells)
     columns = "l" + "r" * (len(cells[0]) - 1)
     body = "".join(f"{line} \\\\\n" for line in lines)
-    return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\\bottomrule\n\\end{{tabular}}\n"
+    top = f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{head} \\\\\n\\midrule\n"
+    return f"{top}{body}\\bottomrule\n\\end{{tabular}}\n"
 
 
 def _grid(rows: pd.DataFrame, options: TableOptions) -> list[list[list[_Text]]]:

@@ -85,7 +85,7 @@ def drawable(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def canvas(width: float, height: float, **settings: Any) -> Figure:
-    """Make an empty figure of a size in inches, by default with constrained layout, as wide as there is room."""
+    """Make an empty figure of a size in inches, as far as there is room, by default in constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(style.at_most(width), height), **{"layout": "constrained", **settings})
