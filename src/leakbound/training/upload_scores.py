@@ -1,0 +1,343 @@
+"""Scores of candidates from uploads: whether an upload holds a record's own gradient, by a whitened filter.
+
+The server takes the gradient G of one linear layer out of each upload. A record with slope δ and input f adds
+δ fᵀ to it. With second moments B of slopes and A of inputs of other records, its score is δᵀ B⁻¹ G A⁻¹ f over
+its norm. A channel in front of that layer adds its known covariance to A.
+
+Source:
+    Li, Li and Ribeiro 2023, 'Effective passive membership inference attacks in federated learning against
+    overparameterized models' (inner products). Martens and Grosse 2015, 'Optimizing neural networks with
+    Kronecker-factored approximate curvature' (B ⊗ A).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.training import memory
+from leakbound.training.dp.weighted_sums import record_norms
+from leakbound.training.factors import Factor, Factors
+from leakbound.training.known_layers import factorable, parameter_layers, whole
+from leakbound.training.request import Slot, TrainingRequest, UploadScoring
+
+SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
+"""Shares of a record's gradient that its upload may show: noise on its image changes the gradient."""
+_RIDGE = 0.01  # of the mean moment, for directions that too few public records span
+_REFRESH = 10  # scored uploads after which moments are estimated anew
+_MEMORY = 0.98  # part of the earlier uploads in mean and variance of a candidate's scores
+_FAR = 3.0  # deviations at which a score counts no more for either: most likely the candidate took part
+_SCALE = 1.4826  # standard deviation of a Gaussian, in median absolute deviations
+
+
+class UploadScores:
+    """Likelihood ratios of membership of each slot's candidates, from the uploads so far.
+
+    The server knows the sum of the gradients of ``window`` steps from the weights that it sent before and
+    gets after them. Scores of candidates that took no part are centred by class and candidate, and scaled.
+
+    Args:
+        request: The run.
+        scoring: Candidates and settings.
+        slots: Slots of the stack.
+        model: Architecture on the device.
+        params: Parameters (slots, ...) before the first step.
+
+    Raises:
+        ValueError: If no layer of the network can be scored.
+    """
+
+    def __init__(
+        self,
+        request: TrainingRequest,
+        scoring: UploadScoring,
+        slots: Sequence[Slot],
+        model: nn.Module,
+        params: Mapping[str, Tensor],
+    ) -> None:
+        self._request = request
+        self._model = model
+        self._window = scoring.window
+        self._layer, self._layers = _scored_layers(model, clips=request.defense.clips)
+        aux = request.dataset.aux
+        images = torch.from_numpy(aux.images).to(request.device)
+        released = request.client.released(images[: scoring.public], self._source("public"))
+        self._public = released, torch.from_numpy(aux.labels[: scoring.public]).to(request.device)
+        self._candidates = []
+        for slot in slots:
+            drawn = request.dataset.pool.chosen(scoring.rows[slot.replica])
+            shown, labels = (
+                torch.from_numpy(part).to(request.device) for part in (drawn.images, drawn.labels)
+            )
+            self._candidates.append((shown, labels))
+        self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)[
+            :, None, None
+        ]
+        # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
+        self._noise = request.client.noise_std(request.records) ** 2 * request.records
+        self._turned = self._whitened_images(_of_slot(params, 0), images)
+        self._draws = 0 if self._turned or request.channel is None else scoring.draws
+        weights = self._joined(params)
+        shape = (len(slots), len(SHARES), len(self._candidates[0][1]))
+        self._state: dict[str, Any] = {
+            "steps": 0,
+            "scored": 0,
+            "seen": 0,
+            "start": {name: value.detach().clone() for name, value in params.items()},
+            "before": weights,
+            "velocity": torch.zeros_like(weights),
+            "total": torch.zeros_like(weights),
+            "whitening": [],
+            "means": weights.new_zeros(shape[0], shape[2]),
+            "variances": weights.new_ones(shape[0], shape[2]),
+            "plain": weights.new_zeros(shape[0], 1, shape[2]),
+            "ratios": weights.new_zeros(shape),
+            "epoch": weights.new_full(shape, -math.inf),
+        }
+
+    @torch.no_grad()
+    def add(self, params: Mapping[str, Tensor], *, last: bool) -> None:
+        """Take the uploads of one step, which the server sees in the weights after it.
+
+        Args:
+            params: Parameters (slots, ...) after the step.
+            last: Whether no step follows.
+        """
+        state, weights = self._state, self._joined(params)
+        velocity = (state["before"] - weights) / self._rates
+        sent = velocity - self._request.config.momentum * state["velocity"]
+        state["total"] += self._request.records * sent
+        state["velocity"], state["before"] = velocity, weights
+        state["steps"] += 1
+        if last or state["steps"] == self._window:
+            self._score()
+            state["start"] = {name: value.detach().clone() for name, value in params.items()}
+            state["total"].zero_()
+            state["steps"] = 0
+
+    def values(self) -> Float[Tensor, "slots statistics n"]:
+        """Return log likelihood ratios for each of :data:`SHARES`, and plain inner products, on the CPU."""
+        state = self._state
+        open_epoch = state["epoch"].logaddexp(torch.tensor(_log_rest(state["seen"] / self._population)))
+        return torch.cat([state["ratios"] + open_epoch, state["plain"]], dim=1).cpu()
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next scores depend on."""
+        return self._state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        self._state = state
+
+    @property
+    def _population(self) -> int:
+        """Number of members."""
+        return self._request.dataset.drawing.members
+
+    def _joined(self, params: Mapping[str, Tensor]) -> Float[Tensor, "slots outputs values"]:
+        """Join weight and bias of the scored layer as outer products have them."""
+        bias = params.get(f"{self._layer}.bias")
+        weight = params[f"{self._layer}.weight"].detach()
+        return weight.clone() if bias is None else torch.cat([weight, bias.detach()[..., None]], dim=-1)
+
+    def _source(self, purpose: str, number: int = 0) -> NoiseSource:
+        """Return the source of the server's noise, the same after a resumption."""
+        words = (self._request.dataset.name, "uploads", purpose, number)
+        return as_source(torch_generator(self._request.seed, *words, device=self._request.device))
+
+    def _mean_outer(
+        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor
+    ) -> tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]:
+        """Compute mean slopes and inputs over draws of a channel's noise, or without noise."""
+        client, source = self._request.client, self._source("draws", self._state["scored"])
+        if not self._draws:
+            return self._outer(params, client.expected(images, source), labels)
+        drawn = [self._outer(params, client.released(images, source), labels) for _ in range(self._draws)]
+        slopes, inputs = (torch.stack(rows).mean(0) for rows in zip(*drawn, strict=True))
+        return slopes, inputs
+
+    def _outer(
+        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor
+    ) -> tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]:
+        """Compute slopes and inputs of the scored layer, slopes with the factor of the record's clipping."""
+        chunk = memory.FORWARD_IMAGES.on(images.device)
+        factors = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
+        pairs = [
+            self._outer_of(factors.constant(*piece))
+            for piece in zip(images.split(chunk), labels.split(chunk), strict=True)
+        ]
+        slopes, inputs = (torch.cat(rows) for rows in zip(*pairs, strict=True))
+        return slopes, inputs
+
+    def _outer_of(self, factors: list[Factor] | None) -> tuple[Tensor, Tensor]:
+        """Return slopes and inputs of a few records."""
+        if factors is None:
+            raise ValueError(
+                f"{type(self._model).__name__} calls {self._layer} twice, or not with one row for each record; "
+                "leave out membership_uploads for this network"
+            )
+        factor = next(factor for factor in factors if factor.name == self._layer)
+        slopes, inputs = factor.slopes, factor.inputs
+        if self._request.defense.clips:
+            slopes = slopes * self._request.client.record_weights(record_norms(factors))[:, None]
+        if factor.layer.bias is not None:
+            inputs = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1)
+        return slopes, inputs
+
+    def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[Tensor]:
+        """Multiply the candidates' images by A⁻¹ once, for a layer that sees them, from all public images.
+
+        Args:
+            params: First weights of a slot.
+            images: Public images.
+
+        Returns:
+            A⁻¹ f of each slot's candidates, none for a layer that sees something else.
+        """
+        slopes, inputs = self._outer(params, *self._public)
+        flat = self._public[0].flatten(1)
+        if not torch.equal(inputs[:, : flat.shape[1]], flat):
+            return []
+        one = inputs[:1, flat.shape[1] :]
+        shown = self._request.client.expected(images, self._source("expected")).flatten(1)
+        moments = _moments(torch.cat([shown, one.expand(len(shown), -1)], dim=1))
+        if self._request.channel is not None:
+            noise = torch.from_numpy(self._request.channel.noise_covariance()).to(moments)
+            moments[: len(noise), : len(noise)] += noise
+        inverse = _inverse(moments, self._noise / slopes.square().mean())
+        source = self._source("expected")
+        candidates = (
+            self._request.client.expected(shown, source).flatten(1) for shown, _ in self._candidates
+        )
+        return [torch.cat([rows, one.expand(len(rows), -1)], dim=1) @ inverse for rows in candidates]
+
+    def _score(self) -> None:
+        """Add the scores of the uploads since the last call."""
+        state = self._state
+        records = self._request.records * state["steps"]
+        slots = range(len(self._candidates))
+        if state["scored"] % _REFRESH == 0:
+            state["whitening"] = [self._whitening(_of_slot(state["start"], slot)) for slot in slots]
+        for slot, (images, labels) in enumerate(self._candidates):
+            slopes, inputs = self._mean_outer(_of_slot(state["start"], slot), images, labels)
+            of_slopes, of_inputs = state["whitening"][slot]
+            turned = self._turned[slot] if self._turned else inputs @ of_inputs
+            total = state["total"][slot]
+            scores, norms = filtered(total, slopes, inputs, slopes @ of_slopes, turned)
+            state["plain"][slot] += filtered(total, slopes, inputs, slopes, inputs)[0]
+            scores, strengths = self._standardised(slot, scores, norms, labels)
+            means = torch.tensor(SHARES, device=scores.device)[:, None] * strengths
+            self._add_ratios(slot, means * (scores - means / 2), records)
+        state["scored"] += 1
+        state["seen"] = 0 if self._request.defense.clips else (state["seen"] + records) % self._population
+
+    def _whitening(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Estimate B⁻¹ and A⁻¹ from public records, A⁻¹ only where it is not known from the images."""
+        slopes, inputs = self._outer(params, *self._public)
+        of_inputs = (
+            inputs[:0] if self._turned else _inverse(_moments(inputs), self._noise / slopes.square().mean())
+        )
+        return _inverse(_moments(slopes), self._noise / inputs.square().mean()), of_inputs
+
+    def _standardised(
+        self, slot: int, scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Scale scores to mean 0 and variance 1 of candidates that take no part, and their norms alike.
+
+        At most steps few of the candidates take part, so the bulk is that of the others.
+        """
+        for label in labels.unique():
+            scores[labels == label] -= scores[labels == label].median()
+        deviation = (_SCALE * scores.abs().median()).clamp(min=torch.finfo(scores.dtype).tiny)
+        scores = scores / deviation
+        means, variances = self._state["means"][slot], self._state["variances"][slot]
+        means.lerp_(scores.clamp(-_FAR, _FAR), 1 - _MEMORY)
+        scores = scores - means
+        variances.lerp_(scores.clamp(-_FAR, _FAR).square(), 1 - _MEMORY)
+        return scores / variances.sqrt(), norms / deviation / variances.sqrt()
+
+    def _add_ratios(self, slot: int, ratios: Float[Tensor, "shares n"], records: int) -> None:
+        """Add the likelihood ratios of having taken part in some uploads, by how likely that was before.
+
+        A Poisson sample holds a member independently of the others. Of shuffled batches, exactly one in each
+        epoch does.
+        """
+        state = self._state
+        share = min(1.0, records / self._population)
+        if self._request.defense.clips:
+            state["ratios"][slot] += (ratios + math.log(share)).logaddexp(torch.tensor(_log_rest(share)))
+            return
+        epoch = state["epoch"][slot]
+        left = 1.0 - state["seen"] / self._population
+        torch.logaddexp(epoch, ratios + math.log(min(share, left)), out=epoch)
+        if share >= left:
+            state["ratios"][slot] += epoch
+            epoch.fill_(-math.inf) if share == left else epoch.copy_(ratios + math.log(share - left))
+
+
+def filtered(
+    total: Float[Tensor, "outputs values"],
+    slopes: Float[Tensor, "n outputs"],
+    inputs: Float[Tensor, "n values"],
+    whitened: Float[Tensor, "n outputs"],
+    turned: Float[Tensor, "n values"],
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """Compute the inner product of each record's gradient δ fᵀ with a sum G, over its norm, and the norm.
+
+    Both are whitened: δᵀ B⁻¹ G A⁻¹ f, and (δᵀ B⁻¹ δ · fᵀ A⁻¹ f)^½, of which no gradient is formed.
+
+    Args:
+        total: G, the sum of the gradients of some records.
+        slopes: δ.
+        inputs: f.
+        whitened: B⁻¹ δ.
+        turned: A⁻¹ f.
+    """
+    products = ((turned @ total.T) * whitened).sum(1)
+    squares = (whitened * slopes).sum(1) * (turned * inputs).sum(1)
+    norms = squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
+    return products / norms, norms
+
+
+def _scored_layers(model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.Module]]:
+    """Return the first trained linear layer, and the layers that its records' slopes depend on: all if clipped.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    layers = parameter_layers(model)
+    linear = [name for name, layer in layers.items() if type(layer) is nn.Linear and whole(layer)]
+    if not linear or (clips and not factorable(model)):
+        raise ValueError(
+            f"{type(model).__name__} trains no linear layer, or clips gradients of layers other than linear, "
+            "convolutional and group-normalising ones; leave out membership_uploads for this network"
+        )
+    return linear[0], layers if clips else {linear[0]: layers[linear[0]]}
+
+
+def _moments(rows: Float[Tensor, "n values"]) -> Float[Tensor, "values values"]:
+    """Compute the second moments of some rows."""
+    return rows.T @ rows / len(rows)
+
+
+def _inverse(moments: Float[Tensor, "values values"], noise: Tensor) -> Float[Tensor, "values values"]:
+    """Invert second moments with a ridge and the variance of noise, NaN where they are NaN."""
+    diagonal = moments.diagonal()
+    diagonal += _RIDGE * diagonal.mean() + noise + torch.finfo(moments.dtype).tiny
+    return torch.cholesky_inverse(torch.linalg.cholesky_ex(moments).L)
+
+
+def _of_slot(params: Mapping[str, Tensor], slot: int) -> dict[str, Tensor]:
+    """Return the parameters of one slot."""
+    return {name: value[slot].detach() for name, value in params.items()}
+
+
+def _log_rest(share: float) -> float:
+    """Return ln(1 − share), finite for a share of 1."""
+    return math.log(max(1.0 - share, torch.finfo(torch.float32).tiny))
