@@ -39,14 +39,14 @@ def fingerprint(request: TrainingRequest) -> str:
     """
     channel = request.channel
     dataset = request.dataset
-    arrays = {name: array for name, array in dataset.arrays().items() if not name.startswith("aux_")}
-    scoring: dict[str, Any] = {}
+    arrays = {
+        name: array
+        for name, array in dataset.arrays().items()
+        if request.scoring or not name.startswith("aux_")
+    }
+    scored: dict[str, Any] = {}
     if request.scoring is not None:
-        arrays |= {f"candidates_{replica}": rows for replica, rows in request.scoring.rows.items()}
-        arrays |= {name: array for name, array in dataset.arrays().items() if name.startswith("aux_")}
-        slots = [astuple(slot) for slot in request.slots]
-        scoring = {"public": request.scoring.public, "window": request.scoring.window}
-        scoring |= {"draws": request.scoring.draws, "slots": slots}
+        scored = {"scoring": asdict(request.scoring), "only": [astuple(slot) for slot in request.slots]}
     if channel is not None:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
@@ -66,7 +66,7 @@ def fingerprint(request: TrainingRequest) -> str:
             ),
             "device": torch.device(request.device).type,
             **{name: getattr(request, name) for name in _SCALARS},
-            **scoring,
+            **scored,
         },
     )
 

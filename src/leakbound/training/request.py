@@ -1,14 +1,12 @@
 """The two values of every trainer, a request and its result, and the request of reference networks."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from leakbound import models
@@ -39,13 +37,13 @@ class UploadScoring:
     """Candidates whose membership the server infers.
 
     Attributes:
-        rows: Replica to its candidates (n,), rows of the pool, equally many for each replica.
+        rows: Replica to its candidates, rows of the pool, equally many for each replica.
         public: Auxiliary records from which the server learns what uploads are like.
         window: Steps whose uploads are scored together.
         draws: Draws of a channel's noise over which gradients are averaged, behind a layer that sees no images.
     """
 
-    rows: Mapping[int, Int[np.ndarray, " n"]]
+    rows: Mapping[int, Sequence[int]]
     public: int
     window: int
     draws: int = 0

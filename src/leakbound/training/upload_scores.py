@@ -11,9 +11,10 @@ Source:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -23,10 +24,12 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import memory
 from leakbound.training.dp.weighted_sums import record_norms
-from leakbound.training.factors import Factor, Factors
+from leakbound.training.factors import Factors
 from leakbound.training.known_layers import factorable, parameter_layers, whole
 from leakbound.training.request import Slot, TrainingRequest, UploadScoring
 
+Outer = tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]
+"""Slopes and inputs of a layer for some records, whose gradients are the outer products of both."""
 SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
 """Shares of a record's gradient that its upload may show: noise on its image changes the gradient."""
 _RIDGE = 0.01  # of the mean moment, for directions that too few public records span
@@ -34,6 +37,10 @@ _REFRESH = 10  # scored uploads after which moments are estimated anew
 _MEMORY = 0.98  # part of the earlier uploads in mean and variance of a candidate's scores
 _FAR = 3.0  # deviations at which a score counts no more for either: most likely the candidate took part
 _SCALE = 1.4826  # standard deviation of a Gaussian, in median absolute deviations
+_UNSCORED = (
+    "{} trains no linear layer that sees each record once, or clips gradients of layers other than linear, "
+    "convolutional and group-normalising ones; leave out membership_uploads for this network"
+)
 
 
 class UploadScores:
@@ -65,17 +72,10 @@ class UploadScores:
         self._model = model
         self._window = scoring.window
         self._layer, self._layers = _scored_layers(model, clips=request.defense.clips)
-        aux = request.dataset.aux
-        images = torch.from_numpy(aux.images).to(request.device)
-        released = request.client.released(images[: scoring.public], self._source("public"))
-        self._public = released, torch.from_numpy(aux.labels[: scoring.public]).to(request.device)
-        self._candidates = []
-        for slot in slots:
-            drawn = request.dataset.pool.chosen(scoring.rows[slot.replica])
-            shown, labels = (
-                torch.from_numpy(part).to(request.device) for part in (drawn.images, drawn.labels)
-            )
-            self._candidates.append((shown, labels))
+        images, labels = self._on_device(range(len(request.dataset.aux)), auxiliary=True)
+        shown = request.client.released(images[: scoring.public], self._source("public"))
+        self._public = shown, labels[: scoring.public]
+        self._candidates = [self._on_device(scoring.rows[slot.replica]) for slot in slots]
         self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)[
             :, None, None
         ]
@@ -89,7 +89,7 @@ class UploadScores:
             "steps": 0,
             "scored": 0,
             "seen": 0,
-            "start": {name: value.detach().clone() for name, value in params.items()},
+            "start": _copied(params),
             "before": weights,
             "velocity": torch.zeros_like(weights),
             "total": torch.zeros_like(weights),
@@ -109,17 +109,16 @@ class UploadScores:
             params: Parameters (slots, ...) after the step.
             last: Whether no step follows.
         """
-        state, weights = self._state, self._joined(params)
+        state = self._state
+        weights = self._joined(params)
         velocity = (state["before"] - weights) / self._rates
         sent = velocity - self._request.config.momentum * state["velocity"]
         state["total"] += self._request.records * sent
-        state["velocity"], state["before"] = velocity, weights
-        state["steps"] += 1
+        state |= {"velocity": velocity, "before": weights, "steps": state["steps"] + 1}
         if last or state["steps"] == self._window:
             self._score()
-            state["start"] = {name: value.detach().clone() for name, value in params.items()}
             state["total"].zero_()
-            state["steps"] = 0
+            state |= {"start": _copied(params), "steps": 0}
 
     def values(self) -> Float[Tensor, "slots statistics n"]:
         """Return log likelihood ratios for each of :data:`SHARES`, and plain inner products, on the CPU."""
@@ -133,117 +132,106 @@ class UploadScores:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
-        self._state = state
+        self._state = _moved(state, self._request.device)
 
     @property
     def _population(self) -> int:
         """Number of members."""
         return self._request.dataset.drawing.members
 
-    def _joined(self, params: Mapping[str, Tensor]) -> Float[Tensor, "slots outputs values"]:
-        """Join weight and bias of the scored layer as outer products have them."""
-        bias = params.get(f"{self._layer}.bias")
-        weight = params[f"{self._layer}.weight"].detach()
-        return weight.clone() if bias is None else torch.cat([weight, bias.detach()[..., None]], dim=-1)
+    def _on_device(self, rows: Sequence[int], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:
+        """Return images and labels of some records of the pool, or of the auxiliary ones."""
+        dataset = self._request.dataset
+        drawn = (dataset.aux if auxiliary else dataset.pool).chosen(np.array(rows))
+        device = self._request.device
+        return torch.from_numpy(drawn.images).to(device), torch.from_numpy(drawn.labels).to(device)
 
     def _source(self, purpose: str, number: int = 0) -> NoiseSource:
         """Return the source of the server's noise, the same after a resumption."""
         words = (self._request.dataset.name, "uploads", purpose, number)
         return as_source(torch_generator(self._request.seed, *words, device=self._request.device))
 
-    def _mean_outer(
-        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor
-    ) -> tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]:
-        """Compute mean slopes and inputs over draws of a channel's noise, or without noise."""
-        client, source = self._request.client, self._source("draws", self._state["scored"])
-        if not self._draws:
-            return self._outer(params, client.expected(images, source), labels)
-        drawn = [self._outer(params, client.released(images, source), labels) for _ in range(self._draws)]
-        slopes, inputs = (torch.stack(rows).mean(0) for rows in zip(*drawn, strict=True))
-        return slopes, inputs
+    def _joined(self, params: Mapping[str, Tensor]) -> Float[Tensor, "slots outputs values"]:
+        """Join weight and bias of the scored layer as outer products have them."""
+        parts = [params[f"{self._layer}.weight"].detach()]
+        bias = params.get(f"{self._layer}.bias")
+        return torch.cat(parts if bias is None else [*parts, bias.detach()[..., None]], dim=-1)
 
-    def _outer(
-        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor
-    ) -> tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]:
+    def _outer(self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Outer:
         """Compute slopes and inputs of the scored layer, slopes with the factor of the record's clipping."""
         chunk = memory.FORWARD_IMAGES.on(images.device)
-        factors = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
-        pairs = [
-            self._outer_of(factors.constant(*piece))
-            for piece in zip(images.split(chunk), labels.split(chunk), strict=True)
-        ]
-        slopes, inputs = (torch.cat(rows) for rows in zip(*pairs, strict=True))
-        return slopes, inputs
+        factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
+        pairs = []
+        for piece in zip(images.split(chunk), labels.split(chunk), strict=True):
+            factors = factored.constant(*piece)
+            if factors is None:
+                raise ValueError(_UNSCORED.format(type(self._model).__name__))
+            _, layer, inputs, slopes = next(factor for factor in factors if factor.name == self._layer)
+            if self._request.defense.clips:
+                slopes = slopes * self._request.client.record_weights(record_norms(factors))[:, None]
+            one = inputs.new_ones(len(inputs), 0 if layer.bias is None else 1)
+            pairs.append((slopes, torch.cat([inputs, one], dim=1)))
+        return _mapped(torch.cat, pairs)
 
-    def _outer_of(self, factors: list[Factor] | None) -> tuple[Tensor, Tensor]:
-        """Return slopes and inputs of a few records."""
-        if factors is None:
-            raise ValueError(
-                f"{type(self._model).__name__} calls {self._layer} twice, or not with one row for each record; "
-                "leave out membership_uploads for this network"
-            )
-        factor = next(factor for factor in factors if factor.name == self._layer)
-        slopes, inputs = factor.slopes, factor.inputs
-        if self._request.defense.clips:
-            slopes = slopes * self._request.client.record_weights(record_norms(factors))[:, None]
-        if factor.layer.bias is not None:
-            inputs = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1)
-        return slopes, inputs
+    def _expected(self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Outer:
+        """Compute mean slopes and inputs over draws of a channel's noise, or without noise."""
+        source = self._source("draws", self._state["scored"])
+        show = self._request.client.released if self._draws else self._request.client.expected
+        drawn = [self._outer(params, show(images, source), labels) for _ in range(max(1, self._draws))]
+        return _mapped(lambda rows: torch.stack(rows).mean(0), drawn)
 
     def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[Tensor]:
-        """Multiply the candidates' images by A⁻¹ once, for a layer that sees them, from all public images.
-
-        Args:
-            params: First weights of a slot.
-            images: Public images.
+        """Compute A⁻¹ f of each slot's candidates, from all public images and the channel's covariance.
 
         Returns:
-            A⁻¹ f of each slot's candidates, none for a layer that sees something else.
+            None for a layer that sees something else than images.
         """
         slopes, inputs = self._outer(params, *self._public)
-        flat = self._public[0].flatten(1)
-        if not torch.equal(inputs[:, : flat.shape[1]], flat):
+        values = self._public[0][0].numel()
+        if not torch.equal(inputs[:, :values], self._public[0].flatten(1)):
             return []
-        one = inputs[:1, flat.shape[1] :]
-        shown = self._request.client.expected(images, self._source("expected")).flatten(1)
-        moments = _moments(torch.cat([shown, one.expand(len(shown), -1)], dim=1))
+        rows = [
+            torch.cat([shown.flatten(1), inputs[:1, values:].expand(len(shown), -1)], dim=1)
+            for shown in (
+                self._request.client.expected(each, self._source("expected"))
+                for each in (images, *(group[0] for group in self._candidates))
+            )
+        ]
+        moments = _moments(rows[0])
         if self._request.channel is not None:
-            noise = torch.from_numpy(self._request.channel.noise_covariance()).to(moments)
-            moments[: len(noise), : len(noise)] += noise
+            moments[:values, :values] += torch.from_numpy(self._request.channel.noise_covariance()).to(
+                moments
+            )
         inverse = _inverse(moments, self._noise / slopes.square().mean())
-        source = self._source("expected")
-        candidates = (
-            self._request.client.expected(shown, source).flatten(1) for shown, _ in self._candidates
-        )
-        return [torch.cat([rows, one.expand(len(rows), -1)], dim=1) @ inverse for rows in candidates]
+        return [each @ inverse for each in rows[1:]]
+
+    def _whitening(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Estimate B⁻¹ and A⁻¹ from public records, A⁻¹ only where it is not known from the images."""
+        slopes, inputs = self._outer(params, *self._public)
+        of_inputs = inputs[:0]
+        if not self._turned:
+            of_inputs = _inverse(_moments(inputs), self._noise / slopes.square().mean())
+        return _inverse(_moments(slopes), self._noise / inputs.square().mean()), of_inputs
 
     def _score(self) -> None:
         """Add the scores of the uploads since the last call."""
         state = self._state
         records = self._request.records * state["steps"]
-        slots = range(len(self._candidates))
+        starts = [_of_slot(state["start"], slot) for slot in range(len(self._candidates))]
         if state["scored"] % _REFRESH == 0:
-            state["whitening"] = [self._whitening(_of_slot(state["start"], slot)) for slot in slots]
+            state["whitening"] = [self._whitening(start) for start in starts]
         for slot, (images, labels) in enumerate(self._candidates):
-            slopes, inputs = self._mean_outer(_of_slot(state["start"], slot), images, labels)
+            slopes, inputs = self._expected(starts[slot], images, labels)
             of_slopes, of_inputs = state["whitening"][slot]
             turned = self._turned[slot] if self._turned else inputs @ of_inputs
             total = state["total"][slot]
-            scores, norms = filtered(total, slopes, inputs, slopes @ of_slopes, turned)
-            state["plain"][slot] += filtered(total, slopes, inputs, slopes, inputs)[0]
+            state["plain"][slot] += filtered(total, (slopes, inputs), (slopes, inputs))[0]
+            scores, norms = filtered(total, (slopes, inputs), (slopes @ of_slopes, turned))
             scores, strengths = self._standardised(slot, scores, norms, labels)
-            means = torch.tensor(SHARES, device=scores.device)[:, None] * strengths
+            means = scores.new_tensor(SHARES)[:, None] * strengths
             self._add_ratios(slot, means * (scores - means / 2), records)
         state["scored"] += 1
         state["seen"] = 0 if self._request.defense.clips else (state["seen"] + records) % self._population
-
-    def _whitening(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Estimate B⁻¹ and A⁻¹ from public records, A⁻¹ only where it is not known from the images."""
-        slopes, inputs = self._outer(params, *self._public)
-        of_inputs = (
-            inputs[:0] if self._turned else _inverse(_moments(inputs), self._noise / slopes.square().mean())
-        )
-        return _inverse(_moments(slopes), self._noise / inputs.square().mean()), of_inputs
 
     def _standardised(
         self, slot: int, scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
@@ -256,7 +244,7 @@ class UploadScores:
             scores[labels == label] -= scores[labels == label].median()
         deviation = (_SCALE * scores.abs().median()).clamp(min=torch.finfo(scores.dtype).tiny)
         scores = scores / deviation
-        means, variances = self._state["means"][slot], self._state["variances"][slot]
+        means, variances = (self._state[name][slot] for name in ("means", "variances"))
         means.lerp_(scores.clamp(-_FAR, _FAR), 1 - _MEMORY)
         scores = scores - means
         variances.lerp_(scores.clamp(-_FAR, _FAR).square(), 1 - _MEMORY)
@@ -268,45 +256,36 @@ class UploadScores:
         A Poisson sample holds a member independently of the others. Of shuffled batches, exactly one in each
         epoch does.
         """
-        state = self._state
+        total, epoch = (self._state[name][slot] for name in ("ratios", "epoch"))
         share = min(1.0, records / self._population)
         if self._request.defense.clips:
-            state["ratios"][slot] += (ratios + math.log(share)).logaddexp(torch.tensor(_log_rest(share)))
+            total += (ratios + math.log(share)).logaddexp(torch.tensor(_log_rest(share)))
             return
-        epoch = state["epoch"][slot]
-        left = 1.0 - state["seen"] / self._population
+        left = 1.0 - self._state["seen"] / self._population
         torch.logaddexp(epoch, ratios + math.log(min(share, left)), out=epoch)
         if share >= left:
-            state["ratios"][slot] += epoch
+            total += epoch
             epoch.fill_(-math.inf) if share == left else epoch.copy_(ratios + math.log(share - left))
 
 
-def filtered(
-    total: Float[Tensor, "outputs values"],
-    slopes: Float[Tensor, "n outputs"],
-    inputs: Float[Tensor, "n values"],
-    whitened: Float[Tensor, "n outputs"],
-    turned: Float[Tensor, "n values"],
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+def filtered(total: Float[Tensor, "outputs values"], outer: Outer, whitened: Outer) -> tuple[Tensor, Tensor]:
     """Compute the inner product of each record's gradient δ fᵀ with a sum G, over its norm, and the norm.
 
     Both are whitened: δᵀ B⁻¹ G A⁻¹ f, and (δᵀ B⁻¹ δ · fᵀ A⁻¹ f)^½, of which no gradient is formed.
 
     Args:
         total: G, the sum of the gradients of some records.
-        slopes: δ.
-        inputs: f.
-        whitened: B⁻¹ δ.
-        turned: A⁻¹ f.
+        outer: δ and f.
+        whitened: B⁻¹ δ and A⁻¹ f.
     """
-    products = ((turned @ total.T) * whitened).sum(1)
-    squares = (whitened * slopes).sum(1) * (turned * inputs).sum(1)
+    products = ((whitened[1] @ total.T) * whitened[0]).sum(1)
+    squares = (whitened[0] * outer[0]).sum(1) * (whitened[1] * outer[1]).sum(1)
     norms = squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
     return products / norms, norms
 
 
 def _scored_layers(model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.Module]]:
-    """Return the first trained linear layer, and the layers that its records' slopes depend on: all if clipped.
+    """Return the first trained linear layer, and the layers whose gradients count: all if they are clipped.
 
     Raises:
         ValueError: If there are none.
@@ -314,10 +293,7 @@ def _scored_layers(model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.
     layers = parameter_layers(model)
     linear = [name for name, layer in layers.items() if type(layer) is nn.Linear and whole(layer)]
     if not linear or (clips and not factorable(model)):
-        raise ValueError(
-            f"{type(model).__name__} trains no linear layer, or clips gradients of layers other than linear, "
-            "convolutional and group-normalising ones; leave out membership_uploads for this network"
-        )
+        raise ValueError(_UNSCORED.format(type(model).__name__))
     return linear[0], layers if clips else {linear[0]: layers[linear[0]]}
 
 
@@ -333,9 +309,29 @@ def _inverse(moments: Float[Tensor, "values values"], noise: Tensor) -> Float[Te
     return torch.cholesky_inverse(torch.linalg.cholesky_ex(moments).L)
 
 
+def _mapped(join: Callable[[tuple[Tensor, ...]], Tensor], pairs: Sequence[Outer]) -> Outer:
+    """Join slopes and inputs of several pairs."""
+    slopes, inputs = (join(rows) for rows in zip(*pairs, strict=True))
+    return slopes, inputs
+
+
+def _copied(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy parameters, without their history."""
+    return {name: value.detach().clone() for name, value in params.items()}
+
+
 def _of_slot(params: Mapping[str, Tensor], slot: int) -> dict[str, Tensor]:
     """Return the parameters of one slot."""
     return {name: value[slot].detach() for name, value in params.items()}
+
+
+def _moved(value: Any, device: str) -> Any:
+    """Move the tensors of a state to a device."""
+    if isinstance(value, dict):
+        return {name: _moved(part, device) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(part, device) for part in value)
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def _log_rest(share: float) -> float:

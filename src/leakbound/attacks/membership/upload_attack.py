@@ -36,20 +36,15 @@ def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: Upload
         Networks with ``scores`` (networks, statistics, candidates) in place of weights.
 
     Raises:
-        ValueError: If there are too few records, or uploads of such a network or trainer cannot be scored.
+        ValueError: If uploads of such a network or trainer cannot be scored.
     """
     rates = rates[rates["length"] == "full"] if "length" in rates else rates
-    dataset = request.dataset
-    if len(dataset.aux) < config.public:
-        raise ValueError(
-            f"membership_uploads.public = {config.public}: {dataset.name} has {len(dataset.aux)} auxiliary records; "
-            "take fewer"
-        )
     slots = tuple(map(Slot, rates["replica"].tolist(), rates["learning_rate"].tolist()))
-    rows = {}
-    for replica in sorted({slot.replica for slot in slots}):
-        records = _records(dataset, replica, config, request.seed)
-        rows[replica] = np.concatenate([records.known.rows, records.scored.rows])
+    drawn = {slot.replica: _records(request.dataset, slot.replica, config, request.seed) for slot in slots}
+    rows = {
+        replica: [*map(int, records.known.rows), *map(int, records.scored.rows)]
+        for replica, records in drawn.items()
+    }
     scoring = UploadScoring(rows, config.public, config.window, config.draws)
     scores = train(replace(request, lengths=("full",), scoring=scoring, only=slots)).scores
     if scores is None:
@@ -60,19 +55,10 @@ def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: Upload
 def _records(
     dataset: ImageDataset, replica: int, config: UploadMembershipConfig, seed: int
 ) -> AttackedRecords:
-    """Draw the records that one network is attacked with, those that ``membership`` knows or is scored on.
-
-    Raises:
-        ValueError: If there are too few.
-    """
+    """Draw the records that one network is attacked with, of those that ``membership`` knows or is scored on."""
     division = numpy_generator(seed, dataset.name, replica, "membership_division")
     drawn = attacked_records(dataset, replica, _LEFT_OUT, division)
     known, scored = _first(drawn.known, config.known), _first(drawn.scored, config.candidates)
-    if len(known) < 2 * config.known or len(scored) < 2 * config.candidates:
-        raise ValueError(
-            f"membership_uploads.known = {config.known}, candidates = {config.candidates}: {dataset.name} has "
-            f"{len(drawn.known) // 2} and {len(drawn.scored) // 2} of each kind; take fewer"
-        )
     return replace(drawn, known=known, scored=scored, inserted=drawn.inserted[:0])
 
 

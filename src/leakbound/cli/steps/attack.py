@@ -152,6 +152,7 @@ def attack(
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
     from leakbound.attacks.attack_request import Attacked, AttackRequest
+    from leakbound.attacks.membership.upload_attack import scored_uploads
     from leakbound.attacks.rows import checked
     from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
