@@ -75,7 +75,7 @@ def evidence(
     limits hold for their mean. For trained networks see :func:`weights_information`.
 
     Args:
-        rows: Rows of attacks by name, of which ``naming`` and ``audit`` are read.
+        rows: Rows of attacks by name, of which ``naming``, ``audit`` and ``membership_uploads`` are read.
         scores: Arrays of the attack ``membership`` on networks of the chosen rates.
         leakage: Bounds that the run's provenance states, or None without any.
         confidence: Of each lower limit, in (0, 1).
@@ -88,6 +88,7 @@ def evidence(
         limits += _weights(scores, leakage, confidence)
     if uploads is not None:
         limits += _weights(uploads, leakage, confidence, "uploads")
+    if "membership_uploads" in rows:
         limits += _paired(rows["membership_uploads"], leakage, confidence)
     return limits
 

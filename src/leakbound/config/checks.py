@@ -167,8 +167,6 @@ def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[s
             yield f"{where} = {name!r}: attacks trained networks; give rounds of at least 1, not {shown(study.rounds)}"
         if not attack.trained and any(study.rounds):
             yield f"{where} = {name!r}: attacks the untrained network; give rounds: [0], not {shown(study.rounds)}"
-        if attack.replays and config.privacy_noise == "secure":
-            yield f"{where} = {name!r}: trains once more from the same seeds; privacy_noise = 'secure' has none"
         for arm in {*study.defenses} & {*config.known_defenses()}:
             levels = study.defenses[arm]
             problems = {attack.problem(config.defense(arm), level) for level in levels or (None,)}

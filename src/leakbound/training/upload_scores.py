@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import memory
@@ -72,17 +73,20 @@ class UploadScores:
         self._model = model
         self._window = scoring.window
         self._layer, self._layers = _scored_layers(model, clips=request.defense.clips)
-        images, labels = self._on_device(range(len(request.dataset.aux)), auxiliary=True)
+        device = request.device
+        images, labels = _on_device(request.dataset.aux, device)
         shown = request.client.released(images[: scoring.public], self._source("public"))
         self._public = shown, labels[: scoring.public]
-        self._candidates = [self._on_device(scoring.rows[slot.replica]) for slot in slots]
-        self._rates = torch.tensor([slot.learning_rate for slot in slots], device=request.device)[
-            :, None, None
-        ]
+        drawn = [request.dataset.pool.chosen(np.array(scoring.rows[slot.replica])) for slot in slots]
+        self._candidates = [_on_device(records, device) for records in drawn]
+        rates = [slot.learning_rate for slot in slots]
+        self._rates = torch.tensor(rates, device=device).view(-1, 1, 1)
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
         self._noise = request.client.noise_std(request.records) ** 2 * request.records
-        self._turned = self._whitened_images(_of_slot(params, 0), images)
-        self._draws = 0 if self._turned or request.channel is None else scoring.draws
+        self._images = self._whitened_images(_of_slot(params, 0), images)
+        self._draws = 0 if self._images or request.channel is None else scoring.draws
+        if not self._draws:
+            self._candidates = [(self._without_noise(rows), labels) for rows, labels in self._candidates]
         weights = self._joined(params)
         shape = (len(slots), len(SHARES), len(self._candidates[0][1]))
         self._state: dict[str, Any] = {
@@ -139,13 +143,6 @@ class UploadScores:
         """Number of members."""
         return self._request.dataset.drawing.members
 
-    def _on_device(self, rows: Sequence[int], *, auxiliary: bool = False) -> tuple[Tensor, Tensor]:
-        """Return images and labels of some records of the pool, or of the auxiliary ones."""
-        dataset = self._request.dataset
-        drawn = (dataset.aux if auxiliary else dataset.pool).chosen(np.array(rows))
-        device = self._request.device
-        return torch.from_numpy(drawn.images).to(device), torch.from_numpy(drawn.labels).to(device)
-
     def _source(self, purpose: str, number: int = 0) -> NoiseSource:
         """Return the source of the server's noise, the same after a resumption."""
         words = (self._request.dataset.name, "uploads", purpose, number)
@@ -157,8 +154,14 @@ class UploadScores:
         bias = params.get(f"{self._layer}.bias")
         return torch.cat(parts if bias is None else [*parts, bias.detach()[..., None]], dim=-1)
 
-    def _outer(self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Outer:
-        """Compute slopes and inputs of the scored layer, slopes with the factor of the record's clipping."""
+    def _without_noise(self, images: Tensor) -> Tensor:
+        """Return images as the network sees them, but without the noise of a channel."""
+        return self._request.client.expected(images, self._source("expected"))
+
+    def _outer(
+        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, inputs: bool = True
+    ) -> Outer:
+        """Compute slopes, with the factor of the record's clipping, and inputs of the scored layer, if asked for."""
         chunk = memory.FORWARD_IMAGES.on(images.device)
         factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
         pairs = []
@@ -166,52 +169,52 @@ class UploadScores:
             factors = factored.constant(*piece)
             if factors is None:
                 raise ValueError(_UNSCORED.format(type(self._model).__name__))
-            _, layer, inputs, slopes = next(factor for factor in factors if factor.name == self._layer)
+            _, layer, seen, slopes = next(factor for factor in factors if factor.name == self._layer)
             if self._request.defense.clips:
                 slopes = slopes * self._request.client.record_weights(record_norms(factors))[:, None]
-            one = inputs.new_ones(len(inputs), 0 if layer.bias is None else 1)
-            pairs.append((slopes, torch.cat([inputs, one], dim=1)))
+            pairs.append((slopes, _with_one(seen, layer.bias) if inputs else seen[:, :0]))
         return _mapped(torch.cat, pairs)
 
-    def _expected(self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> Outer:
-        """Compute mean slopes and inputs over draws of a channel's noise, or without noise."""
-        source = self._source("draws", self._state["scored"])
-        show = self._request.client.released if self._draws else self._request.client.expected
-        drawn = [self._outer(params, show(images, source), labels) for _ in range(max(1, self._draws))]
-        return _mapped(lambda rows: torch.stack(rows).mean(0), drawn)
-
-    def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[Tensor]:
-        """Compute A⁻¹ f of each slot's candidates, from all public images and the channel's covariance.
+    def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[tuple[Tensor, ...]]:
+        """Compute f, A⁻¹ f and fᵀ A⁻¹ f of each slot's candidates, from all public images and the channel's covariance.
 
         Returns:
-            None for a layer that sees something else than images.
+            Nothing for a layer that sees something else than images.
         """
         slopes, inputs = self._outer(params, *self._public)
-        values = self._public[0][0].numel()
-        if not torch.equal(inputs[:, :values], self._public[0].flatten(1)):
+        flat = self._public[0].flatten(1)
+        values = flat.shape[1]
+        if not torch.equal(inputs[:, :values], flat):
             return []
-        rows = [
-            torch.cat([shown.flatten(1), inputs[:1, values:].expand(len(shown), -1)], dim=1)
-            for shown in (
-                self._request.client.expected(each, self._source("expected"))
-                for each in (images, *(group[0] for group in self._candidates))
-            )
-        ]
-        moments = _moments(rows[0])
+        bias = None if inputs.shape[1] == values else inputs
+        groups = (images, *(group[0] for group in self._candidates))
+        public, *rows = (_with_one(self._without_noise(group).flatten(1), bias) for group in groups)
+        moments = _moments(public)
         if self._request.channel is not None:
             moments[:values, :values] += torch.from_numpy(self._request.channel.noise_covariance()).to(
                 moments
             )
         inverse = _inverse(moments, self._noise / slopes.square().mean())
-        return [each @ inverse for each in rows[1:]]
+        return [_turned(each, inverse) for each in rows]
 
     def _whitening(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Estimate B⁻¹ and A⁻¹ from public records, A⁻¹ only where it is not known from the images."""
         slopes, inputs = self._outer(params, *self._public)
         of_inputs = inputs[:0]
-        if not self._turned:
+        if not self._images:
             of_inputs = _inverse(_moments(inputs), self._noise / slopes.square().mean())
         return _inverse(_moments(slopes), self._noise / inputs.square().mean()), of_inputs
+
+    def _seen(self, slot: int, params: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Compute δ, f, A⁻¹ f and fᵀ A⁻¹ f of a slot's candidates, δ and f as means over draws of a channel's noise."""
+        images, labels = self._candidates[slot]
+        if self._images:
+            return self._outer(params, images, labels, inputs=False)[0], *self._images[slot]
+        source = self._source("draws", self._state["scored"])
+        released = [self._request.client.released(images, source) for _ in range(self._draws)] or [images]
+        drawn = [self._outer(params, shown, labels) for shown in released]
+        slopes, inputs = _mapped(lambda rows: torch.stack(rows).mean(0), drawn)
+        return slopes, *_turned(inputs, self._state["whitening"][slot][1])
 
     def _score(self) -> None:
         """Add the scores of the uploads since the last call."""
@@ -220,13 +223,11 @@ class UploadScores:
         starts = [_of_slot(state["start"], slot) for slot in range(len(self._candidates))]
         if state["scored"] % _REFRESH == 0:
             state["whitening"] = [self._whitening(start) for start in starts]
-        for slot, (images, labels) in enumerate(self._candidates):
-            slopes, inputs = self._expected(starts[slot], images, labels)
-            of_slopes, of_inputs = state["whitening"][slot]
-            turned = self._turned[slot] if self._turned else inputs @ of_inputs
+        for slot, (_, labels) in enumerate(self._candidates):
+            slopes, inputs, turned, lengths = self._seen(slot, starts[slot])
             total = state["total"][slot]
-            state["plain"][slot] += filtered(total, (slopes, inputs), (slopes, inputs))[0]
-            scores, norms = filtered(total, (slopes, inputs), (slopes @ of_slopes, turned))
+            state["plain"][slot] += ((inputs @ total.T) * slopes).sum(1)
+            scores, norms = filtered(total, slopes, slopes @ state["whitening"][slot][0], turned, lengths)
             scores, strengths = self._standardised(slot, scores, norms, labels)
             means = scores.new_tensor(SHARES)[:, None] * strengths
             self._add_ratios(slot, means * (scores - means / 2), records)
@@ -268,20 +269,39 @@ class UploadScores:
             epoch.fill_(-math.inf) if share == left else epoch.copy_(ratios + math.log(share - left))
 
 
-def filtered(total: Float[Tensor, "outputs values"], outer: Outer, whitened: Outer) -> tuple[Tensor, Tensor]:
+def filtered(
+    total: Tensor, slopes: Tensor, whitened: Tensor, turned: Tensor, lengths: Tensor
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Compute the inner product of each record's gradient δ fᵀ with a sum G, over its norm, and the norm.
 
     Both are whitened: δᵀ B⁻¹ G A⁻¹ f, and (δᵀ B⁻¹ δ · fᵀ A⁻¹ f)^½, of which no gradient is formed.
 
     Args:
-        total: G, the sum of the gradients of some records.
-        outer: δ and f.
-        whitened: B⁻¹ δ and A⁻¹ f.
+        total: (outputs, values), G, the sum of the gradients of some records.
+        slopes: (n, outputs), δ.
+        whitened: (n, outputs), B⁻¹ δ.
+        turned: (n, values), A⁻¹ f.
+        lengths: (n,), fᵀ A⁻¹ f.
     """
-    products = ((whitened[1] @ total.T) * whitened[0]).sum(1)
-    squares = (whitened[0] * outer[0]).sum(1) * (whitened[1] * outer[1]).sum(1)
+    squares = (whitened * slopes).sum(1) * lengths
     norms = squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
-    return products / norms, norms
+    return ((turned @ total.T) * whitened).sum(1) / norms, norms
+
+
+def _on_device(records: Split, device: str) -> tuple[Tensor, Tensor]:
+    """Return images and labels of some records on a device."""
+    return torch.from_numpy(records.images).to(device), torch.from_numpy(records.labels).to(device)
+
+
+def _turned(inputs: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return f, A⁻¹ f and fᵀ A⁻¹ f."""
+    turned = inputs @ inverse
+    return inputs, turned, (turned * inputs).sum(1)
+
+
+def _with_one(rows: Tensor, bias: Tensor | None) -> Tensor:
+    """Append the input of a bias, if there is one."""
+    return rows if bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
 
 
 def _scored_layers(model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.Module]]:
