@@ -20,7 +20,6 @@ from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.training import TrainingRequest, stack_training, train, upload_scores
 from leakbound.training.client_steps import record_gradients
-from leakbound.training.dp import private_stack
 from leakbound.training.request import UploadScoring, initial_network
 
 CONFIG = UploadMembershipConfig(candidates=150, known=50, public=300)
@@ -113,9 +112,10 @@ def test_forgotten_noise_of_dp_proves_more_than_the_accountant_allows(scenes, mo
         return evidence({"membership_uploads": rows}, leakage={"replica": bounds})[0]
 
     assert not limit().alarming
-    monkeypatch.setattr(private_stack, "all_perturbed", lambda sums, std, source: sums)
+    silent = "opacus.optimizers.optimizer._generate_noise"
+    monkeypatch.setattr(silent, lambda **arguments: torch.zeros_like(arguments["reference"]))
     found = limit()
-    assert (found.release, found.quantity, found.trials) == ("uploads", "epsilon", 150)
+    assert (found.release, found.quantity, found.trials) == ("uploads", "epsilon", 142)  # pairs of one class
     assert found.alarming
 
 
