@@ -22,7 +22,7 @@ from leakbound.training import TrainingRequest, stack_training, train, upload_sc
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.request import UploadScoring, initial_network
 
-CONFIG = UploadMembershipConfig(candidates=150, known=50, public=300)
+CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ class UploadMembershipConfig(Attack):
 
     candidates: Annotated[Records, Field(ge=20)] = 400
     """Members, and as many others, that are scored, at most half of all."""
-    known: Annotated[Records, Field(ge=10)] = 100
+    calibration: Annotated[Records, Field(ge=10)] = 100
     """Members, and as many others, at most half of all, that the server knows and by which it chooses a score."""
     public: Annotated[Records, Field(ge=20)] = 1000
     """Auxiliary records, at most all, by which the server learns what uploads are like."""
@@ -185,7 +185,7 @@ class UploadMembershipConfig(Attack):
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield gradients of the training, and those of candidates and public records."""
-        scored = 2 * (self.candidates + self.known) / self.window
+        scored = 2 * (self.candidates + self.calibration) / self.window
         yield run.gradients(round(run.rounds * (run.batch_size + scored)))
 
 

@@ -58,8 +58,11 @@ def _records(
     """Draw the records that one network is attacked with, of those that ``membership`` knows or is scored on."""
     division = numpy_generator(seed, dataset.name, replica, "membership_division")
     drawn = attacked_records(dataset, replica, _LEFT_OUT, division)
-    known, scored = _first(drawn.known, config.known), _first(drawn.scored, config.candidates)
-    return replace(drawn, known=known, scored=scored, inserted=drawn.inserted[:0])
+    groups = {
+        "known": _first(drawn.known, config.calibration),
+        "scored": _first(drawn.scored, config.candidates),
+    }
+    return replace(drawn, **groups, inserted=drawn.inserted[:0])
 
 
 def _first(group: Group, count: int) -> Group:
@@ -92,15 +95,15 @@ def infer_from_uploads(request: AttackRequest[UploadMembershipConfig]) -> Attack
 
 def _attacked(replica: int, records: AttackedRecords, scores: Float[np.ndarray, "statistics n"]) -> Attacked:
     """Make the rows and arrays of a replica from the scores of its candidates, known ones first."""
-    known, scored = np.split(scores, [len(records.known)], axis=1)
+    calibration, scored = np.split(scores, [len(records.known)], axis=1)
     finite = bool(np.isfinite(scores).all())
-    areas = [auc_interval(*np.split(each, 2)).value if finite else 0.0 for each in known[:-1]]
+    areas = [auc_interval(*np.split(each, 2)).value if finite else 0.0 for each in calibration[:-1]]
     by_kind = {
         "likelihood": records.by_kind(scored[int(np.argmax(areas))]),
         "plain": records.by_kind(scored[-1]),
     }
     best = by_kind["likelihood"]
-    found = [
+    successes = [
         (name, *each)
         for name, kinds in by_kind.items()
         for each in membership_estimates(kinds, records).items()
@@ -109,7 +112,7 @@ def _attacked(replica: int, records: AttackedRecords, scores: Float[np.ndarray, 
     rows = [
         row(variant, metric, each.value, low=each.low, high=each.high)
         | {"status": "" if finite else DIVERGED}
-        for variant, metric, each in (*found, ("nonmembers", "auc", control))
+        for variant, metric, each in (*successes, ("nonmembers", "auc", control))
     ]
     rows += _coins(records.scored.labels, best) if finite else ()
     return table_of(replica, rows), {f"likelihood_{kind}": values for kind, values in best.items()}

@@ -194,7 +194,7 @@ def attack(
             request = training_request(
                 settings.training, dataset, arguments.get("channel"), checkpoint=checkpoint
             )
-            networks = scored_uploads(request, networks.rates, config)
+            networks = scored_uploads(request, networks.rates, arguments["config"])
         table, kept = attack_networks(networks, function, AttackRequest(**arguments))
     if problem := config.unsummarised(table["unit"]):
         raise ValueError(problem)
