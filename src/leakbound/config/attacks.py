@@ -166,11 +166,11 @@ class UploadMembershipConfig(Attack):
     candidates: Annotated[Records, Field(ge=20)] = 400
     """Members, and as many others, that are scored, at most half of all."""
     calibration: Annotated[Records, Field(ge=10)] = 100
-    """Members, and as many others, at most half of all, that the server knows and by which it chooses a score."""
+    """Members, and as many others, at most half of all, by which the server chooses a score."""
     public: Annotated[Records, Field(ge=20)] = 1000
     """Auxiliary records, at most all, by which the server learns what uploads are like."""
     draws: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Draws of a channel's noise over which a record's gradient is averaged, behind layers that see no images."""
+    """Draws of a channel's noise over which gradients are averaged, behind layers that see no images."""
     window: Count = 1
     """Steps whose uploads are scored together, as where a client sends weights after so many local steps."""
 

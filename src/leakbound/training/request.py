@@ -40,7 +40,7 @@ class UploadScoring:
         rows: Replica to its candidates, rows of the pool, equally many for each replica.
         public: Auxiliary records from which the server learns what uploads are like.
         window: Steps whose uploads are scored together.
-        draws: Draws of a channel's noise over which gradients are averaged, behind a layer that sees no images.
+        draws: Draws of a channel's noise over which gradients are averaged, where no layer sees images.
     """
 
     rows: Mapping[int, Sequence[int]]
@@ -189,8 +189,9 @@ class TrainingResult:
         rates: One row per network of ``weights``, as from :func:`leakbound.training.rates.chosen_rates` for
             slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
         frozen: Hash of the frozen weights of each network, which ``weights`` leaves out, empty without any.
-        scores: (slots, statistics, candidates), as :meth:`leakbound.training.upload_scores.UploadScores.values`
-            returns them, NaN if training diverged. None if the request asks for none.
+        scores: (slots, statistics, candidates), of
+            :meth:`leakbound.training.upload_scores.UploadScores.values`, NaN if training diverged. None if
+            the request asks for none.
     """
 
     weights: dict[str, Tensor]

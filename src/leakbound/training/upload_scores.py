@@ -161,7 +161,7 @@ class UploadScores:
     def _outer(
         self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, inputs: bool = True
     ) -> Outer:
-        """Compute slopes, with the factor of the record's clipping, and inputs of the scored layer, if asked for."""
+        """Compute slopes, with the record's clipping, and inputs of the scored layer if asked for."""
         chunk = memory.FORWARD_IMAGES.on(images.device)
         factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
         pairs = []
@@ -176,7 +176,7 @@ class UploadScores:
         return _mapped(torch.cat, pairs)
 
     def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[tuple[Tensor, ...]]:
-        """Compute f, A⁻¹ f and fᵀ A⁻¹ f of each slot's candidates, from all public images and the channel's covariance.
+        """Compute f, A⁻¹ f and fᵀ A⁻¹ f of candidates from public images and the channel's covariance.
 
         Returns:
             Nothing for a layer that sees something else than images.
@@ -206,7 +206,7 @@ class UploadScores:
         return _inverse(_moments(slopes), self._noise / inputs.square().mean()), of_inputs
 
     def _seen(self, slot: int, params: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Compute δ, f, A⁻¹ f and fᵀ A⁻¹ f of a slot's candidates, δ and f as means over draws of a channel's noise."""
+        """Compute δ, f, A⁻¹ f and fᵀ A⁻¹ f of candidates, means over draws of a channel's noise."""
         images, labels = self._candidates[slot]
         if self._images:
             return self._outer(params, images, labels, inputs=False)[0], *self._images[slot]

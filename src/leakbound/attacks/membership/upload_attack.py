@@ -1,4 +1,4 @@
-"""Membership inference by a server that sees every upload: the networks train once more, and it scores records."""
+"""Membership inference by a server that sees every upload while the networks train once more."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -55,7 +55,7 @@ def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: Upload
 def _records(
     dataset: ImageDataset, replica: int, config: UploadMembershipConfig, seed: int
 ) -> AttackedRecords:
-    """Draw the records that one network is attacked with, of those that ``membership`` knows or is scored on."""
+    """Draw the records that one network is attacked with, from those of ``membership``."""
     division = numpy_generator(seed, dataset.name, replica, "membership_division")
     drawn = attacked_records(dataset, replica, _LEFT_OUT, division)
     groups = {
