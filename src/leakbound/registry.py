@@ -234,6 +234,7 @@ ATTACKS = Registry(
     "attack",
     {
         "membership": "leakbound.config.attacks:MembershipConfig",
+        "membership_uploads": "leakbound.config.attacks:UploadMembershipConfig",
         "model_inversion": "leakbound.config.attacks:ModelInversionConfig",
         "gradient_inversion": "leakbound.config.attacks:GradientInversionConfig",
         "uses": "leakbound.config.attacks:UsesConfig",

@@ -56,6 +56,15 @@ def test_strongest_attack_is_told_where_it_was_made():
     assert "strongest attack (digits, LeNet), AUC (chance is .5): undefended 0.75." in told
 
 
+def test_attacks_on_uploads_and_on_the_last_weights_have_a_sentence_each():
+    table = pd.concat(
+        rows("auc", name, {("none", math.nan): [auc]}) for name, auc in (("strongest", 0.7), ("likelihood", 1))
+    )
+    last, uploads = sentences({"x": table}, {})
+    assert last.startswith("Membership inference from the last weights by the strongest attack (digits, LeNet), AUC")
+    assert uploads.startswith("Membership inference from the uploads by the likelihood ratio (digits, LeNet), AUC")
+
+
 def test_gradients_are_told_beside_the_mean_record():
     found = rows("relative_mse", "attack", {("none", math.nan): [1e-8], ("natural", 50.0): [0.5]})
     known = rows("mse", "prior", {("none", math.nan): [0.04], ("natural", 50.0): [0.06]})

@@ -369,6 +369,18 @@ def test_references_are_trained_for_runs_whose_members_are_attacked_and_for_no_o
     assert not {"references", "channel"} & jobs.job("attack", f"{slug}/model_inversion").inputs.keys()
 
 
+def test_uploads_are_made_again_by_the_settings_of_the_training_and_the_training_is_the_same():
+    jobs, slug = job_list(), "digits/mlp/dpsgd-0.5/n200-b32"
+    train, made = jobs.job("train", slug), jobs.job("attack", f"{slug}/membership_uploads")
+    assert made.settings["training"] == {name: train.settings[name] for name in train.settings if name != "rates"}
+    assert made.inputs == jobs.job("attack", f"{slug}/gradient_capacity").inputs | {
+        role: train.outputs[role] for role in ("weights", "rates")
+    }
+    studies = {name: study for name, study in QUICK.studies.items() if name != "uploads"}
+    without = job_list(QUICK.model_copy(update={"studies": studies}))
+    assert [job.settings for job in without.of("train")] == [job.settings for job in jobs.of("train")]
+
+
 def test_without_references_none_are_trained_and_trainings_are_the_same():
     few = QUICK.attacks.membership.model_copy(update={"references": 0})
     config = QUICK.model_copy(update={"attacks": QUICK.attacks.model_copy(update={"membership": few})})

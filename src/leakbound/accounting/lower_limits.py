@@ -66,6 +66,7 @@ def evidence(
     scores: Mapping[str, np.ndarray] | None = None,
     leakage: Mapping[str, Any] | None = None,
     confidence: float = 0.95,
+    uploads: Mapping[str, np.ndarray] | None = None,
 ) -> list[Evidence]:
     """Collect all that the attacks of one run demonstrate.
 
@@ -74,16 +75,21 @@ def evidence(
     limits hold for their mean. For trained networks see :func:`weights_information`.
 
     Args:
-        rows: Rows of attacks by name, of which ``naming`` and ``audit`` are read.
+        rows: Rows of attacks by name, of which ``naming``, ``audit`` and ``membership_uploads`` are read.
         scores: Arrays of the attack ``membership`` on networks of the chosen rates.
         leakage: Bounds that the run's provenance states, or None without any.
         confidence: Of each lower limit, in (0, 1).
+        uploads: Arrays of the attack ``membership_uploads``, likewise.
     """
     limits = list(_identified(rows["naming"], confidence)) if "naming" in rows else []
     if "audit" in rows:
         limits += _audited(rows["audit"], confidence)
     if scores is not None:
         limits += _weights(scores, leakage, confidence)
+    if uploads is not None:
+        limits += _weights(uploads, leakage, confidence, "uploads")
+    if "membership_uploads" in rows:
+        limits += _paired(rows["membership_uploads"], leakage, confidence)
     return limits
 
 
@@ -271,8 +277,21 @@ def _audited(rows: pd.DataFrame, confidence: float) -> Iterator[Evidence]:
         yield Evidence("uploads", -1, "gaussian_epsilon", tight, bound, total, "canaries")
 
 
+def _paired(rows: pd.DataFrame, leakage: Mapping[str, Any] | None, confidence: float) -> Iterator[Evidence]:
+    """Yield evidence of ε from uploads, by pairs of a member and a non-member in random order."""
+    bounds = (leakage or {}).get("replica", {})
+    coins = rows[(rows["variant"] == "coins") & rows["chosen"]].groupby("metric")["value"].sum()
+    if "epsilon" in bounds and len(coins):
+        pairs, guesses, correct = (int(coins[name]) for name in ("pairs", "guesses", "correct"))
+        epsilon = one_run_epsilon(pairs, guesses, correct, bounds["delta"], confidence, "pairs")
+        yield Evidence("uploads", -1, "epsilon", epsilon, bounds["epsilon"], pairs, "likelihood")
+
+
 def _weights(
-    scores: Mapping[str, np.ndarray], leakage: Mapping[str, Any] | None, confidence: float
+    scores: Mapping[str, np.ndarray],
+    leakage: Mapping[str, Any] | None,
+    confidence: float,
+    release: str = "weights",
 ) -> Iterator[Evidence]:
     """Yield evidence from trained networks, by the attacker chosen beforehand or corrected for the choice."""
     names = [name.removesuffix("_members") for name in sorted(scores) if name.endswith("_members")]
@@ -287,7 +306,7 @@ def _weights(
     allowed = bounds.get("record", math.nan) + (leakage or {}).get("labels", 0.0)
     if nats:
         best = max(nats, key=lambda name: nats[name])
-        yield Evidence("weights", -1, "nats", nats[best], allowed, networks[best], best)
+        yield Evidence(release, -1, "nats", nats[best], allowed, networks[best], best)
     if "canaries_inserted" not in scores:
         return
     coins = scores["canaries_inserted"]

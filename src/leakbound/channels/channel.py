@@ -136,6 +136,15 @@ class GaussianChannel:
             return self.basis.diagonal(self.variances)
         return self.variances if self.basis is None else np.square(self.basis) @ self.variances
 
+    def noise_covariance(self) -> Float[np.ndarray, "d d"]:
+        """Covariance Σ_ξ of the noise, squared pixel units."""
+        if isinstance(self.basis, Directions):
+            return self.basis.scaled(np.eye(self.dimension), self.variances)
+        if self.basis is None:
+            return np.diag(self.variances)
+        covariance: Float[np.ndarray, "d d"] = (self.basis * self.variances) @ self.basis.T
+        return covariance
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return named arrays for storage, without the basis, which is in the file of the spectrum."""
         optional = {"gain": self.gain, "mean": self.mean}

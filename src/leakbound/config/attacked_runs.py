@@ -21,6 +21,7 @@ class AttackedRun:
         has_channel: Whether its defense is a channel.
         references: Reference networks that it is compared with.
         step_records: Records of a training step, as steps are counted.
+        rounds: Steps of a training.
     """
 
     attack: str
@@ -31,6 +32,7 @@ class AttackedRun:
     has_channel: bool
     references: int
     step_records: int
+    rounds: int
 
     def stacked(self, kind: str, amount: int | float) -> Amount:
         """State work that is done on all replicas side by side."""

@@ -99,6 +99,7 @@ class Attack(Settings):
         function: Function that attacks a run, ``module:attribute``. It takes a
             :class:`~leakbound.attacks.attack_request.AttackRequest`.
         trained: Whether it attacks a trained network, or the gradients of an untrained one.
+        replays: Whether it trains the networks once more from the same seeds, to see their uploads.
         demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
         over_units: How tables summarise its rows over units (classes, images). ``separate`` if each unit,
             such as a number of uses, stands for itself. None if its rows have no units.
@@ -108,6 +109,7 @@ class Attack(Settings):
 
     function: ClassVar[Target]
     trained: ClassVar[bool] = True
+    replays: ClassVar[bool] = False
     demonstrates: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = None
 
@@ -210,6 +212,39 @@ class MembershipConfig(Attack):
         views = 1 + (self.draws if run.has_channel else 0)
         records = run.replicas * 2 * run.size.members + run.references * run.size.pool
         yield "predict", views * records, run.model, run.size.colors, 1
+
+
+class UploadMembershipConfig(Attack):
+    """Membership inference by a server that sees every upload, scored while the networks train once more."""
+
+    function: ClassVar[str] = "leakbound.attacks.membership.upload_attack:infer_from_uploads"
+    replays: ClassVar[bool] = True
+    demonstrates: ClassVar[bool] = True
+
+    candidates: Annotated[Records, Field(ge=20)] = 400
+    """Members, and as many others, that are scored, at most half of all."""
+    calibration: Annotated[Records, Field(ge=10)] = 100
+    """Members, and as many others, at most half of all, by which the server chooses a score."""
+    public: Annotated[Records, Field(ge=20)] = 1000
+    """Auxiliary records, at most all, by which the server learns what uploads are like."""
+    draws: Annotated[int, Field(ge=0, le=1000)] = 4
+    """Draws of a channel's noise over which gradients are averaged, behind layers that see no images."""
+    window: Count = 1
+    """Steps whose uploads are scored together, as where a client sends weights after so many local steps."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Refuse a defense that does not state what its clients upload."""
+        return _unknown_upload("membership_uploads", defense)
+
+    def needs(self, defense: Defense) -> tuple[str, ...]:
+        """List weights and the channel."""
+        return "weights", *defense.needs
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield gradients of the training, and those of candidates and public records."""
+        scored = 2 * (self.candidates + self.calibration) / self.window
+        yield run.gradients(round(run.rounds * (run.batch_size + scored)))
 
 
 class ModelInversionConfig(Attack):
@@ -427,6 +462,7 @@ class AttackConfig(Settings):
     """Settings of the attackers."""
 
     membership: MembershipConfig = MembershipConfig()
+    membership_uploads: UploadMembershipConfig = UploadMembershipConfig()
     model_inversion: ModelInversionConfig = ModelInversionConfig()
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
     uses: UsesConfig = UsesConfig()

@@ -73,6 +73,7 @@ _STYLES = {
     "rmia": SeriesStyle("RMIA", "#B8860B", "X"),
     "white_box_references": SeriesStyle("white-box with references", "#AA3377", "D"),
     "strongest": SeriesStyle("strongest attack", "#332288", "*"),
+    "likelihood": SeriesStyle("likelihood ratio", "#555555", "P"),
     "all_messages": SeriesStyle("all messages", "#555555", "o"),
     "last_message": SeriesStyle("last message alone", "#555555", "s"),
     "printed": SeriesStyle("as printed", "#4477AA", "o"),

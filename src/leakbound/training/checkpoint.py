@@ -9,7 +9,7 @@ import io
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,14 @@ def fingerprint(request: TrainingRequest) -> str:
     """
     channel = request.channel
     dataset = request.dataset
-    arrays = {name: array for name, array in dataset.arrays().items() if not name.startswith("aux_")}
+    arrays = {
+        name: array
+        for name, array in dataset.arrays().items()
+        if request.scoring or not name.startswith("aux_")
+    }
+    scored: dict[str, Any] = {}
+    if request.scoring is not None:
+        scored = {"scoring": asdict(request.scoring), "only": [astuple(slot) for slot in request.slots]}
     if channel is not None:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
@@ -58,6 +65,7 @@ def fingerprint(request: TrainingRequest) -> str:
             ),
             "device": torch.device(request.device).type,
             **{name: getattr(request, name) for name in _SCALARS},
+            **scored,
         },
     )
 

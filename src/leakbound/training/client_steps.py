@@ -106,6 +106,10 @@ class ClientStep:
         """Return the images that gradients are computed on."""
         return images
 
+    def expected(self, images: _Images, source: NoiseSource) -> _Images:
+        """Return images as :meth:`released` changes them, but without noise, as far as it is known."""
+        return self.released(images, source)
+
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Return the members as the networks of a stack see them.
 
@@ -242,6 +246,10 @@ class ChannelStep(ClientStep):
     def released(self, images: _Images, source: NoiseSource) -> _Images:
         """Use the channel once for each image."""
         return self._sampler(images, source).apply(images, source)
+
+    def expected(self, images: _Images, source: NoiseSource) -> _Images:
+        """Return images before the noise of the channel."""
+        return self._sampler(images, source).signal(images).float()
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
         """Return images with fresh noise at each use, or frozen noisy copies."""

@@ -131,4 +131,5 @@ def _result(request: TrainingRequest, finished: Sequence[dict[str, Any]]) -> Tra
         events=[PrivacyEvent(**event) for stack in finished for event in stack["events"]],
         diverged=diverged,
         rates=rates,
+        scores=None if request.scoring is None else torch.cat([stack["scores"] for stack in finished]),
     )

@@ -1,6 +1,6 @@
 """The two values of every trainer, a request and its result, and the request of reference networks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,23 @@ class Slot:
 
     replica: int
     learning_rate: float
+
+
+@dataclass(frozen=True)
+class UploadScoring:
+    """Candidates whose membership the server infers.
+
+    Attributes:
+        rows: Replica to its candidates, rows of the pool, equally many for each replica.
+        public: Auxiliary records from which the server learns what uploads are like.
+        window: Steps whose uploads are scored together.
+        draws: Draws of a channel's noise over which gradients are averaged, where no layer sees images.
+    """
+
+    rows: Mapping[int, Sequence[int]]
+    public: int
+    window: int
+    draws: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +79,8 @@ class TrainingRequest:
         leakage_after: Function from an event to the nats that a network has revealed about one record, or to
             None without a bound. It gives the accountant's curve.
         on_rows: Called at each point of the curves with the rows of the stack in training, for a live view.
+        scoring: Candidates whose membership is scored from the uploads, or None to score none.
+        only: Networks to train, by default every replica with every candidate learning rate.
     """
 
     dataset: ImageDataset
@@ -82,6 +101,8 @@ class TrainingRequest:
     checkpoint: Path | None = None
     leakage_after: Callable[[PrivacyEvent], float | None] | None = None
     on_rows: Callable[[pd.DataFrame], None] | None = None
+    scoring: UploadScoring | None = None
+    only: tuple[Slot, ...] = ()
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -92,7 +113,8 @@ class TrainingRequest:
     @property
     def slots(self) -> list[Slot]:
         """Networks to train: every replica with every candidate, replica by replica, candidates ascending."""
-        return [Slot(replica, rate) for replica in range(self.replicas) for rate in self.candidates]
+        every = (Slot(replica, rate) for replica in range(self.replicas) for rate in self.candidates)
+        return [*(self.only or every)]
 
     @property
     def candidates(self) -> list[float]:
@@ -167,6 +189,9 @@ class TrainingResult:
         rates: One row per network of ``weights``, as from :func:`leakbound.training.rates.chosen_rates` for
             slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
         frozen: Hash of the frozen weights of each network, which ``weights`` leaves out, empty without any.
+        scores: (slots, statistics, candidates), of
+            :meth:`leakbound.training.upload_scores.UploadScores.values`, NaN if training diverged. None if
+            the request asks for none.
     """
 
     weights: dict[str, Tensor]
@@ -175,6 +200,7 @@ class TrainingResult:
     diverged: list[bool]
     rates: pd.DataFrame
     frozen: str = ""
+    scores: Tensor | None = None
 
 
 def reference_request(

@@ -13,6 +13,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import stack
 from leakbound.training.progress_log import TrainingProgress
 from leakbound.training.request import Slot, TrainingRequest
+from leakbound.training.upload_scores import UploadScores
 
 logger = logging.getLogger("leakbound")
 CURVE_TYPES = {
@@ -90,6 +91,9 @@ class StackTraining:
         self._half: dict[
             int, dict[str, Any]
         ] = {}  # slot to weights and rows after half of the steps, likewise
+        self._scores: UploadScores | None = None
+        if request.scoring is not None:
+            self._scores = UploadScores(request, request.scoring, slots, learner.model, learner.params)
         if saved is not None:
             learner.restore(saved["learner"])
             self._step = saved["step"]
@@ -98,6 +102,8 @@ class StackTraining:
             self._diverged = saved["diverged"]
             self._best = saved["best"]
             self._half = saved["half"]
+            if self._scores is not None:
+                self._scores.restore(saved["scores"])
 
     @property
     def _last(self) -> bool:
@@ -116,6 +122,8 @@ class StackTraining:
             self._learner.step()
             self._step += 1
             bar.advance()
+            if self._scores is not None:
+                self._scores.add(self._learner.params, last=self._last)
         if self._step in self._points:
             self._evaluate(bar)
         return True
@@ -220,6 +228,7 @@ class StackTraining:
             "best": self._best,
             "half": self._half,
             "learner": self._learner.state(),
+            **({} if self._scores is None else {"scores": self._scores.state()}),
         }
 
     def result(self) -> dict[str, Any]:
@@ -234,6 +243,7 @@ class StackTraining:
             "ends": self._points_of_other_lengths(),
             "events": [self._ended[number] for number in range(len(self._slots))],
             "diverged": [number in self._diverged for number in range(len(self._slots))],
+            **({} if self._scores is None else {"scores": self._scores.values()}),
         }
 
     def _kept_weights(self, length: str) -> dict[str, Tensor]:

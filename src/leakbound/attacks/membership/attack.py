@@ -63,7 +63,8 @@ _FALSE_POSITIVE_RATES: Mapping[str, float | None] = {
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
 _SURE = 2.33  # standard errors of one-sided tests of five others, .05 in all
-_UNKNOWN = Interval(math.nan, math.nan, math.nan)
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
+"""Estimate where there is none."""
 
 Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
 """Attacker to its scores of some groups of records, those that it knows first. Higher means member."""
@@ -345,14 +346,14 @@ def _rows(
     estimates = {
         (variant, metric): estimate
         for variant, scores in by_kind.items()
-        for metric, estimate in _estimates(scores, records).items()
+        for metric, estimate in membership_estimates(scores, records).items()
     }
     kinds = ("", "canary_") if len(records.inserted) else ("",)
     for kind, (metric, name) in product(kinds, choices.items()):
-        estimates[STRONGEST, f"{kind}{metric}"] = estimates.get((name, f"{kind}{metric}"), _UNKNOWN)
+        estimates[STRONGEST, f"{kind}{metric}"] = estimates.get((name, f"{kind}{metric}"), UNKNOWN)
     hits = np.full(len(records.scored), np.nan) if target is None else target.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
-        accuracy = _UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
+        accuracy = UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
         estimates["target", metric] = accuracy
     for (variant, metric), estimate in estimates.items():
         status = DIVERGED if math.isnan(estimate.value) else ""
@@ -360,7 +361,7 @@ def _rows(
         yield columns | {"status": status}
 
 
-def _estimates(scores: Mapping[str, np.ndarray], records: AttackedRecords) -> dict[str, Interval]:
+def membership_estimates(scores: Mapping[str, np.ndarray], records: AttackedRecords) -> dict[str, Interval]:
     """Estimate AUC and true-positive rates of one attacker on scored records, and on canaries, if any."""
     compared = {"": (scores["members"], scores["nonmembers"])}
     if len(records.inserted):
@@ -370,7 +371,7 @@ def _estimates(scores: Mapping[str, np.ndarray], records: AttackedRecords) -> di
     estimates = {}
     for (kind, (members, others)), (metric, fpr) in product(compared.items(), _FALSE_POSITIVE_RATES.items()):
         if not (np.isfinite(members).all() and np.isfinite(others).all()):
-            estimates[f"{kind}{metric}"] = _UNKNOWN
+            estimates[f"{kind}{metric}"] = UNKNOWN
         elif fpr is None:
             estimates[f"{kind}{metric}"] = auc_interval(members, others)
         else:

@@ -11,7 +11,7 @@ import typer
 
 from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list
-from leakbound.cli.steps.tabulate import membership_scores
+from leakbound.cli.steps.tabulate import MEMBERSHIP, membership_scores
 from leakbound.cli.text_table import text_table
 from leakbound.config import reading
 from leakbound.config.messages import printable
@@ -163,7 +163,8 @@ def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> 
     leakage = (
         read_record(output(root, "train", run, "provenance"), "train").get("leakage") if trained else None
     )
-    limits = evidence(rows, membership_scores(root, run, attacks), leakage, confidence)
+    scores, uploads = (membership_scores(root, run, attacks, name) for name in MEMBERSHIP)
+    limits = evidence(rows, scores, leakage, confidence, uploads)
     listed = [limit.to_dict() for limit in limits]
     if as_json:
         sys.stdout.write(

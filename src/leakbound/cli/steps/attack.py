@@ -19,9 +19,11 @@ from leakbound.cli.inputs import (
     read_dataset,
     read_estimator,
     read_moments,
+    remove_checkpoints,
     write_provenance,
 )
-from leakbound.cli.job_settings import DefendedSettings
+from leakbound.cli.job_settings import DefendedSettings, TrainingSettings
+from leakbound.cli.steps.train import training_request, training_settings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
@@ -48,6 +50,7 @@ class AttackSettings(DefendedSettings):
     replicas: Replicas | None = None
     batch_size: Records | None = None
     privacy_noise: PrivacyNoise | None = None
+    training: TrainingSettings | None = None
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -94,6 +97,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
     config = table.config
     defense = table.defense_of(run)
     untrained: dict[str, Any] = {}
+    trained = training_settings(table, run) | {"replicas": run.replicas}
     if run.rounds == 0:  # otherwise the weights have this number and contain the noise
         untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
     if run.rounds == 0 and run.batch_size > 1:  # attacks take single records by default
@@ -106,6 +110,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
         "defense": defense.model_dump(mode="json"),
         "level": run.level,
         "config": config.attacks.all()[attack].model_dump(mode="json"),
+        **({"training": trained} if config.attacks.all()[attack].replays else {}),
         "seed": config.seed,
         "device": config.device_of("attack"),
     }
@@ -122,6 +127,7 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         has_channel=table.defense_of(run).channel is not None,
         references=table.reference_networks(run.slug) * len(table.lengths[run.slug]),
         step_records=STEP_RECORDS,
+        rounds=run.rounds,
     )
     return [Work(*amount) for amount in table.config.attacks.all()[attack].work(facts)]
 
@@ -141,10 +147,12 @@ def attack(
     spectrum: Path | None = None,
     moments: Path | None = None,
     estimator: Path | None = None,
+    code: str = "bare",
 ) -> None:
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
     from leakbound.attacks.attack_request import Attacked, AttackRequest
+    from leakbound.attacks.membership.upload_attack import scored_uploads
     from leakbound.attacks.rows import checked
     from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
@@ -181,11 +189,18 @@ def attack(
         if "references" in needs:
             arguments["references"] = _references(references, trained, settings, config, images)
         networks, _ = _networks(weights, rates, settings, config, images)
+        if settings.training is not None:
+            checkpoint = rows.with_name(f"checkpoint-{code}.pt")
+            request = training_request(
+                settings.training, dataset, arguments.get("channel"), checkpoint=checkpoint
+            )
+            networks = scored_uploads(request, networks.rates, arguments["config"])
         table, kept = attack_networks(networks, function, AttackRequest(**arguments))
     if problem := config.unsummarised(table["unit"]):
         raise ValueError(problem)
     storage.write_rows(rows, table if "status" in table else table.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
+    remove_checkpoints(rows)
     files = {
         "dataset": dataset,
         "weights": weights,

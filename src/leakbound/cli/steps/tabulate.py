@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from leakbound.claims.tabulation import RunResults
 
+MEMBERSHIP = ("membership", "membership_uploads")
+"""Attacks on membership: from the last weights, and from the uploads."""
+
 
 class TabulateSettings(JobSettings):
     """Runs of a study, each with its attacks."""
@@ -76,6 +79,7 @@ def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
     paths = {name: output(root, "attack", f"{slug}/{name}", "rows") for name in attacks}
     rows = {name: read_table(path, SCORES, "attack") for name, path in paths.items()}
     leakage = record.get("leakage")
+    scores, uploads = (membership_scores(root, slug, attacks, name) for name in MEMBERSHIP)
     return RunResults(
         run=slug,
         dataset=run.dataset,
@@ -89,24 +93,27 @@ def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
         attacks={
             **rows,
             "accounting": accounting_rows(leakage),
-            "evidence": evidence_rows(evidence(rows, membership_scores(root, slug, attacks), leakage)),
+            "evidence": evidence_rows(evidence(rows, scores, leakage, uploads=uploads)),
         },
     )
 
 
-def membership_scores(root: Path, slug: str, attacks: Sequence[str]) -> dict[str, np.ndarray] | None:
-    """Read the scores of the membership attack on a run.
+def membership_scores(
+    root: Path, slug: str, attacks: Sequence[str], attack: str
+) -> dict[str, np.ndarray] | None:
+    """Read the scores of a membership attack on a run.
 
     Args:
         root: Folder of the configuration's results.
         slug: Name of the run.
         attacks: Names of the attacks on the run.
+        attack: One of ``MEMBERSHIP``.
 
     Returns:
         The scores, None without the attack.
     """
-    path = output(root, "attack", f"{slug}/membership", "arrays")
-    return storage.read_arrays(path) if "membership" in attacks else None
+    path = output(root, "attack", f"{slug}/{attack}", "arrays")
+    return storage.read_arrays(path) if attack in attacks else None
 
 
 STEP = Step(TabulateSettings, tabulate, jobs, final=True)

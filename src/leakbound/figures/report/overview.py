@@ -191,15 +191,16 @@ def _accuracy(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield a sentence on the AUC of the strongest attack."""
-    for variant in _ATTACKERS:
-        rows = _of_one_network(tables, "auc", variant)
-        if len(rows):
-            yield (
-                f"Membership inference from the last weights by the "
-                f"{style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
-            )
-            return
+    """Yield a sentence on the AUC of the strongest attack on the last weights, and on the uploads."""
+    for seen, variants in (("last weights", _ATTACKERS), ("uploads", ("likelihood",))):
+        for variant in variants:
+            rows = _of_one_network(tables, "auc", variant)
+            if len(rows):
+                yield (
+                    f"Membership inference from the {seen} by the "
+                    f"{style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
+                )
+                break
 
 
 def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:

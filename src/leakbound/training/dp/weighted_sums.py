@@ -154,6 +154,11 @@ def _parts(factors: list[Factor], slots: int | None = None) -> list[_Part]:
         return [kinds[type(factor.layer)](factor, slots) for factor in factors]
 
 
+def record_norms(factors: list[Factor]) -> Float[Tensor, " n"]:
+    """Compute the norms of records' gradients from the factors of all layers with parameters."""
+    return _norms(_parts(factors))
+
+
 def _norms(parts: list[_Part]) -> Float[Tensor, " n"]:
     """Compute the norms of the records' gradients over all layers."""
     return torch.stack([part.squares for part in parts]).sum(0).sqrt()

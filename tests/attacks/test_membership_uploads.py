@@ -1,0 +1,209 @@
+"""What a server learns about membership from uploads: it succeeds where it should, and nowhere else."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from leakbound.accounting.dp import epsilon
+from leakbound.accounting.lower_limits import evidence
+from leakbound.attacks.attack_request import AttackRequest
+from leakbound.attacks.membership.upload_attack import infer_from_uploads, scored_uploads
+from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.attacks import UploadMembershipConfig
+from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
+from leakbound.config.training import TrainingConfig
+from leakbound.datasets import Drawing, ImageDataset, Split
+from leakbound.training import TrainingRequest, stack_training, train, upload_scores
+from leakbound.training.client_steps import record_gradients
+from leakbound.training.request import UploadScoring, initial_network
+
+CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    """Noisy images of two classes, of which each is far from all others."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(1600) % 2
+    images = generator.uniform(-1, 1, (1600, 1, 16, 16)).astype(np.float32) / 2 + labels[:, None, None, None] / 4
+    pool, aux = (Split(images[part].astype(np.float32), labels[part]) for part in (slice(600, None), slice(600)))
+    return ImageDataset("scenes", ("a", "b"), pool, aux, aux, Drawing(members=400, validation=50, seed=0))
+
+
+def asked(dataset, *, rounds=100, rate=0.02, **changes):
+    """The training of a perceptron."""
+    values = {"model": "mlp", "defense": Undefended(), "level": None, "batch_size": 16, "slug": "scenes/mlp/test"}
+    config = TrainingConfig(evaluations=1)
+    return TrainingRequest(
+        dataset=dataset, rounds=rounds, learning_rates=(rate,), config=config, seed=0, **(values | changes)
+    )
+
+
+def attacked(request, config=CONFIG):
+    """Rows and arrays of the attack on all networks of a request."""
+    rates = [(slot.replica, slot.learning_rate, True) for slot in request.slots]
+    networks = scored_uploads(request, pd.DataFrame(rates, columns=["replica", "learning_rate", "chosen"]), config)
+    known = {"model": request.model, "dataset": request.dataset, "config": config, "seed": 0, "slug": "run"}
+    replicas = range(request.replicas)
+    return infer_from_uploads(AttackRequest(**known, replicas=replicas, weights=networks.weights))
+
+
+def estimate(rows, variant, metric="auc"):
+    return rows[(rows["variant"] == variant) & (rows["metric"] == metric)].iloc[0]
+
+
+def noisy(std):
+    """A request's changes for a natural channel."""
+    channel = GaussianChannel("natural", 5.0, np.full(256, std**2))
+    return {"defense": ChannelDefense(shape="natural"), "level": 5.0, "channel": channel}
+
+
+def test_members_are_recognised_from_the_uploads_of_plain_sgd_and_not_by_the_plain_inner_product(scenes):
+    rows, arrays = attacked(asked(scenes))
+    assert estimate(rows, "likelihood").value >= 0.99
+    assert estimate(rows, "plain").low < 0.5
+    control = estimate(rows, "nonmembers")
+    assert control.low < 0.5 < control.high
+    assert arrays["likelihood_members"].shape == (1, 150)
+
+
+def test_a_training_that_holds_none_of_the_candidates_shows_chance(scenes, monkeypatch):
+    """The server scores records that no client holds, as members and non-members at random."""
+    request, init = asked(scenes), upload_scores.UploadScores.__init__
+    others = np.random.default_rng(0).permutation(np.setdiff1d(range(len(scenes.pool)), scenes.parts(0).members))
+
+    def elsewhere(scores, inner, scoring, *rest):
+        rows = others[: len(scoring.rows[0])].tolist()
+        init(scores, inner, replace(scoring, rows={0: rows}), *rest)
+
+    monkeypatch.setattr(upload_scores.UploadScores, "__init__", elsewhere)
+    found = estimate(attacked(request)[0], "likelihood")
+    assert found.low < 0.5 < found.high
+
+
+def test_noise_hides_members_the_more_the_stronger_it_is(scenes):
+    """Against 150 others, chance ends at .5 + 2 standard errors of .033."""
+    channels = [asked(scenes, **noisy(std)) for std in (0.1, 0.5, 3.0)]
+    clipped = [asked(scenes, defense=DPSGD(), level=level) for level in (0.05, 0.3, 30.0)]
+    for requests in (channels, clipped):
+        areas = [estimate(attacked(request)[0], "likelihood").value for request in requests]
+        assert areas[0] > areas[1] > areas[2]
+        assert areas[2] < 0.57
+
+
+def test_half_of_a_channels_noise_is_seen(scenes, monkeypatch):
+    sound = estimate(attacked(asked(scenes, **noisy(0.6)))[0], "likelihood")
+    drawn = ChannelSampler._shaped
+    monkeypatch.setattr(ChannelSampler, "_shaped", lambda *arguments: drawn(*arguments) / 2)
+    assert estimate(attacked(asked(scenes, **noisy(0.6)))[0], "likelihood").low > sound.high
+
+
+def test_forgotten_noise_of_dp_proves_more_than_the_accountant_allows(scenes, monkeypatch):
+    request = asked(scenes, defense=DPSGD(), level=5.0)
+    bounds = {"record": math.nan, "epsilon": epsilon(train(request).events[0], 1e-5), "delta": 1e-5}
+
+    def limit():
+        rows = attacked(request)[0].assign(chosen=True)
+        return evidence({"membership_uploads": rows}, leakage={"replica": bounds})[0]
+
+    assert not limit().alarming
+    silent = "opacus.optimizers.optimizer._generate_noise"
+    monkeypatch.setattr(silent, lambda **arguments: torch.zeros_like(arguments["reference"]))
+    found = limit()
+    assert (found.release, found.quantity, found.trials) == ("uploads", "epsilon", 142)  # pairs of one class
+    assert found.alarming
+
+
+def test_filter_by_outer_products_is_that_of_explicit_gradients():
+    """δᵀ B⁻¹ G A⁻¹ f over the norm, with one gradient for each record and B ⊗ A inverted as one matrix."""
+    generator = torch.Generator().manual_seed(0)
+    slopes, inputs = (torch.randn(20, size, generator=generator, dtype=torch.float64) for size in (3, 5))
+    total = torch.randn(3, 5, generator=generator, dtype=torch.float64)
+    of_slopes, of_inputs = (rows.T @ rows / 20 + torch.eye(rows.shape[1]).double() for rows in (slopes, inputs))
+    inverses = torch.linalg.inv(of_slopes), torch.linalg.inv(of_inputs)
+    turned = inputs @ inverses[1]
+    lengths = (turned * inputs).sum(1)
+    found = upload_scores.filtered(total, slopes, slopes @ inverses[0], turned, lengths)
+    gradients = torch.einsum("no,ni->noi", slopes, inputs).flatten(1)
+    dense = torch.linalg.inv(torch.kron(of_slopes, of_inputs))
+    norms = ((gradients @ dense) * gradients).sum(1).sqrt()
+    torch.testing.assert_close(found[0], gradients @ dense @ total.flatten() / norms, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found[1], norms, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("level", [None, 0.0], ids=["plain SGD", "clipped"])
+def test_plain_scores_of_one_step_are_inner_products_with_the_clients_own_gradients(scenes, level):
+    """Gradients record by record, clipped where the defense clips, and the sum over the members of the batch."""
+    defense = Undefended() if level is None else DPSGD()
+    request = asked(scenes, rounds=1, defense=defense, level=level)
+    rows = scenes.parts(0).members[:40]
+    found = train(replace(request, scoring=UploadScoring({0: rows.tolist()}, 100, 1))).scores[0, -1]
+    network = initial_network(request, 0)
+    images, labels = (torch.from_numpy(part[rows]) for part in (scenes.pool.images, scenes.pool.labels))
+    gradients = record_gradients(network, images, labels)
+    own = torch.cat([gradients["fc1.weight"], gradients["fc1.bias"][..., None]], dim=2).flatten(1)
+    if level is not None:
+        squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
+        own *= (1 / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)[:, None]
+    after = train(request).weights
+    weights = {name: value.detach() for name, value in network.named_parameters()}
+    sent = {name: 16 * (weights[name] - after[name][0]) / 0.02 for name in ("fc1.weight", "fc1.bias")}
+    total = torch.cat([sent["fc1.weight"], sent["fc1.bias"][:, None]], dim=1).flatten()
+    torch.testing.assert_close(found, own @ total, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("poisson", [False, True], ids=["epochs", "Poisson samples"])
+def test_ratios_of_steps_are_weighed_by_how_batches_are_drawn(scenes, monkeypatch, poisson):
+    """400 members, 6 batches of 80: the sixth begins the second epoch."""
+    defense, level = (DPSGD(), 1.0) if poisson else (Undefended(), None)
+    ratios = torch.randn(6, 5, 40, generator=torch.Generator().manual_seed(0)) * 3
+    steps, add = iter(ratios), upload_scores.UploadScores._add_ratios
+    monkeypatch.setattr(
+        upload_scores.UploadScores, "_add_ratios", lambda self, slot, _, records: add(self, slot, next(steps), records)
+    )
+    scoring = UploadScoring({0: scenes.parts(0).members[:40].tolist()}, 100, 1)
+    request = asked(scenes, rounds=6, batch_size=80, defense=defense, level=level, scoring=scoring)
+    found = train(request).scores[0, :-1]
+    if poisson:
+        expected = torch.log(4 / 5 + ratios.exp() / 5).sum(0)
+    else:
+        expected = (ratios[:5].exp() / 5).sum(0).log() + torch.log(ratios[5].exp() / 5 + 4 / 5)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training(scenes, monkeypatch, tmp_path):
+    scoring = UploadScoring({0: scenes.parts(0).members[:40].tolist()}, 100, 3, draws=2)
+    request = asked(scenes, rounds=10, model="cnn", scoring=scoring, **noisy(1.0))
+    whole = train(request)
+    saved = replace(
+        request,
+        checkpoint=tmp_path / "checkpoint.pt",
+        config=request.config.model_copy(update={"checkpoint_seconds": 0.0}),
+    )
+    advance, steps = stack_training.StackTraining.advance, iter(range(7))
+
+    def interrupted(training, bar):
+        if next(steps, None) is None:
+            raise KeyboardInterrupt
+        return advance(training, bar)
+
+    monkeypatch.setattr(stack_training.StackTraining, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(saved)
+    monkeypatch.setattr(stack_training.StackTraining, "advance", advance)
+    resumed, plain = train(saved), train(replace(request, scoring=None))
+    assert torch.equal(resumed.scores, whole.scores)
+    assert all(torch.equal(whole.weights[name], plain.weights[name]) for name in plain.weights)
+    assert plain.scores is None
+
+
+def test_diverged_networks_have_no_scores(scenes):
+    rows, arrays = attacked(asked(scenes, rate=1e30, rounds=10))
+    assert estimate(rows, "likelihood").status == "diverged"
+    assert math.isnan(estimate(rows, "likelihood").value)
+    assert np.isnan(arrays["likelihood_members"]).any()
