@@ -444,8 +444,8 @@ BUGS = (
     Bug(
         "a record twice in a batch counted once",
         "engine/counting.py",
-        "if self.plan.once else before + counts",
-        "if self.plan.once else before + (counts > 0)",
+        "if self.plan.once else before + joint.counts",
+        "if self.plan.once else before + (joint.counts > 0)",
         "tests/engine/test_engine.py::test_a_record_twice_in_a_batch_is_used_twice_with_other_noise",
     ),
     Bug(
@@ -528,8 +528,8 @@ BUGS = (
     Bug(
         "labels of other runs forgotten",
         "engine/uses.py",
-        "held.labels[places[digest]] = nats",
-        "held.labels[places[digest]] = min(nats, 0.2)",
+        "held.labels[places[record]] = nats",
+        "held.labels[places[record]] = min(nats, 0.2)",
         "tests/engine/test_bounds.py::test_labels_that_were_released_as_they_are_stay_released_behind_a_response",
     ),
     Bug(

@@ -111,7 +111,7 @@ def test_runs_that_tell_nothing_are_refused_with_what_to_do(configured):
     assert "snakemake -j 2 --configfile shown.yaml" in missing.message
     other = audit("digits/lenet_sigmoid/none/n0-b1")
     assert other.code == 2
-    assert "add one of audit, membership, naming to attacks of inversion" in other.message
+    assert "add one of audit, membership, membership_uploads, naming to attacks of inversion" in other.message
     unknown = audit("digits/lenet_sigmoid/natural-5/n0-b1")
     assert unknown.code == 2
     assert f"did you mean '{NAMED}'?" in unknown.message

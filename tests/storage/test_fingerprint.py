@@ -177,7 +177,7 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("consensus/privacy.py", {"consensus"}),
         ("config/theory.py", {"theory"}),
         ("config/consensus.py", {"consensus"}),
-        ("config/training.py", {"train"}),
+        ("config/training.py", {"attack", "train"}),
         ("config/catalogue.py", set()),
         ("config/whole.py", set()),
         ("storage/files.py", set(STEPS)),
