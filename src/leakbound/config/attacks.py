@@ -99,7 +99,9 @@ class Attack(Settings):
         function: Function that attacks a run, ``module:attribute``. It takes a
             :class:`~leakbound.attacks.attack_request.AttackRequest`.
         trained: Whether it attacks a trained network, or the gradients of an untrained one.
-        replays: Whether it trains the networks once more from the same seeds, to see their uploads.
+        replays: Function that trains the networks once more from the same seeds, to see their uploads,
+            ``module:attribute``, empty for none. It takes the request of the training, the rates of the kept
+            networks and the settings of the attack.
         demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
         over_units: How tables summarise its rows over units (classes, images). ``separate`` if each unit,
             such as a number of uses, stands for itself. None if its rows have no units.
@@ -109,7 +111,7 @@ class Attack(Settings):
 
     function: ClassVar[Target]
     trained: ClassVar[bool] = True
-    replays: ClassVar[bool] = False
+    replays: ClassVar[str] = ""
     demonstrates: ClassVar[bool] = False
     over_units: ClassVar[Literal["mean", "median", "separate"] | None] = None
 
@@ -218,7 +220,7 @@ class UploadMembershipConfig(Attack):
     """Membership inference by a server that sees every upload, scored while the networks train once more."""
 
     function: ClassVar[str] = "leakbound.attacks.membership.upload_attack:infer_from_uploads"
-    replays: ClassVar[bool] = True
+    replays: ClassVar[str] = "leakbound.attacks.membership.upload_attack:scored_uploads"
     demonstrates: ClassVar[bool] = True
 
     candidates: Annotated[Records, Field(ge=20)] = 400

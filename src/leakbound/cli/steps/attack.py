@@ -23,7 +23,7 @@ from leakbound.cli.inputs import (
     write_provenance,
 )
 from leakbound.cli.job_settings import DefendedSettings, TrainingSettings
-from leakbound.cli.steps.train import training_request, training_settings
+from leakbound.cli.steps.train import training_settings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
@@ -67,7 +67,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 _settings(table, run, attack),
                 inputs=_inputs(table, run, attack),
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
-                modules=config.attacks.all()[attack].modules(),
+                modules=config.attacks.all()[attack].modules()
+                + (defense.modules() if config.attacks.all()[attack].replays else ()),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run, attack),
             )
@@ -152,7 +153,6 @@ def attack(
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
     from leakbound.attacks.attack_request import Attacked, AttackRequest
-    from leakbound.attacks.membership.upload_attack import scored_uploads
     from leakbound.attacks.rows import checked
     from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
@@ -190,11 +190,11 @@ def attack(
             arguments["references"] = _references(references, trained, settings, config, images)
         networks, _ = _networks(weights, rates, settings, config, images)
         if settings.training is not None:
+            # By name, so that other attacks do not depend on the code of trainings.
+            requested = load_attribute("leakbound.cli.steps.train:training_request", "step")
             checkpoint = rows.with_name(f"checkpoint-{code}.pt")
-            request = training_request(
-                settings.training, dataset, arguments.get("channel"), checkpoint=checkpoint
-            )
-            networks = scored_uploads(request, networks.rates, arguments["config"])
+            request = requested(settings.training, dataset, arguments.get("channel"), checkpoint=checkpoint)
+            networks = load_attribute(config.replays, "attack")(request, networks.rates, config)
         table, kept = attack_networks(networks, function, AttackRequest(**arguments))
     if problem := config.unsummarised(table["unit"]):
         raise ValueError(problem)
