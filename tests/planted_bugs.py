@@ -437,8 +437,8 @@ BUGS = (
     Bug(
         "one use more than planned",
         "engine/counting.py",
-        "        limit = self.mechanism",
-        "        held = replace(held, fresh_uses=held.fresh_uses - 1)\n        limit = self.mechanism",
+        "        seen = held.fresh_uses + held.parallel",
+        "        held = replace(held, fresh_uses=held.fresh_uses - 1)\n        seen = held.fresh_uses + held.parallel",
         "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
     ),
     Bug(

@@ -323,11 +323,13 @@ def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
     text = (ROOT / "docs/figures/tan2024.md").read_text(encoding="utf-8")
     sections = {part.split(":")[0]: part for part in text.split("\n## ")}
     for key in ("fig09", "fig11", "fig16", "fig18", "fig23_gain", "fig29"):
-        assert f"results/reference/gpu_networks/figures/tan2024/{key}.png" in sections[key]
+        for run, rounds in (("paper_lenet", "1,000"), ("gpu_networks", "600")):
+            assert f"results/reference/{run}/figures/tan2024/{key}.png" in sections[key]
+            assert f"{rounds} of 10,000 rounds; 3 of 10 repeats" in sections[key]
         assert "results/reference/photos" not in sections[key]
-        assert "600 of 10,000 rounds; 3 of 10 repeats" in sections[key]
-    assert "results/reference/photos/figures/tan2024/fig26.png" in sections["fig26"]
-    assert "(no network of the paper)" in sections["fig26"]
+    assert "results/reference/paper_lenet/figures/tan2024/fig26.png" in sections["fig26"]
+    assert "results/reference/photos/figures/tan2024/fig06.png" in sections["fig06"]
+    assert "(no network of the paper)" in sections["fig06"]
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
