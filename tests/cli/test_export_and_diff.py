@@ -129,6 +129,26 @@ def test_results_differ_from_themselves_in_nothing_and_from_others_in_what_was_c
     assert verdicts.rstrip().endswith("turned")
 
 
+def test_two_runs_are_compared_wherever_their_folder_lies(tmp_path):
+    rows = storage.read_rows("results/reference/lengths/tables/lengths.parquet", sealed=False)
+    names = [*rows["run"].unique()][:2]
+    folder = tmp_path / "runs" / "results"
+    storage.write_rows(folder / "tables" / "lengths.parquet", rows)
+    for name in names:
+        storage.write_rows(folder / "runs" / name / "rates.parquet", rows[:1])
+        storage.write_json(folder / "runs" / name / "provenance.json", {"settings": {"slug": name, "seed": 0}})
+    outcome = called("diff", *(folder / "runs" / name for name in names))
+    assert outcome.code == 1
+    assert "Settings: 1 of 2 differ" in outcome.out
+    chosen = rows[rows["chosen"] & (rows["metric"] == "test_accuracy") & (rows.get("length", "full") == "full")]
+    means = [chosen[chosen["run"] == name]["value"].mean() for name in names]
+    every = called("diff", *(folder / "runs" / name for name in names), "--all").out.splitlines()
+    line = next(line for line in every if line.startswith("training test_accuracy "))
+    assert [float(number) for number in line.split()[2:4]] == pytest.approx(means, rel=1e-3)
+    same = called("diff", *[folder / "runs" / names[0]] * 2)
+    assert (same.code, same.out.count(": 0 of ")) == (0, 2)
+
+
 def test_folders_without_results_are_refused(tmp_path):
     assert "there is no such folder" in called("diff", str(tmp_path / "a"), str(tmp_path)).message
     assert "has no values" in called("diff", str(tmp_path), str(tmp_path)).message

@@ -104,6 +104,15 @@ def test_risk_takes_tables(tables):
     assert facts["units"] == "standard deviations"
 
 
+def test_arrays_have_no_columns_to_leave_out(tables):
+    np.savez("mine.npz", records=np.random.default_rng(0).normal(size=(50, 2, 8)), labels=np.arange(50) % 2)
+    words = ("mine.npz", "--kappa", 3, "--calibrate-to-own", "--out", "out", "--exclude", "age")
+    outcome = called("protect", *words)
+    assert outcome.code == 2
+    assert "arrays have no named columns to leave out" in outcome.message
+    assert not (tables / "out").exists()
+
+
 def test_compare_leaves_out_columns(tables):
     from leakbound.datasets.own import copy_table
 

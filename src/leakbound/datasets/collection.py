@@ -247,7 +247,7 @@ def write_table(folder: Path, like: Collection, values: Float[np.ndarray, "n ...
     """
     path = folder / like.origin.name
     labels = pd.Series(np.asarray(like.classes)[like.labels])
-    whole = labels.str.fullmatch(r"-?\d{1,18}").all()
+    whole = labels.str.fullmatch(r"0|-?[1-9]\d{0,17}").all()
     labels = labels.astype(np.int64) if whole else labels
     if path.suffix.lower() == ".npz":
         np.savez(path, records=values, labels=labels.to_numpy())

@@ -134,6 +134,8 @@ def load_table(path: Path, label: str = "label", exclude: Sequence[str] = ()) ->
         )
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file")
+    if exclude and kind == ".npz":
+        raise DatasetError(f"{path}: arrays have no named columns to leave out; write the file without them")
     limits.check_limit(path, "bytes", path.stat().st_size, limits.WHOLE if kind == ".csv" else limits.ARRAYS)
     try:
         values, labels, columns = _arrays(path) if kind == ".npz" else _columns(path, label, exclude)

@@ -56,14 +56,13 @@ def _run_of(folder: Path) -> str | None:
     """Return the name of the run that a folder holds, None for a folder of results."""
     if not folder.is_dir():
         raise typer.BadParameter(f"{folder}: there is no such folder")
-    parts = folder.absolute().parts
-    return "/".join(parts[parts.index("runs") + 1 :]) if (folder / "rates.parquet").is_file() else None
+    return "/".join(folder.absolute().parts[-4:]) if (folder / "rates.parquet").is_file() else None
 
 
 def _place(folder: Path) -> tuple[Path, str | None]:
     """Return the folder of results, and the run in it."""
     run = _run_of(folder)
-    return (folder.absolute().parents[run.count("/") + 1], run) if run else (folder, None)
+    return (folder.absolute().parents[4], run) if run else (folder, None)
 
 
 def _settings(sides: Sequence[Path], *, single: bool) -> tuple[list[list[str]], int]:

@@ -125,7 +125,6 @@ def _export(
     inches: float,
 ) -> bool:
     """Write one figure. Return whether the text of its picture fits."""
-    fits = True
     from leakbound.datasets.pictures import withheld
     from leakbound.figures import style
     from leakbound.figures.notes import caption, notes
@@ -135,13 +134,17 @@ def _export(
     rows = storage.read_rows(shown, sealed=not kept)
     source = Path(rows_file(folder, figure))
     whole = storage.read_rows(source, sealed=not kept) if source.is_file() else rows
-    private = withheld(rows, table.readers())
+    if private := withheld(rows, table.readers()):
+        raise typer.BadParameter(
+            f"{shown}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
+        )
+    fits = True
     if drawn := [kind for kind in kinds if kind in _PICTURES]:
         with style.within(inches), style.applied():
             import matplotlib as mpl
 
             mpl.rcParams.update(_SETTINGS)
-            picture = _legible(picture_of(figure, rows, private))
+            picture = _legible(picture_of(figure, rows))
             for kind in drawn:
                 _save(picture, stem.with_suffix(f".{kind}"), kind, figure.title)
             fits = _fits(picture)
