@@ -64,6 +64,7 @@ _SINCE_2 = (
     "PRAGMA user_version = 2",
 )
 _FORMATS = (_SINCE_1, _SINCE_2)
+_ADDED = "INSERT INTO uses VALUES {} ON CONFLICT DO UPDATE SET count = count + excluded.count"
 _WHOLE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
     "AND (SELECT count(*) FROM labels) = labels FROM total"
@@ -184,11 +185,13 @@ class Uses:
             before = self._held(connection, number, records, labelled=labelled)
             counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
             check(before.after(counts))
-            added = zip(records, counts.tolist(), strict=True)
-            connection.executemany(
-                "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET count = count + excluded.count",
-                [(record, number, count) for record, count in added if count],
-            )
+            used = [pair for pair in zip(records, counts.tolist(), strict=True) if pair[1]]
+            for begin in range(0, len(used), _AT_ONCE):
+                chunk = used[begin : begin + _AT_ONCE]
+                values = ",".join(
+                    [f"(?, {number}, ?)"] * len(chunk)
+                )  # one statement: each has a price of its own
+                connection.execute(_ADDED.format(values), [*chain(*chunk)])
             released = [(*_words(keys), nats) for *keys, nats in labels]
             new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
             total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
