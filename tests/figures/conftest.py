@@ -105,6 +105,13 @@ def trained(
                 ]
             ),
             "membership": aucs.assign(learning_rate=0.01),
+            "membership_uploads": aucs[aucs["variant"] == "strongest"].assign(
+                variant="likelihood",
+                value=lambda rows: 1 - (1 - rows["value"]) / 4,
+                low=np.nan,
+                high=np.nan,
+                learning_rate=0.01,
+            ),
             "model_inversion": rows_of(inverted).assign(learning_rate=0.01),
         },
     )
@@ -369,6 +376,7 @@ def studies(
         "dp_capacity": tabulate(measured(rounds, 3, generator) for rounds in LENGTHS),
         "kinks": inverted([*undefended, ("natural", 16.0)]),
         "uses": tabulate(used(name, 16.0, 7, generator) for name in ("natural", "natural_frozen")),
+        "uploads": over([*undefended, ("natural", 50.0), ("natural", 300.0), ("dpsgd", 0.2066), ("dpsgd", 0.8)]),
         "naming": tabulate(audited("natural", level, 7, generator) for level in LEVELS),
         "audit": tabulate(audited("dpsgd", level, 7, generator) for level in MULTIPLIERS),
         "compression": inverted([*undefended, *(("compression", float(index)) for index in (0, 1, 10))]),
