@@ -357,8 +357,9 @@ def test_one_replica_is_drawn_without_a_band(make_study):
 
 
 def test_a_missing_condition_is_named(study):
+    rows = study[(study["metric"] == "auc") & (study["source"] == "membership")]
     with pytest.raises(SelectionError, match=r"several rows at one level: choose one by variant"):
-        PLOTS.get("levels")(study[study["metric"] == "auc"], options={"where": {"defense": "natural"}})
+        PLOTS.get("levels")(rows, options={"where": {"defense": "natural"}})
 
 
 def test_a_missing_column_is_named(study):
