@@ -26,7 +26,7 @@ from leakbound.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
-_FORM = 3  # of what learners keep; a checkpoint of another one is not read
+_FORM = 4  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
 
 
