@@ -13,10 +13,10 @@ from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import loop, memory, stack, train
+from leakbound.training.batches import PaddedBatches, PoissonBatches, padded
 from leakbound.training.client_steps import client_step
 from leakbound.training.cuda_graph import Replayed
 from leakbound.training.dp import private_stack
-from leakbound.training.batches import PaddedBatches, PoissonBatches, padded
 from leakbound.training.dp.private_stack import PrivateStackLearner
 from leakbound.training.dp.weighted_sums import stacked_sums, weighted_sums
 
@@ -129,6 +129,27 @@ def test_batches_are_filled_up_to_multiples_of_sixteen():
     assert rows[0].tolist() == [0, 1, 2, *[-1] * 29]
     assert int((rows >= 0).sum()) == 23
     assert padded([torch.arange(0)]).shape == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["lenet", Wide])
+def test_bound_on_the_norm_bounds_the_sum_of_rounded_passes(name):
+    """One record in each slot, clipped to S: what is summed is of length S, in whatever precision it was computed."""
+    made = [models.build(name, 3, 10, torch_generator(0)) if isinstance(name, str) else name() for _ in range(2)]
+    images = torch.randn(2, 1, 3, 32, 32, generator=torch_generator(0, "images"))
+    params = {key: value.detach() for key, value in stack.stacked(made).items()}
+
+    def clipped(norms):
+        return 0.01 / norms
+
+    sums = [
+        stacked_sums(made[0], params, images, torch.tensor([[3], [5]]), clipped, precision)
+        for precision in ("float32", "bfloat16")
+    ]
+    for found in sums:
+        norms = sum(value.flatten(1).square().sum(1) for value in found.values()).sqrt()
+        torch.testing.assert_close(norms, torch.full((2,), 0.01), rtol=1e-5, atol=0)
+    apart = sum((one - sums[1][key]).square().sum() for key, one in sums[0].items()).sqrt()
+    assert 1e-6 < float(apart) < 1e-3
 
 
 def poisson(steps, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
 from leakbound.training.cuda_graph import Replayed
-from leakbound.training.precision import full_precision
+from leakbound.training.precision import full_precision, passes_in
 from leakbound.training.sgd import StackLearner
 
 
@@ -175,6 +175,11 @@ def test_a_gpu_computes_in_full_precision_and_then_as_before(choose):
         with full_precision("cpu"):
             assert precisions() == before
         with full_precision("cuda"):
+            assert precisions() == ["ieee", "ieee", "ieee", False, False]
+            with passes_in("float32", "cuda"):
+                assert precisions() == ["ieee", "ieee", "ieee", False, False]
+            with passes_in("tf32", "cuda"):
+                assert precisions() == ["tf32", "tf32", "tf32", True, True]
             assert precisions() == ["ieee", "ieee", "ieee", False, False]
             with torch.backends.cudnn.flags(enabled=False):  # as a model does that is differentiated twice
                 pass

@@ -86,7 +86,9 @@ class PrivateStackLearner(AccountedLearner):
             images = by_record(self._images, self._rows.gather(1, indices))
             labels = self._labels.gather(1, indices)
             weigh = self._weights_of(piece >= 0)
-            of_piece = list(stacked_sums(self.model, self.params, images, labels, weigh).values())
+            precision = self._request.precision
+            found = stacked_sums(self.model, self.params, images, labels, weigh, precision)
+            of_piece = list(found.values())
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         if noise is None:
             self._sums[drawn.shape[1]] = sums  # a captured step writes into its own tensors
