@@ -3,6 +3,7 @@
     python tests/benchmarks/gpu.py [--minutes 6] [--sections correct fast] [--out DIRECTORY]
     python tests/benchmarks/gpu.py --wheels build/gpu-wheels    # on a machine without the package and a network
     python tests/benchmarks/gpu.py --device cpu --quick         # rehearsal of all sections, in seconds
+    python tests/benchmarks/gpu.py --cases private --cases precision    # only cases with one of these words
     python tests/benchmarks/gpu.py --keep results/gpu           # take these tables into results/reference/gpu
 
 Each section is a process of its own with its own deadline, so that one that hangs or breaks the device leaves the
@@ -69,11 +70,13 @@ class Asked:
         device: ``cuda`` or ``cpu``.
         quick: Whether all sizes are small, for a rehearsal.
         until: Monotonic clock at the section's deadline.
+        words: Only cases with one of them in ``group/name``, all without any.
     """
 
     device: str
     quick: bool
     until: float
+    words: tuple[str, ...] = ()
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -82,7 +85,9 @@ class Asked:
 
 def rows_of(section: str, cases: Iterable[Case], asked: Asked) -> Iterator[dict[str, Any]]:
     """Rows of a section's cases, in order; those that no time is left for say so, and errors are rows as well."""
-    waiting = list(cases)
+    waiting = [
+        case for case in cases if not asked.words or any(word in f"{case.group}/{case.name}" for word in asked.words)
+    ]
     empty = dict.fromkeys(COLUMNS, float("nan")) | {"section": section, "metric": "", "status": ""}
     while waiting:
         case = waiting.pop(0)
@@ -192,6 +197,7 @@ def run_all(asked: argparse.Namespace, environment: dict[str, str], began: float
         seconds = max(1.0, (end - _SPARE - time.monotonic()) * share)
         words = [sys.executable, __file__, "--section", section, "--within", f"{seconds:.0f}", "--out", str(asked.out)]
         words += ["--device", asked.device, *(["--quick"] if asked.quick else [])]
+        words += [f"--cases={word}" for word in asked.cases]
         process = subprocess.Popen(words, env=environment, start_new_session=True)
         try:
             whole &= process.wait(timeout=min(seconds + _GRACE, end - time.monotonic())) == 0
@@ -243,6 +249,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=6.0, help="time for everything")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--sections", nargs="+", choices=list(SHARES), default=list(SHARES))
+    parser.add_argument("--cases", action="append", default=[], help="words: only cases with one in group/name")
     parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--keep", type=Path, help="measure nothing, and keep the tables of this folder")
@@ -251,7 +258,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--within", type=float, help=argparse.SUPPRESS)
     asked = parser.parse_args(words)
     if asked.section:
-        run_section(asked.section, Asked(asked.device, asked.quick, time.monotonic() + asked.within), asked.out)
+        until = time.monotonic() + asked.within
+        run_section(asked.section, Asked(asked.device, asked.quick, until, tuple(asked.cases)), asked.out)
         return 0
     if asked.keep:
         return keep(asked.keep, KEPT, asked.sections)

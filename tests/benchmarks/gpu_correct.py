@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +21,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 import torch
-from gpu import OK, WRONG, Asked, Case, Values
+from gpu import LEFT_OUT, OK, WRONG, Asked, Case, Values
 from torch import Tensor
 
 from leakbound import models
@@ -49,6 +50,7 @@ from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
 from leakbound.training.client_steps import ClientStep
+from leakbound.training.dp import private_stack
 from leakbound.training.request import reference_request
 
 LEVELS: dict[str, float | None] = {
@@ -67,6 +69,8 @@ LEVELS: dict[str, float | None] = {
     "compression": 0.0,
 }
 """Defense to the level at which it is compared."""
+EXACT = TrainingConfig(evaluations=1, precision="float32")
+"""A training as a CPU computes it."""
 TOLERANCE = 1e-4
 """Relative distance of weights, of a GPU from a CPU, that is arithmetic."""
 _OF_WAY = 1e-2  # the same over how far the weights came from their start
@@ -74,6 +78,7 @@ _FARTHEST = 1e-3  # relative distance of a network whose units were turned, 1e-4
 _NETWORKS = 3  # at least, where each is trained by itself
 _NEAR = 0.02  # difference of an attack's values, in units of each metric's own size
 _EXACT_DB = 60.0  # squared errors below are of the size of float32's rounding after a search
+_ROUNDED = {"tf32": _OF_WAY, "bfloat16": 8 * _OF_WAY}  # factors of 11 and of 8 binary digits
 _CHUNK = 2**16  # numbers that are drawn at once
 _Z = 5.0  # standard errors; each of a few dozen numbers passes it by luck once in 10⁶ times
 
@@ -190,7 +195,7 @@ def request(name: str, slots: int, device: str, rounds: int = 20, **changes: Any
         "rounds": rounds,
         "batch_size": 32,
         "learning_rates": (0.01,),
-        "config": TrainingConfig(evaluations=1),
+        "config": EXACT,
         "seed": 0,
         "slug": f"digits/lenet/{name}",
         "replicas": slots,
@@ -210,14 +215,22 @@ def cases(asked: Asked) -> Iterator[Case]:
             yield Case("weights", f"{name}, K = {count}", lambda _, work=work: work(), weight=count**0.5)
     for name in ("natural", "white"):
         yield Case("noise of the device", name, lambda _, name=name: moments_of_noise(name, asked))
-    yield Case("resume", "natural", lambda _: resumed(asked.device, rounds + 3))
+    for name in ("natural", "dpsgd"):
+        yield Case("resume", name, lambda _, name=name: resumed(name, asked.device, rounds + 3))
+    for name, count in product(("dpsgd", "dppsac"), slots):
+        work = partial(captured_weights, name, count, asked.device, 2 * rounds)
+        yield Case("private steps", f"{name}, K = {count}", lambda _, work=work: work())
+    for model, name in (("lenet", "none"), ("lenet", "dpsgd"), ("resnet10", "none")):
+        work = partial(rounded_weights, model, name, asked.device, rounds)
+        yield Case("precision", f"{model}, {name}", lambda _, work=work: work())
     for name, work in list(attacks(asked).items())[: 3 if asked.quick else None]:
         yield Case("attacks", name, lambda _, work=work: compared_attack(work, asked.device), weight=4.0)
 
 
 def compared_weights(name: str, slots: int, device: str, rounds: int) -> Values:
     """Weights of some networks after some steps on both devices, on the GPU so many side by side."""
-    alone = {"replicas": _NETWORKS, "config": TrainingConfig(evaluations=1, max_stack=1)} if slots == 1 else {}
+    one = EXACT.model_copy(update={"max_stack": 1})
+    alone = {"replicas": _NETWORKS, "config": one} if slots == 1 else {}
     asked = {kind: request(name, slots, kind, rounds, **alone) for kind in dict.fromkeys(("cpu", device))}
     found = {kind: train(one).weights for kind, one in asked.items()}
     start = train(replace(asked["cpu"], rounds=0)).weights
@@ -246,12 +259,12 @@ class _KilledError(Exception):
     """End of a training that goes on later."""
 
 
-def resumed(device: str, rounds: int) -> Values:
+def resumed(name: str, device: str, rounds: int) -> Values:
     """A training that is killed half-way and goes on, against one that is not."""
-    config = TrainingConfig(evaluations=3).model_copy(update={"checkpoint_seconds": 0.0})  # at once
+    config = EXACT.model_copy(update={"evaluations": 3, "checkpoint_seconds": 0.0})  # at once
     with tempfile.TemporaryDirectory() as folder:
-        whole = train(request("natural", 2, device, rounds, config=config)).weights
-        asked = request("natural", 2, device, rounds, config=config, checkpoint=Path(folder, "checkpoint.pt"))
+        whole = train(request(name, 2, device, rounds, config=config)).weights
+        asked = request(name, 2, device, rounds, config=config, checkpoint=Path(folder, "checkpoint.pt"))
 
         def kill(rows: pd.DataFrame) -> None:
             if rows["step"].max() >= 2 * rounds // 3:
@@ -263,6 +276,37 @@ def resumed(device: str, rounds: int) -> Values:
     relative = _distances(whole, again) / _distances(whole, {key: 0 * one for key, one in whole.items()})
     apart = float(relative.max())
     yield {"metric": "relative_distance", "value": apart, "expected": TOLERANCE, "status": _said(apart <= TOLERANCE)}
+
+
+def captured_weights(name: str, slots: int, device: str, rounds: int) -> Values:
+    """Weights of captured private steps, with the device's own noise, against the same kernels one by one."""
+    config = EXACT.model_copy(update={"max_stack": slots})
+    asked = TrainingRequest(**vars(request(name, slots, device, rounds, config=config)))
+    found = train(asked).weights
+    with mock.patch.object(private_stack, "cuda_graph", None):
+        plain = train(asked).weights
+    apart = float((_distances(found, plain) / _distances(plain, train(replace(asked, rounds=0)).weights)).max())
+    yield {"metric": "of_way", "value": apart, "expected": TOLERANCE, "status": _said(apart <= TOLERANCE)}
+
+
+def rounded_weights(model: str, name: str, device: str, rounds: int) -> Values:
+    """Weights of a training with rounded products against one in float32, in units of the way, on one device."""
+    if device != "cuda":
+        yield {"metric": "of_way", "status": f"{LEFT_OUT}: no CUDA"}
+        return
+    asked = request(name, _NETWORKS, device, rounds, model=model)
+    plain = train(asked).weights
+    way = _distances(plain, train(replace(asked, rounds=0)).weights)
+    for precision, bound in _ROUNDED.items():
+        config = EXACT.model_copy(update={"precision": precision})
+        apart = float((_distances(train(replace(asked, config=config)).weights, plain) / way).median())
+        yield {
+            "case": f"{model}, {name}, {precision}",
+            "metric": "of_way",
+            "value": apart,
+            "expected": bound,
+            "status": _said(0 < apart <= bound),
+        }
 
 
 def moments_of_noise(name: str, asked: Asked) -> Values:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -36,6 +37,7 @@ from leakbound.registry import load_attribute
 from leakbound.training import TrainingRequest, loop, sgd, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.cuda_graph import cuda_graph
+from leakbound.training.dp import private_stack
 from leakbound.training.sgd import initial_network, sgd_optimizer
 from leakbound.training.stack_training import Learner
 
@@ -64,6 +66,12 @@ def cases(asked: Asked) -> Iterator[Case]:
         names = ("natural", "dpsgd") if asked.quick else ("natural", "natural_frozen", "white", "dpsgd", "dppsac")
         found = {name: make(name, count) for name in ("none", *names)}
         yield Case(f"{model}, B = {batch}", f"K = {count}, defenses", partial(defenses, found, count), weight=3.0)
+    for name, count in ((model, 1), (model, 2)) if asked.quick else ((model, 1), (model, 10), ("resnet10", 1)):
+        precision = "tf32" if name == "resnet10" else "float32"
+        found = {one: request(name, batch, asked.device, one, count, precision) for one in ("none", "dpsgd", "dppsac")}
+        yield Case("private steps", f"{name}, K = {count}", partial(private, found, f"{name}, K = {count}"), weight=2.0)
+    for name in LARGE if asked.device == "cuda" else ():
+        yield Case("precision", name, partial(precisions, name, asked.device), weight=2.0)
     for name in () if asked.quick else LARGE:
         wide = {one: request(name, BATCH, asked.device, one, 1) for one in ("none", "natural", "dpsgd")}
         yield Case(f"{name}, B = {BATCH}", "K = 1, defenses", partial(defenses, wide, 1), weight=2.0)
@@ -76,10 +84,13 @@ def cases(asked: Asked) -> Iterator[Case]:
     yield Case("gradient inversion", f"K = {count}", partial(inversions, count, asked))
 
 
-def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
-    """A run of ``count`` replicas on random images."""
+def request(
+    model: str, batch: int, device: str, defense: str, count: int, precision: str = "float32"
+) -> TrainingRequest:
+    """A run of ``count`` replicas on random images, by default in the precision of the loops written by hand."""
     asked = requests("lenet", batch, [defense])[defense]
-    config = asked.config.model_copy(update={"max_stack": count})  # on a CPU it would be what fits its cache
+    # On a CPU a stack would be what fits its cache.
+    config = asked.config.model_copy(update={"max_stack": count, "precision": precision})
     return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device, config=config)
 
 
@@ -125,6 +136,29 @@ def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -
     for name, asked in found.items():
         steps[name] = partial(_each, [learner.step for learner in learners_of(asked)])
     yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
+
+
+def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) -> Values:
+    """Steps of DP-SGD and DP-PSAC, captured and kernel by kernel, against one without a defense."""
+    steps: dict[str, Step] = {}
+    for name, asked in found.items():
+        steps[name] = partial(_each, [learner.step for learner in learners_of(asked)])
+        if name != "none" and asked.device == "cuda":
+            with mock.patch.object(private_stack, "cuda_graph", None):
+                steps[f"{name}, kernel by kernel"] = partial(_each, [one.step for one in learners_of(asked)])
+    yield from timed(steps, found["none"].device, seconds, {}, "none", group, inverse=True)
+
+
+def precisions(model: str, device: str, seconds: float) -> Values:
+    """Steps of one large network in each precision, with both layouts of its kernels, against float32."""
+    steps: dict[str, Step] = {}
+    for precision, turned in product(("float32", "tf32", "bfloat16"), (False, True)):
+        asked = request(model, BATCH, device, "none", 1, precision)
+        with mock.patch.object(stack, "prefers_channels_last", lambda *_, turned=turned: turned):
+            (learner,) = learners_of(asked)
+        steps[precision + ", channels last" * turned] = learner.step
+    yield from timed(steps, device, seconds, {}, "float32", model, inverse=True)
+    torch.cuda.empty_cache()
 
 
 class _ChosenError(Exception):

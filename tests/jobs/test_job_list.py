@@ -443,6 +443,7 @@ SPELT_OUT = {
     ("preset",): "other",
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
+    ("training", "precision"): "bfloat16",
     ("illustrations", "shapes", "covariance"): "aux",
     ("illustrations", "covariance_leak", "covariance"): "members",
     ("illustrations", "reconstructions", "covariance"): "members",

@@ -179,6 +179,7 @@ def test_checkpoint_waits_between_saves(tmp_path):
     [
         {"rounds": 5}, {"level": 9.0}, {"seed": 8}, {"slug": "other"}, {"learning_rates": (0.05, 0.2)}, {"replicas": 2},
         {"batch_size": 16}, {"model": "lenet_sigmoid"}, {"config": TrainingConfig(momentum=0.5)},
+        {"config": TrainingConfig(precision="bfloat16")},
         {"defense": ChannelDefense(noise="frozen")}, {"privacy_noise": "secure"},
     ],
     ids=lambda change: next(iter(change)),

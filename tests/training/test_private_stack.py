@@ -7,14 +7,17 @@ import pytest
 import torch
 from test_written_out import Operations
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import loop, memory, stack, train
+from leakbound.training.batches import PaddedBatches, PoissonBatches, padded
 from leakbound.training.client_steps import client_step
+from leakbound.training.cuda_graph import Replayed
 from leakbound.training.dp import private_stack
-from leakbound.training.dp.private_stack import PrivateStackLearner, padded
+from leakbound.training.dp.private_stack import PrivateStackLearner
 from leakbound.training.dp.weighted_sums import stacked_sums, weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
@@ -110,11 +113,11 @@ def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for,
 
 def test_slots_that_draw_nobody_get_noise_alone(request_for):
     request = request_for(defense=DPSGD(), level=0.7, rounds=12, batch_size=1, replicas=2)
-    sizes = [
-        [len(batches.draw()) for _ in range(12)] for batches in PrivateStackLearner(request, request.slots)._batches
-    ]
-    assert any(not one and other for one, other in zip(*sizes, strict=True))
-    assert any(not one and not other for one, other in zip(*sizes, strict=True))
+    batches = PrivateStackLearner(request, request.slots)._batches
+    sizes = zip(*[(batches.draw() >= 0).sum(1).tolist() for _ in range(12)], strict=True)
+    pairs = [*zip(*sizes, strict=True)]
+    assert any(not one and other for one, other in pairs)
+    assert any(not one and not other for one, other in pairs)
     alone, together = train(request), loop.train_slots(request, PrivateStackLearner, 2)
     for name, value in alone.weights.items():
         torch.testing.assert_close(together.weights[name], value, rtol=1e-4, atol=1e-5)
@@ -126,6 +129,130 @@ def test_batches_are_filled_up_to_multiples_of_sixteen():
     assert rows[0].tolist() == [0, 1, 2, *[-1] * 29]
     assert int((rows >= 0).sum()) == 23
     assert padded([torch.arange(0)]).shape == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["lenet", Wide])
+def test_bound_on_the_norm_bounds_the_sum_of_rounded_passes(name):
+    """One record in each slot, clipped to S: what is summed is of length S, in whatever precision it was computed."""
+    made = [models.build(name, 3, 10, torch_generator(0)) if isinstance(name, str) else name() for _ in range(2)]
+    images = torch.randn(2, 1, 3, 32, 32, generator=torch_generator(0, "images"))
+    params = {key: value.detach() for key, value in stack.stacked(made).items()}
+
+    def clipped(norms):
+        return 0.01 / norms
+
+    sums = [
+        stacked_sums(made[0], params, images, torch.tensor([[3], [5]]), clipped, precision)
+        for precision in ("float32", "bfloat16")
+    ]
+    for found in sums:
+        norms = sum(value.flatten(1).square().sum(1) for value in found.values()).sqrt()
+        torch.testing.assert_close(norms, torch.full((2,), 0.01), rtol=1e-5, atol=0)
+    apart = sum((one - sums[1][key]).square().sum() for key, one in sums[0].items()).sqrt()
+    assert 1e-6 < float(apart) < 1e-3
+
+
+def poisson(steps, monkeypatch):
+    monkeypatch.setattr(memory, "POISSON_STEPS", memory.DeviceLimit(steps, steps))
+    slots = [PoissonBatches(300, 0.1, torch_generator(3, slot)) for slot in range(2)]
+    return PaddedBatches(slots, "cpu")
+
+
+def test_batches_drawn_ahead_are_those_of_every_step_and_are_drawn_again(monkeypatch):
+    every = poisson(1, monkeypatch)
+    drawn = [every.draw() for _ in range(12)]
+    assert len({rows.shape for rows in drawn}) > 1
+    ahead = poisson(5, monkeypatch)
+    for step, rows in enumerate(drawn):
+        resumed = poisson(5, monkeypatch)
+        resumed.restore(copy.deepcopy(ahead.state()))
+        assert torch.equal(resumed.draw(), rows), step
+        assert torch.equal(ahead.draw(), rows), step
+
+
+def traced(learner):
+    """Capture of a step as the operations on tensors that it is: a replay runs no Python of the learner."""
+
+    def capture(step, tensors, earlier=None):
+        moments = [state["momentum_buffer"] for state in learner._optimizer.state.values()]
+        changed = [value.detach() for value in (*learner._row.leaves, *moments)]
+        before = [value.clone() for value in changed]
+        replay = make_fx(lambda *given: step(*given))(*[one.clone() for one in tensors])
+        torch._foreach_copy_(changed, before)  # a capture computes nothing
+        return replay
+
+    return capture
+
+
+@pytest.mark.parametrize("mechanism", CLIPPED)
+@pytest.mark.parametrize("held", [10**6, 30])
+def test_captured_private_training_is_the_training(request_for, monkeypatch, mechanism, held):
+    """To the byte, for each width of a step by itself, also where a step goes piece by piece."""
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(7 * 61_706, 7 * 61_706))
+    monkeypatch.setattr(private_stack, "physical_batch", lambda *_: held)
+    defense = CLIPPED[mechanism](max_grad_norm=0.5)
+    request = request_for(defense=defense, level=0.5, learning_rates=(0.02, 0.05), replicas=2)
+    plain, captured = (PrivateStackLearner(request, request.slots) for _ in range(2))
+    captured._pass = Replayed(captured._differentiate, traced(captured))
+    for _ in range(11):
+        plain.step()
+        captured.step()
+    assert len(captured._pass._replays) == 2
+    for name, value in plain.params.items():
+        assert torch.equal(captured.params[name], value)
+
+
+def test_noise_that_is_not_drawn_ahead_is_added_to_captured_sums(request_for):
+    """As secure noise is, and noise of large networks. The sums of a step are read before another replaces them."""
+    request = request_for(defense=DPSGD(max_grad_norm=0.5), level=0.5, learning_rates=(0.02, 0.05), replicas=2)
+    plain, captured = (PrivateStackLearner(request, request.slots) for _ in range(2))
+
+    def capture(step, tensors, earlier=None):
+        step(*tensors)
+        held = captured._sums[tensors[0].shape[1]]
+
+        def replay(drawn):
+            step(drawn)
+            torch._foreach_copy_(held, captured._sums[drawn.shape[1]])
+            captured._sums[drawn.shape[1]] = held
+
+        return replay
+
+    captured._pass = Replayed(captured._differentiate, capture)
+    for _ in range(11):
+        plain.step()
+        captured.step()
+    assert len(captured._pass._replays) == 2
+    for name, value in plain.params.items():
+        assert torch.equal(captured.params[name], value)
+
+
+def test_secure_noise_is_drawn_outside_of_a_captured_step(request_for, monkeypatch):
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(7 * 61_706, 7 * 61_706))
+    request = request_for(defense=DPSGD(max_grad_norm=0.5), level=0.5, replicas=2, privacy_noise="secure")
+    learner = PrivateStackLearner(request, request.slots)
+    seen = []
+    learner._pass = Replayed(learner._differentiate, lambda step, tensors, *_: seen.append(tensors) or step)
+    for _ in range(5):
+        learner.step()
+    assert [len(tensors) for tensors in seen] == [1]
+    start = PrivateStackLearner(request, request.slots).params
+    assert all(not torch.equal(learner.params[name], value) for name, value in start.items())
+
+
+def test_a_resumed_private_training_replays_nothing_of_before(request_for, monkeypatch):
+    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(7 * 61_706, 7 * 61_706))
+    monkeypatch.setattr(memory, "POISSON_STEPS", memory.DeviceLimit(4, 4))
+    request = request_for(defense=DPSGD(max_grad_norm=0.5), level=0.5, replicas=2)
+    plain, resumed = (PrivateStackLearner(request, request.slots) for _ in range(2))
+    resumed._pass = Replayed(resumed._differentiate, traced(resumed))
+    for step in range(12):
+        if step == 6:
+            resumed.restore(copy.deepcopy(resumed.state()))
+        plain.step()
+        resumed.step()
+    for name, value in plain.params.items():
+        assert torch.equal(resumed.params[name], value)
 
 
 def test_private_stack_goes_on_in_the_middle_of_noise_that_was_drawn_ahead(request_for, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
 from leakbound.training.cuda_graph import Replayed
-from leakbound.training.precision import full_precision
+from leakbound.training.precision import full_precision, passes_in
 from leakbound.training.sgd import StackLearner
 
 
@@ -18,8 +18,10 @@ class Recorder:
 
     def __init__(self):
         self.recorded = self.replayed = 0
+        self.earlier = []
 
-    def __call__(self, work, tensors):
+    def __call__(self, work, tensors, *earlier):
+        self.earlier.append(earlier)
         held = [one.clone() for one in tensors]
         self.recorded += 1
 
@@ -32,7 +34,7 @@ class Recorder:
         return replay
 
 
-def refuse(work, tensors):
+def refuse(work, tensors, *earlier):
     raise RuntimeError("operation not permitted when stream is capturing")
 
 
@@ -44,6 +46,18 @@ def test_work_is_recorded_once_after_three_calls(calls):
         replayed(torch.full((2,), float(call)))
     assert total.tolist() == [sum(range(calls))] * 2
     assert (recorder.recorded, recorder.replayed) == (int(calls > 3), max(0, calls - 3))
+
+
+def test_work_is_recorded_for_each_shape_in_the_memory_of_the_first():
+    total, recorder = torch.zeros(()), Recorder()
+    replayed = Replayed(lambda one: total.add_(one.sum()), recorder)
+    for call in range(7):
+        for size in (2, 3, 4):
+            replayed(torch.full((size,), float(call)))
+    assert float(total) == 9 * sum(range(7))
+    assert (recorder.recorded, recorder.replayed) == (3, 12)
+    first = replayed._replays[(torch.Size([2]),)]
+    assert recorder.earlier == [(), (first,), (first,)]
 
 
 def test_work_that_cannot_be_recorded_is_done_as_it_is(caplog):
@@ -161,6 +175,11 @@ def test_a_gpu_computes_in_full_precision_and_then_as_before(choose):
         with full_precision("cpu"):
             assert precisions() == before
         with full_precision("cuda"):
+            assert precisions() == ["ieee", "ieee", "ieee", False, False]
+            with passes_in("float32", "cuda"):
+                assert precisions() == ["ieee", "ieee", "ieee", False, False]
+            with passes_in("tf32", "cuda"):
+                assert precisions() == ["tf32", "tf32", "tf32", True, True]
             assert precisions() == ["ieee", "ieee", "ieee", False, False]
             with torch.backends.cudnn.flags(enabled=False):  # as a model does that is differentiated twice
                 pass

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -9,6 +10,8 @@ from leakbound import models
 from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import memory, stack
+from leakbound.training.precision import forward_in
+from leakbound.training.sgd import StackLearner
 
 
 def networks(name, count, colors=1):
@@ -92,6 +95,45 @@ def test_gradients_of_a_step_share_no_memory(slots):
     assert torch.equal(gradients[1], before)
     assert before.any()
     assert not gradients[2].any()
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_pass_in_bfloat16_gives_rounded_logits_and_gradients_in_float32(slots):
+    """Factors of eight binary digits, in five layers and units that turn; the stack is the one written out."""
+    networks = [models.build("lenet", 1, 10, torch_generator(slot, "init")) for slot in range(slots)]
+    weights = stack.StackWeights(networks, [0.1] * slots, "cpu")
+    images = torch.randn(slots, 6, 1, 32, 32, generator=torch_generator(0, "images"))
+    labels = torch.randint(10, (slots, 6), generator=torch_generator(0, "labels"))
+    found = []
+    for precision in ("float32", "bfloat16"):
+        logits = forward_in(precision, "cpu", stack.forward)(networks[0], weights.params, images)
+        gradients = stack.gradients(weights.leaves, logits, labels)
+        found.append((logits.detach(), torch.cat([gradient.flatten() for gradient in gradients])))
+    for full, rounded in zip(*found, strict=True):
+        assert rounded.dtype == torch.float32
+        apart = float((rounded - full).norm() / full.norm())
+        assert 1e-4 < apart < 0.1
+    assert stack.written_out(networks[0], weights.params, images) is not None
+
+
+def test_kernels_with_channels_side_by_side_are_trained_to_the_same_weights(request_for, monkeypatch):
+    plain = StackLearner(request_for(), request_for().slots)
+    monkeypatch.setattr(stack, "prefers_channels_last", lambda *_: True)
+    turned = StackLearner(request_for(), request_for().slots)
+    for learner in (plain, turned):
+        for _ in range(4):
+            learner.step()
+    kernels = [value[0] for value in turned.params.values() if value.ndim == 5 and value.shape[2] > 1]
+    assert len(kernels) == 1
+    assert kernels[0].is_contiguous(memory_format=torch.channels_last)
+    assert not kernels[0].is_contiguous()
+    for name, value in plain.params.items():
+        torch.testing.assert_close(turned.params[name], value, rtol=1e-5, atol=1e-6)
+    other = StackLearner(request_for(), request_for().slots)
+    other.restore(copy.deepcopy(turned.state()))
+    for learner in (turned, other):
+        learner.step()
+    assert all(torch.equal(other.params[name], value) for name, value in turned.params.items())
 
 
 def test_stack_keeps_a_broken_slot_from_the_others():

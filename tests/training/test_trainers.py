@@ -54,6 +54,8 @@ def registered(monkeypatch):
         ({"learning_rates": (0.0,)}, r"learning_rates = \[0\.0\]: give at least one, all positive"),
         ({"learning_rates": (0.1, float("nan"))}, r"learning_rates = \[0\.1, nan\]"),
         ({"learning_rates": ()}, r"learning_rates = \[\]: give at least one"),
+        ({"training": {"precision": "tf32"}}, "precision = 'tf32' on the device 'cpu': only a GPU .* 'float32'"),
+        ({"training": {"precision": "bfloat16"}}, "training.precision = 'bfloat16'"),
         ({"level": 1.0}, "level = 1.0: without a defense there is none"),
         ({"defense": ChannelDefense(), "level": 8.0}, "channel = None: a channel defense needs both"),
         ({"defense": DPSGD()}, "level = None: dpsgd needs its noise multiplier"),
@@ -74,6 +76,13 @@ def registered(monkeypatch):
 def test_training_refuses_what_it_cannot_do(request_for, changes, message):
     with pytest.raises(UntrainableError, match=message):
         train(request_for(**changes))
+
+
+def test_precision_is_that_of_the_device_unless_it_is_set(request_for):
+    asked = [request_for(device=device) for device in ("cpu", "cuda")]
+    assert [request.precision for request in asked] == ["float32", "tf32"]
+    for precision in ("float32", "tf32", "bfloat16"):
+        assert request_for(device="cuda", training={"precision": precision}).precision == precision
 
 
 def test_training_names_every_reason_at_once(request_for):

@@ -9,6 +9,8 @@ from leakbound.config.settings import Count, Rates, Seconds, Settings
 Length = Literal["half", "best", "full"]
 """Point of a training whose weights are kept: half of its steps, its best point on validation records, or its end."""
 LENGTHS: tuple[Length, ...] = ("half", "best", "full")
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""Arithmetic of the products in forward and backward passes."""
 
 
 class TrainingConfig(Settings):
@@ -25,3 +27,6 @@ class TrainingConfig(Settings):
     """Least time between two checkpoints, in seconds."""
     max_stack: Count | Literal["auto"] = "auto"
     """Networks trained as one batch. auto takes as many as fit the cache of a CPU, or the memory of a GPU."""
+    precision: Precision | Literal["auto"] = "auto"
+    """Arithmetic of the products in forward and backward passes on a GPU. auto is tf32 there, and float32 on a CPU,
+    which takes no other. Weights, noise, clipping, evaluations and attacks are in float32 everywhere."""

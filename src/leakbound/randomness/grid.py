@@ -75,8 +75,12 @@ def all_perturbed(signals: Sequence[Tensor], std: float, source: NoiseSource | S
     """Add noise to several signals as :func:`perturbed` does, in as few GPU kernels as one signal takes."""
     if source.secure:
         return [perturbed(signal, std, source) for signal in signals]
-    noise = [source.normal(signal.shape, signal.dtype) for signal in signals]
+    return added(signals, [source.normal(signal.shape, signal.dtype) for signal in signals], std)
+
+
+def added(signals: Sequence[Tensor], noise: Sequence[Tensor], std: float) -> list[Tensor]:
+    """Add ``std`` times standard normal numbers to signals of the same shapes. The numbers may be overwritten."""
     if signals[0].device.type != "cpu":
-        return list(torch._foreach_add(list(signals), noise, alpha=std))
-    torch._foreach_mul_(noise, std)  # unlike alpha on a CPU, this rounds the product, as perturbed does
-    return list(torch._foreach_add(list(signals), noise))
+        return list(torch._foreach_add(list(signals), list(noise), alpha=std))
+    torch._foreach_mul_(list(noise), std)  # unlike alpha on a CPU, this rounds the product, as perturbed does
+    return list(torch._foreach_add(list(signals), list(noise)))

@@ -11,8 +11,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from leakbound.randomness.sources import NoiseSource, as_source
+from leakbound.training import memory
 
 _AHEAD = 256  # steps that indices are drawn for at a time
+WIDTH = 16
+"""Padded batches have a multiple of so many records: few shapes, each of which a GPU captures a step for."""
 
 
 class ShuffledBatches:
@@ -148,3 +151,59 @@ class PoissonBatches:
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
         self._source.restore(state["source"])
+
+
+class PaddedBatches:
+    """Poisson batches of the slots of a stack, padded to one width and moved to its device.
+
+    On a GPU they are drawn for 32 steps at a time. The batches are those of slots that draw step by step.
+
+    Args:
+        batches: Batches of each slot. Nothing else may draw from them.
+        device: Device of the stack.
+    """
+
+    def __init__(self, batches: Sequence[PoissonBatches], device: str | torch.device) -> None:
+        self._batches = list(batches)
+        self._device = device
+        self._block = self._used = memory.POISSON_STEPS.on(device)
+        self._before: list[dict[str, Any]] = []
+        self._drawn: Sequence[Tensor] = ()
+
+    def draw(self) -> Int[Tensor, "slots width"]:
+        """Return the indices of the next step, -1 for padding."""
+        if self._used == self._block:
+            self._draw_block()
+        self._used += 1
+        return self._drawn[self._used - 1]
+
+    def _draw_block(self) -> None:
+        """Draw the batches of the next steps, and move them together."""
+        self._before = [batches.state() for batches in self._batches]
+        steps = [padded([batches.draw() for batches in self._batches]) for _ in range(self._block)]
+        moved = torch.cat(steps, dim=1).to(self._device, non_blocking=True)
+        self._drawn = moved.split([step.shape[1] for step in steps], dim=1)
+        self._used = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the states of the batches before those drawn ahead, and how many of these are used."""
+        left = self._used < self._block
+        before = self._before if left else [batches.state() for batches in self._batches]
+        return {"batches": before, "used": self._used}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`: draw ahead again (new batches if they are secret), and skip what was used."""
+        for batches, saved in zip(self._batches, state["batches"], strict=True):
+            batches.restore(saved)
+        if state["used"] < self._block:
+            self._draw_block()
+        self._used = state["used"]
+
+
+def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
+    """Pad batches (size,) of different sizes to rows of one width, a multiple of 16, with -1."""
+    width = -(-max(len(batch) for batch in batches) // WIDTH) * WIDTH
+    rows = torch.full((len(batches), width), -1)
+    for row, batch in zip(rows, batches, strict=True):
+        row[: len(batch)] = batch
+    return rows

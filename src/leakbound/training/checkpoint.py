@@ -26,7 +26,7 @@ from leakbound.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
-_FORM = 3  # of what learners keep; a checkpoint of another one is not read
+_FORM = 4  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
 
 
@@ -64,6 +64,7 @@ def fingerprint(request: TrainingRequest) -> str:
                 mode="json", include={"momentum", "evaluations", "max_stack"}
             ),
             "device": torch.device(request.device).type,
+            "precision": request.precision,
             **{name: getattr(request, name) for name in _SCALARS},
             **scored,
         },

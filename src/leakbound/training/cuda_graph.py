@@ -5,6 +5,7 @@ Work that cannot be captured runs kernel by kernel.
 
 import gc
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,37 +14,41 @@ from torch import Tensor
 logger = logging.getLogger("leakbound")
 _WARM_UP = 3  # calls before a capture, in which libraries choose their kernels and buffers are made
 TensorStep = Callable[..., None]
-Capture = Callable[[TensorStep, Sequence[Tensor]], TensorStep]
+Capture = Callable[..., TensorStep]
 
 
 class Replayed:
-    """A step on tensors that is captured after three calls, if possible, and then replayed.
+    """A step on tensors that is captured after three calls with the same shapes, if possible, and then replayed.
 
     Args:
-        step: Reads the tensors that it is called with, of equal shapes at each call, and changes other
-            tensors. It waits for no value of the GPU.
+        step: Reads the tensors that it is called with, and changes other tensors. It waits for no value of
+            the GPU. What a replay computes is read before the next one, which may be of another shape.
         capture: Captures the step without running it, and returns a function that replays it on other
-            tensors. None calls the step itself, as does a capture that raises a ``RuntimeError``.
+            tensors of these shapes. It gets the step, the tensors, and for further shapes the first such
+            function, whose memory may be used again. None calls the step itself, as does a capture that
+            raises a ``RuntimeError``.
     """
 
     def __init__(self, step: TensorStep, capture: Capture | None = None) -> None:
         self._step = step
         self._capture = capture
-        self._calls = 0
-        self._replay: TensorStep | None = None
+        self._calls: Counter[tuple[torch.Size, ...]] = Counter()
+        self._replays: dict[tuple[torch.Size, ...], TensorStep] = {}
 
     def __call__(self, *tensors: Tensor) -> None:
         """Run the step once."""
-        self._calls += 1
-        if self._capture is not None and self._replay is None and self._calls > _WARM_UP:
+        shapes = tuple(tensor.shape for tensor in tensors)
+        self._calls[shapes] += 1
+        if self._capture is not None and shapes not in self._replays and self._calls[shapes] > _WARM_UP:
+            first = list(self._replays.values())[:1]
             try:
-                self._replay = self._capture(self._step, tensors)
+                self._replays[shapes] = self._capture(self._step, tensors, *first)
             except RuntimeError as error:
                 logger.info(
                     "the step is not captured as a CUDA graph, its kernels start one by one: %s", error
                 )
                 self._capture = None
-        (self._replay or self._step)(*tensors)
+        self._replays.get(shapes, self._step)(*tensors)
 
 
 class _Captured:
@@ -53,6 +58,7 @@ class _Captured:
         self._graph = graph
         self._step = step
         self._inputs = inputs
+        self.pool = graph.pool()
 
     def __call__(self, *tensors: Tensor) -> None:
         """Replay the step on other tensors."""
@@ -61,12 +67,13 @@ class _Captured:
         self._graph.replay()
 
 
-def cuda_graph(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
+def cuda_graph(step: TensorStep, tensors: Sequence[Tensor], earlier: TensorStep | None = None) -> TensorStep:
     """Capture a step as a CUDA graph, as :class:`Replayed` takes it.
 
     Args:
         step: Step as :class:`Replayed` takes it.
         tensors: Inputs of the step on the GPU, of the shapes of all later calls.
+        earlier: Result for other shapes, whose memory is used again.
 
     Returns:
         A function that copies its tensors into the graph's inputs and replays the graph.
@@ -76,11 +83,12 @@ def cuda_graph(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
     """
     inputs = [tensor.clone() for tensor in tensors]
     graph = torch.cuda.CUDAGraph()
+    pool = earlier.pool if isinstance(earlier, _Captured) else None
     gc.collect()  # a graph of an earlier learner that is freed during a capture would end the capture
     collects = gc.isenabled()
     gc.disable()
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=pool):
             step(*inputs)
     finally:
         if collects:

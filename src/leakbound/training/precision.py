@@ -1,19 +1,52 @@
-"""Full float32 precision on a GPU, without TF32, as on a CPU."""
+"""Precision of products on a GPU: full float32 as on a CPU, or TF32 and bfloat16 in the passes of a training."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
+
+from leakbound.config.training import Precision
 
 
-@contextmanager
-def full_precision(device: str | torch.device) -> Iterator[None]:
+def full_precision(device: str | torch.device) -> AbstractContextManager[None]:
     """Compute convolutions and products in full float32 on a GPU, and restore the user's settings afterwards.
 
     Args:
         device: Device of the work. For a CPU nothing changes.
     """
+    return _products(device, "ieee")
+
+
+def passes_in(precision: Precision, device: str | torch.device) -> AbstractContextManager[None]:
+    """Allow TF32 in forward and backward passes on a GPU, within :func:`full_precision`.
+
+    Args:
+        precision: ``float32`` changes nothing.
+        device: Device of the passes.
+    """
+    return nullcontext() if precision == "float32" else _products(device, "tf32")
+
+
+def forward_in(
+    precision: Precision, device: str | torch.device, forward: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Return a function that computes the float32 results of ``forward``, in bfloat16 if that is the precision."""
+    if precision != "bfloat16":
+        return forward
+
+    def rounded(*inputs: Any) -> Tensor:
+        """Compute with rounded inputs of each layer. A captured step must not keep rounded weights."""
+        with torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False):
+            return forward(*inputs).float()
+
+    return rounded
+
+
+@contextmanager
+def _products(device: str | torch.device, precision: Literal["ieee", "tf32"]) -> Iterator[None]:
+    """Compute convolutions and products of float32 values on a GPU in full precision, or in TF32."""
     if torch.device(device).type == "cpu":
         yield
         return
@@ -25,9 +58,9 @@ def full_precision(device: str | torch.device) -> Iterator[None]:
             older[flag] = flag.allow_tf32
     try:
         for flag in older:  # contexts such as cudnn.flags read it, and fail where it says something else
-            flag.allow_tf32 = False
+            flag.allow_tf32 = precision == "tf32"
         for flag in flags:
-            flag.fp32_precision = "ieee"
+            flag.fp32_precision = precision
         yield
     finally:
         for flag, allowed in older.items():

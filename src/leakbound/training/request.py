@@ -14,7 +14,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.defenses import Defense
-from leakbound.config.training import Length, TrainingConfig
+from leakbound.config.training import Length, Precision, TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.datasets.splits import reference_dataset
 from leakbound.randomness.seeding import PrivacyNoise, derive_seed, torch_generator
@@ -65,7 +65,7 @@ class TrainingRequest:
             batch multiplies it.
         learning_rates: Candidate learning rates of SGD, > 0, constant. Each is trained at full length on all
             members.
-        config: Momentum, points of the curves, seconds between checkpoints, size of a stack.
+        config: Momentum, points of the curves, seconds between checkpoints, size of a stack, precision.
         seed: Seed of the configuration. Each generator derives from (seed, dataset, replica, purpose), so
             that all defenses, levels and candidates see the same members, weights, batches and standard
             normal noise.
@@ -130,6 +130,13 @@ class TrainingRequest:
     def records(self) -> int:
         """Records that a step averages over."""
         return self.defense.records_in_step(self.level, self.batch_size)
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of forward and backward passes."""
+        if self.config.precision != "auto":
+            return self.config.precision
+        return "tf32" if torch.device(self.device).type == "cuda" else "float32"
 
     def noise(
         self, replica: int, purpose: str = "noise", device: str | None = None

@@ -14,6 +14,7 @@ from leakbound.training import memory, stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.cuda_graph import Replayed, cuda_graph
 from leakbound.training.loop import train_slots
+from leakbound.training.precision import forward_in, passes_in
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult, initial_network
 from leakbound.training.uploads import StackUploads
 
@@ -51,7 +52,11 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
         networks = [initial_network(request, slot.replica) for slot in slots]
-        self._weights = stack.StackWeights(networks, [slot.learning_rate for slot in slots], request.device)
+        wide = not request.defense.changes_gradients and stack.prefers_channels_last(
+            networks[0], request.device, request.precision
+        )
+        rates = [slot.learning_rate for slot in slots]
+        self._weights = stack.StackWeights(networks, rates, request.device, channels_last=wide)
         self.model = networks[0].to(request.device)
         self._optimizer = sgd_optimizer(request, self._weights.leaves, 1.0)
         images, rows, self._labels = members_of(request, slots)
@@ -84,8 +89,11 @@ class StackLearner:
 
     def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
         """Compute the gradients of a step, and update the weights if gradients are uploaded unchanged."""
-        logits = stack.forward(self.model, self.params, self._inputs.seen(indices, noise))
-        self._gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
+        precision = self._request.precision
+        forward = forward_in(precision, self._request.device, stack.forward)
+        with passes_in(precision, self._request.device):
+            logits = forward(self.model, self.params, self._inputs.seen(indices, noise))
+            self._gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
         if not self._request.defense.changes_gradients:
             self._update()
 

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from leakbound.config.training import Precision
 from leakbound.datasets import Split
 from leakbound.training import memory
 from leakbound.training.stacked_layers import by_record, written_out
@@ -47,13 +48,19 @@ class StackWeights:
         models: One or more networks of one architecture, one for each slot.
         rates: Learning rate of each slot, > 0.
         device: Device of the stack.
+        channels_last: Whether the channels of a kernel lie side by side, for a single slot.
 
     Attributes:
         leaves: Tensors for an optimizer: the parameters of one slot, or the row of several slots.
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], rates: Sequence[float], device: str | torch.device
+        self,
+        models: Sequence[nn.Module],
+        rates: Sequence[float],
+        device: str | torch.device,
+        *,
+        channels_last: bool = False,
     ) -> None:
         params = stacked(models, device)
         self._shapes = {name: value.shape for name, value in params.items()}
@@ -61,6 +68,8 @@ class StackWeights:
         self.leaves = list(params.values())
         self._rates = torch.tensor(rates)
         self._single = len(models) == 1
+        if self._single and channels_last:
+            self.leaves = [_channels_last(value) for value in self.leaves]
         if not self._single:
             self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
             of_parameters = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
@@ -85,6 +94,24 @@ class StackWeights:
     def scale(self, gradients: list[Tensor]) -> None:
         """Multiply gradients of the leaves by the rate of each slot, in place. Momentum is linear."""
         torch._foreach_mul_(gradients, float(self._rates) if self._rates.numel() == 1 else [self._rates])
+
+
+def prefers_channels_last(model: nn.Module, device: str | torch.device, precision: Precision) -> bool:
+    """Check that the products of a network are those of wide convolutions on a GPU's tensor cores."""
+    widths = [layer.out_channels for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    return (
+        torch.device(device).type == "cuda"
+        and precision != "float32"
+        and min(widths, default=0) >= memory.CHANNELS_LAST_WIDTH
+    )
+
+
+def _channels_last(value: Tensor) -> Tensor:
+    """Copy a leaf of one slot, kernels with the channels side by side."""
+    of_slot = value.detach().squeeze(0)
+    if of_slot.ndim == 4:
+        of_slot = of_slot.contiguous(memory_format=torch.channels_last)
+    return of_slot.unsqueeze(0).requires_grad_()
 
 
 def forward(
@@ -133,8 +160,8 @@ def gradients(
 ) -> list[Tensor]:
     """Compute gradients of the sum of the slots' :func:`loss`, 0 for a leaf that the logits do not use.
 
-    No two gradients share memory, so that they can be changed in place. They are contiguous, as fused
-    optimizers require.
+    No two gradients share memory, so that they can be changed in place. They lie in memory like the leaves, as
+    fused optimizers require.
 
     Args:
         leaves: Tensors to differentiate by.
@@ -148,7 +175,11 @@ def gradients(
     seen: set[int] = set()
     separate = []
     for leaf, grad in zip(leaves, grads, strict=True):
-        dense = torch.zeros_like(leaf) if grad is None else grad.contiguous()
+        dense = torch.zeros_like(leaf) if grad is None else grad
+        if leaf.is_contiguous():
+            dense = dense.contiguous()
+        elif dense.stride() != leaf.stride():
+            dense = torch.empty_like(leaf).copy_(dense)
         # Autograd returns one tensor for both terms of a sum.
         separate.append(dense.clone() if id(dense) in seen else dense)
         seen.add(id(dense))

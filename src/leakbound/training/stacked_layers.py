@@ -55,7 +55,9 @@ def written_out(
     networks = _written.setdefault(model, {})
     if twice not in networks:
         network = WrittenOut(model, twice=twice) if stackable(model) else None
-        networks[twice] = network if network is not None and _agrees(network, model, params, images) else None
+        with torch.autocast(images.device.type, enabled=False):  # rounding would look like a mixture
+            agrees = network is not None and _agrees(network, model, params, images)
+        networks[twice] = network if agrees else None
     return networks[twice]
 
 
@@ -198,6 +200,7 @@ def _linear(
     """Compute a product for each slot."""
     weight = values["weight"]
     bias = values.get("bias")
+    inputs = inputs.to(weight.dtype)  # a convolution before may have computed in bfloat16
     if inputs.ndim == 2:
         made: Tensor = products.apply(inputs, weight, bias)
         return made

@@ -4,6 +4,8 @@ import math
 from dataclasses import replace
 from typing import cast, get_args
 
+import torch
+
 from leakbound.models.initialization import frozen_hash
 from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.registry import load_attribute
@@ -69,6 +71,7 @@ def check_request(request: TrainingRequest) -> None:
         *_data_problems(request),
         *request.client.problems(request.image_shape),
         *_noise_problems(request),
+        *_precision_problems(request),
         *network_problems(
             request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
         ),
@@ -117,6 +120,16 @@ def _data_problems(request: TrainingRequest) -> list[str]:
                 f"{len(request.dataset.classes)} classes"
             )
     return problems
+
+
+def _precision_problems(request: TrainingRequest) -> list[str]:
+    """List a precision that a CPU does not compute in."""
+    if request.precision == "float32" or torch.device(request.device).type == "cuda":
+        return []
+    return [
+        f"training.precision = {request.precision!r} on the device {request.device!r}: only a GPU computes in it; "
+        "leave it at 'auto' or 'float32', or train on a GPU"
+    ]
 
 
 def _noise_problems(request: TrainingRequest) -> list[str]:

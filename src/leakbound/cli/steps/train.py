@@ -101,6 +101,7 @@ def train(
         began,
         code=code,
         rates=tried.astype(object).where(tried.notna(), None).to_dict("records"),  # NaN: diverged
+        precision=request.precision,
         events=[event.to_dict() for event in result.events],
         diverged=[bool(flag) for flag in tried.loc[tried["chosen"], "diverged"]],
         outputs={"weights": storage.check(weights)},
@@ -119,6 +120,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
     config = table.config
     defense = table.defense_of(run)
     lengths = table.lengths[run.slug]
+    kept = _KEPT if config.training.precision == "auto" else _KEPT | {"precision"}
     return {
         "dataset": run.dataset,
         "model": run.model,
@@ -130,7 +132,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
         **table.noise_settings(defense),
         **({"lengths": list(lengths)} if len(lengths) > 1 else {}),
         "device": config.device_of("train"),
-        "training": config.training.model_dump(mode="json", include=_KEPT),
+        "training": config.training.model_dump(mode="json", include=kept),
         "rounds": run.rounds,
     }
 

@@ -2,7 +2,8 @@
 
 Clipping, noise, mean and accountant are those of :mod:`leakbound.training.dp.per_sample`. Poisson samples of
 the slots differ in size. They are padded to one width with records of weight 0, so that the sum is over the
-drawn records.
+drawn records. A GPU replays a CUDA graph of the step for each width. Noise that is not drawn ahead, because it
+is secure or the network is large, is added outside of it.
 """
 
 import math
@@ -13,16 +14,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from leakbound.randomness.grid import all_perturbed
+from leakbound.randomness.grid import added, all_perturbed
 from leakbound.randomness.sources import StackedNoise
 from leakbound.training import memory, sgd, stack
-from leakbound.training.batches import PoissonBatches
+from leakbound.training.batches import WIDTH, PaddedBatches, PoissonBatches
+from leakbound.training.cuda_graph import Replayed, cuda_graph
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.weighted_sums import stacked_sums
 from leakbound.training.request import Slot, TrainingRequest
 from leakbound.training.stacked_layers import by_record
-
-_WIDTH = 16  # records that the width of a step is a multiple of: few different shapes of memory
 
 
 class PrivateStackLearner(AccountedLearner):
@@ -40,14 +40,26 @@ class PrivateStackLearner(AccountedLearner):
         self.model = networks[0].to(request.device)
         self._optimizer = sgd.sgd_optimizer(request, self._row.leaves, 1.0)
         self._images, self._rows, self._labels = sgd.members_of(request, slots)
-        self._batches = [
+        drawn = [
             PoissonBatches(self._population, self._rate, request.noise(slot.replica, "batches", "cpu"))
             for slot in slots
         ]
+        self._batches = PaddedBatches(drawn, request.device)
+        self._std = self._client.level * self._client.defense.max_grad_norm
         self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
-        values = sum(value[0].numel() for value in self._row.params.values())
-        self._noise.reserve(values * memory.noise_steps_ahead(request.device, values))
+        self._shapes = [value.shape for value in self._row.params.values()]
+        values = sum(shape[1:].numel() for shape in self._shapes)
+        ahead = 0 if self._noise.secure else memory.noise_steps_ahead(request.device, values)
+        self._noise.reserve(values * ahead)
+        self._reserved = (len(slots), values) if ahead else None
         self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
+        self._sums: dict[int, list[Tensor]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Capture steps from now on, and none of before, which would change the old momentum."""
+        capture = cuda_graph if torch.device(self._request.device).type == "cuda" else None
+        self._pass = Replayed(self._differentiate, capture)
 
     @property
     def params(self) -> stack.Parameters:
@@ -56,26 +68,43 @@ class PrivateStackLearner(AccountedLearner):
 
     def step(self) -> None:
         """Take one optimisation step of every slot. A slot that drew no record gets noise alone."""
-        client = self._client
+        drawn = self._batches.draw()
+        if self._reserved is None:
+            self._pass(drawn)
+            self._update(all_perturbed(self._sums[drawn.shape[1]], self._std, self._noise))
+        else:
+            self._pass(drawn, self._noise.normal(self._reserved))
+        self._accountant.step(noise_multiplier=self._client.level, sample_rate=self._rate)
+
+    def _differentiate(
+        self, drawn: Int[Tensor, "slots width"], noise: Float[Tensor, "slots values"] | None = None
+    ) -> None:
+        """Compute the sums of a step, and update the weights if noise was drawn ahead."""
         sums: list[Tensor] = []
-        drawn = padded([batches.draw() for batches in self._batches]).to(
-            self._labels.device, non_blocking=True
-        )
         for piece in drawn.split(self._chunk, dim=1):
             indices = piece.clamp(min=0)
             images = by_record(self._images, self._rows.gather(1, indices))
             labels = self._labels.gather(1, indices)
             weigh = self._weights_of(piece >= 0)
-            of_piece = list(stacked_sums(self.model, self.params, images, labels, weigh).values())
+            precision = self._request.precision
+            found = stacked_sums(self.model, self.params, images, labels, weigh, precision)
+            of_piece = list(found.values())
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
-        noisy = all_perturbed(sums, client.level * client.defense.max_grad_norm, self._noise)
+        if noise is None:
+            self._sums[drawn.shape[1]] = sums  # a captured step writes into its own tensors
+            return
+        pieces = noise.split([shape[1:].numel() for shape in self._shapes], dim=1)
+        shaped = [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        self._update(added(sums, shaped, self._std))
+
+    def _update(self, noisy: list[Tensor]) -> None:
+        """Update momentum and weights by noisy sums."""
         gradients = self._row.gathered(noisy)
         torch._foreach_div_(gradients, self._request.batch_size)
         self._row.scale(gradients)
         for leaf, gradient in zip(self._row.leaves, gradients, strict=True):
             leaf.grad = gradient
         self._optimizer.step()
-        self._accountant.step(noise_multiplier=client.level, sample_rate=self._rate)
 
     def _weights_of(self, drawn: Bool[Tensor, "slots n"]) -> Any:
         """Return the function from norms to the factors of the records' gradients, 0 for padding."""
@@ -91,7 +120,7 @@ class PrivateStackLearner(AccountedLearner):
         return {
             "params": self.params,
             "optimizer": self._optimizer.state_dict(),
-            "batches": [batches.state() for batches in self._batches],
+            "batches": self._batches.state(),
             "noise": self._noise.state(),
             "history": list(self._accountant.history),
         }
@@ -101,19 +130,10 @@ class PrivateStackLearner(AccountedLearner):
         for name, value in self.params.items():
             value.copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
-        for batches, saved in zip(self._batches, state["batches"], strict=True):
-            batches.restore(saved)
+        self._begin()
+        self._batches.restore(state["batches"])
         self._noise.restore(state["noise"])
         self._accountant.history = state["history"]
-
-
-def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
-    """Pad batches (size,) of different sizes to rows of one width, a multiple of 16, with -1."""
-    width = -(-max(len(batch) for batch in batches) // _WIDTH) * _WIDTH
-    rows = torch.full((len(batches), width), -1)
-    for row, batch in zip(rows, batches, strict=True):
-        row[: len(batch)] = batch
-    return rows
 
 
 def largest_batch(request: TrainingRequest) -> int:
@@ -122,4 +142,4 @@ def largest_batch(request: TrainingRequest) -> int:
     It is at most the number of members, and rounded up to the width of a step.
     """
     size = request.batch_size + 5 * math.sqrt(request.batch_size)
-    return min(-(-math.ceil(size) // _WIDTH) * _WIDTH, request.dataset.drawing.members + _WIDTH)
+    return min(-(-math.ceil(size) // WIDTH) * WIDTH, request.dataset.drawing.members + WIDTH)

@@ -20,10 +20,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.grad import conv2d_weight
 
+from leakbound.config.training import Precision
 from leakbound.training import memory
 from leakbound.training.client_steps import Gradients, record_gradients
 from leakbound.training.factors import Factor, Factors
 from leakbound.training.known_layers import factorable, parameter_layers, strided_windows, zero_padding
+from leakbound.training.precision import forward_in, passes_in
 from leakbound.training.stacked_layers import written_out
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
@@ -82,10 +84,13 @@ def stacked_sums(
     images: Float[Tensor, "slots n colors height width"],
     labels: Int[Tensor, "slots n"],
     weigh: Callable[[Float[Tensor, "slots n"]], Float[Tensor, "slots n"]],
+    precision: Precision = "float32",
 ) -> Gradients:
     """Compute the sums of :func:`weighted_sums` for every slot of a stack, over its own records, at once.
 
-    A network with unknown layers, or one that cannot be written out, is computed slot by slot.
+    A network with unknown layers, or one that cannot be written out, is computed slot by slot, in float32. Norms
+    and sums are float32 products of the same factors, so a bound on the norms bounds what is summed, in whatever
+    precision the factors were computed.
 
     Args:
         model: Architecture. Its parameters are overwritten if slots are computed one by one.
@@ -93,6 +98,7 @@ def stacked_sums(
         images: (slots, n, colors, height, width), n >= 0.
         labels: Class of each image.
         weigh: Function from norms (slots, n) to weights (slots, n).
+        precision: Precision of the passes that give the factors.
 
     Returns:
         Parameter name to the sum of each slot (slots, ...).
@@ -104,10 +110,14 @@ def stacked_sums(
     network = written_out(model, params, images) if factorable(model) else None
     factors = None
     if network is not None:
-        forward = Factors(partial(network.of_rows, constants), network.layers)
-        factors = forward.constant(images.transpose(0, 1).flatten(0, 1), labels.T.flatten())
+        of_rows = forward_in(precision, images.device, partial(network.of_rows, constants))
+        with passes_in(precision, images.device):
+            rows = images.transpose(0, 1).flatten(0, 1)
+            factors = Factors(of_rows, network.layers).constant(rows, labels.T.flatten())
     if factors is None:
         return _slot_by_slot(model, constants, images, labels, weigh)
+    if precision == "bfloat16":
+        factors = [one._replace(inputs=one.inputs.float(), slopes=one.slopes.float()) for one in factors]
     parts = _parts(factors, slots)
     totals = _totals(parts, weigh(_norms(parts).view(records, slots).T).T.flatten())
     return {name: totals[name] for name in params}
