@@ -1,10 +1,12 @@
 """Searches for images: range of pixels, total variation, restarts of stuck searches, and grids that bind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from leakbound.training.cuda_graph import Replayed, TensorStep, cuda_graph
 
 LARGEST_PIXEL = 1.0
 """Largest absolute value of a pixel on the networks' scale."""
@@ -47,6 +49,32 @@ def jittered(
     """
     noise = torch.randn(start.shape, generator=generator, dtype=start.dtype).to(start.device)
     return (start + _JITTER * 2 ** (attempt - 1) * noise).clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
+
+
+def adam(images: Float[Tensor, "n colors height width"], learning_rate: float) -> torch.optim.Adam:
+    """Create the optimizer of a search, whose learning rate a GPU reads from its memory, so that it may fall."""
+    rate = torch.tensor(learning_rate, device=images.device) if images.is_cuda else learning_rate
+    return torch.optim.Adam([images], lr=rate, fused=images.is_cuda)
+
+
+def replayed(step: Callable[[], None], optimizer: torch.optim.Adam) -> Replayed:
+    """Make a step of a search replay as a CUDA graph on a GPU, which starts all its kernels at once.
+
+    Args:
+        step: Takes a step of the optimizer. It waits for no value of the GPU.
+        optimizer: Adam on the images of the search.
+    """
+    (group,) = optimizer.param_groups
+
+    def capture(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
+        """Capture the step by an optimizer that is marked for it, and only then, as it warns otherwise."""
+        group["capturable"] = True
+        try:
+            return cuda_graph(step, tensors)
+        finally:
+            group["capturable"] = False
+
+    return Replayed(step, capture if group["params"][0].is_cuda else None)
 
 
 def largest_binds(errors: Sequence[float]) -> bool:

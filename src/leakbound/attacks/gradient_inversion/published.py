@@ -29,8 +29,10 @@ from leakbound.attacks.search_images import (
     EXTENSIONS,
     LARGEST_PIXEL,
     RESTARTS,
+    adam,
     jittered,
     largest_binds,
+    replayed,
     total_variation,
 )
 from leakbound.config.attacks import GradientInversionConfig
@@ -69,17 +71,23 @@ def reconstruct(
         Geiping et al. 2020.
     """
     candidates = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([candidates], lr=learning_rate, fused=candidates.is_cuda)
+    optimizer = adam(candidates, learning_rate)
     milestones = [iterations * eighths // 8 for eighths in (3, 5, 7)]
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
-    for _ in range(iterations):
+
+    def step() -> None:
+        """Take one step of all candidates."""
         objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
         (gradient,) = torch.autograd.grad(objectives.sum(), candidates)
         candidates.grad = gradient.sign()
         optimizer.step()
-        schedule.step()
         with torch.no_grad():
             candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
+
+    advance = replayed(step, optimizer)
+    for _ in range(iterations):
+        advance()
+        schedule.step()
     return candidates.detach()
 
 

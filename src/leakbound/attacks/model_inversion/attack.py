@@ -26,7 +26,7 @@ from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS,
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.memory import stack_size
+from leakbound.training.memory import SEARCHES_SIDE_BY_SIDE, stack_size
 from leakbound.training.stack import finite_slots
 
 
@@ -264,21 +264,20 @@ class _Attacker:
         bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
         (traces,) = yield from self.solve(starts, [_Search(classes, [0.0, *weights], bounds, moments)])
         printed, tried = traces[0, -1], list(traces[1:])
-        for _ in range(EXTENSIONS):
+        for _ in range(EXTENSIONS):  # in step with other attackers, so that what follows is one stack
             widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
-            if not len(widest):
-                break
-            weights.append(10 * weights[-1])
-            (traces,) = yield from self.solve(starts, [_Search(widest, weights[-1:], bounds[-1:], moments)])
-            tried.append(traces[0])
+            further = [_Search(widest, [10 * weights[-1]], bounds[-1:], moments)] if len(widest) else []
+            for (trace,) in (yield from self.solve(starts, further)):
+                weights.append(10 * weights[-1])
+                tried.append(trace)
         edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
         best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
         iterates = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
         errors = [self.errors(tried[setting])[:, place] for place, setting in enumerate(best)]
         late = self.binding(list(np.stack(errors, axis=1)))
-        further = stopping_times(_LONGER * self.config.iterations)
+        later = stopping_times(_LONGER * self.config.iterations)
         longer = [
-            _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], further)
+            _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], later)
             for setting in set(best[late])
         ]
         for (trace,) in (yield from self.solve(starts, longer)):
@@ -333,7 +332,12 @@ class _Attacker:
 
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
         """Return iterates of each search, (weights, moments, classes, ...), NaN for other classes."""
-        traces = yield [self.query(starts, search) for search in searches]
+        asked = [self.query(starts, search) for search in searches]
+        if len(asked) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1:
+            (trace,) = yield [Inversion.joined(asked)]
+            traces = np.split(trace, np.cumsum([len(query.labels) for query in asked])[:-1], axis=1)
+        else:
+            traces = yield [*asked]
         solved = []
         for search, trace in zip(searches, traces, strict=True):
             shape = (len(search.moments), len(search.tv_weights))

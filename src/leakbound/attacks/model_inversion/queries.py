@@ -5,17 +5,18 @@ network.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from leakbound.attacks.scheduling import by_kind
-from leakbound.attacks.search_images import total_variation
+from leakbound.attacks.scheduling import by_kind, divided, in_halves
+from leakbound.attacks.search_images import adam, replayed, total_variation
 from leakbound.training.stack import forward
 
 
@@ -62,6 +63,17 @@ class Inversion:
         """Equal for questions that one stack can answer."""
         return tuple(self.moments)
 
+    @staticmethod
+    def joined(queries: Sequence["Inversion"]) -> "Inversion":
+        """Join questions of one kind to one network into one for all their images."""
+        return replace(
+            queries[0],
+            labels=torch.cat([query.labels for query in queries]),
+            images=torch.cat([query.images for query in queries]),
+            tv_weights=torch.cat([query.tv_weights for query in queries]),
+            bounds=torch.cat([query.bounds for query in queries]),
+        )
+
 
 Query = Slopes | Inversion
 
@@ -73,8 +85,8 @@ class AnsweringNetworks:
     Attributes:
         model: Architecture.
         params: Parameter name to its values (slots, ...).
-        at_once: Questions that one stack answers. Where memory does not hold it, or ``vmap`` does not know
-            the network, two halves of it do.
+        at_once: Questions that one stack answers. Where ``vmap`` does not know the network, or memory does
+            not hold one image of each question, two halves of it do.
     """
 
     model: nn.Module
@@ -105,17 +117,26 @@ class AnsweringNetworks:
         params = self._chosen(queries)
         labels, images = row_by_row("labels"), row_by_row("images")
         if isinstance(first := queries[0], Inversion):
-            trace = invert(
-                self.model,
-                params,
-                labels,
-                images,
-                row_by_row("tv_weights"),
-                bounds=row_by_row("bounds"),
-                learning_rate=first.learning_rate,
-                moments=first.moments,
-            )
-            iterates = trace.cpu().numpy().reshape(len(trace), -1, len(queries), *images.shape[1:])
+            weights, bounds = row_by_row("tv_weights"), row_by_row("bounds")
+            pieces: list[np.ndarray] = []
+
+            def solve(places: list[int]) -> None:
+                """Invert some images of each question."""
+                part = slice(places[0] * len(queries), (places[-1] + 1) * len(queries))
+                trace = invert(
+                    self.model,
+                    params,
+                    labels[part],
+                    images[part],
+                    weights[part],
+                    bounds=bounds[part],
+                    learning_rate=first.learning_rate,
+                    moments=first.moments,
+                )
+                pieces.append(trace.unflatten(1, (-1, len(queries))).cpu().numpy())
+
+            in_halves(list(range(len(labels) // len(queries))), solve, divided)
+            iterates = np.concatenate(pieces, axis=1)
             return [iterates[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
         images.requires_grad_()
         losses = F.cross_entropy(_logits(self.model, params, images), labels, reduction="none")
@@ -165,16 +186,22 @@ def invert(
         Iterates after each of ``moments``.
     """
     images = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([images], lr=learning_rate, fused=images.is_cuda)
+    optimizer = adam(images, learning_rate)
     limits = bounds[:, None, None, None]
-    kept: list[Tensor] = []
-    for iteration in range(1, moments[-1] + 1):
+
+    def step() -> None:
+        """Take one step of all images."""
         objective = F.cross_entropy(_logits(model, params, images), labels, reduction="sum")
         objective = objective + tv_weights @ total_variation(images)
         (images.grad,) = torch.autograd.grad(objective, images)
         optimizer.step()
         with torch.no_grad():
             images.clamp_(-limits, limits)
+
+    advance = replayed(step, optimizer)
+    kept: list[Tensor] = []
+    for iteration in range(1, moments[-1] + 1):
+        advance()
         if iteration in moments:
             kept.append(images.detach().clone())
     return torch.stack(kept)
