@@ -1,6 +1,7 @@
 """Searches for images: range of pixels, total variation, restarts of stuck searches, and grids that bind."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -51,30 +52,39 @@ def jittered(
     return (start + _JITTER * 2 ** (attempt - 1) * noise).clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
 
 
-def adam(images: Float[Tensor, "n colors height width"], learning_rate: float) -> torch.optim.Adam:
-    """Create the optimizer of a search, whose learning rate a GPU reads from its memory, so that it may fall."""
-    rate = torch.tensor(learning_rate, device=images.device) if images.is_cuda else learning_rate
-    return torch.optim.Adam([images], lr=rate, fused=images.is_cuda)
-
-
-def replayed(step: Callable[[], None], optimizer: torch.optim.Adam) -> Replayed:
-    """Make a step of a search replay as a CUDA graph on a GPU, which starts all its kernels at once.
+def descent(
+    images: Float[Tensor, "n colors height width"],
+    learning_rate: float,
+    limits: Any,
+    gradient: Callable[[], Tensor],
+) -> tuple[torch.optim.Adam, Replayed]:
+    """Make Adam on images, and its step, which a GPU replays as a CUDA graph: all kernels start at once.
 
     Args:
-        step: Takes a step of the optimizer. It waits for no value of the GPU.
-        optimizer: Adam on the images of the search.
+        images: First iterates, which each step changes.
+        learning_rate: Adam's. A GPU reads it from its memory, so that it may fall.
+        limits: Largest absolute pixel value, a number or a tensor that is broadcast.
+        gradient: Computes the direction that Adam descends against. It waits for no value of the GPU.
     """
-    (group,) = optimizer.param_groups
+    rate = torch.tensor(learning_rate, device=images.device) if images.is_cuda else learning_rate
+    optimizer = torch.optim.Adam([images], lr=rate, fused=images.is_cuda)
+
+    def step() -> None:
+        """Take a step, and project the images to the range of their pixels."""
+        images.grad = gradient()
+        optimizer.step()
+        with torch.no_grad():
+            images.clamp_(-limits, limits)
 
     def capture(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
-        """Capture the step by an optimizer that is marked for it, and only then, as it warns otherwise."""
-        group["capturable"] = True
+        """Capture the step with Adam marked as capturable, which it warns of in any other step."""
+        optimizer.param_groups[0]["capturable"] = True
         try:
             return cuda_graph(step, tensors)
         finally:
-            group["capturable"] = False
+            optimizer.param_groups[0]["capturable"] = False
 
-    return Replayed(step, capture if group["params"][0].is_cuda else None)
+    return optimizer, Replayed(step, capture if images.is_cuda else None)
 
 
 def largest_binds(errors: Sequence[float]) -> bool:

@@ -29,10 +29,9 @@ from leakbound.attacks.search_images import (
     EXTENSIONS,
     LARGEST_PIXEL,
     RESTARTS,
-    adam,
+    descent,
     jittered,
     largest_binds,
-    replayed,
     total_variation,
 )
 from leakbound.config.attacks import GradientInversionConfig
@@ -71,22 +70,17 @@ def reconstruct(
         Geiping et al. 2020.
     """
     candidates = start.clone().requires_grad_()
-    optimizer = adam(candidates, learning_rate)
+
+    def gradient() -> Tensor:
+        """Compute the sign of the slope of each candidate's objective."""
+        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
+        return torch.autograd.grad(objectives.sum(), candidates)[0].sign()
+
+    optimizer, step = descent(candidates, learning_rate, LARGEST_PIXEL, gradient)
     milestones = [iterations * eighths // 8 for eighths in (3, 5, 7)]
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
-
-    def step() -> None:
-        """Take one step of all candidates."""
-        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
-        (gradient,) = torch.autograd.grad(objectives.sum(), candidates)
-        candidates.grad = gradient.sign()
-        optimizer.step()
-        with torch.no_grad():
-            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
-
-    advance = replayed(step, optimizer)
     for _ in range(iterations):
-        advance()
+        step()
         schedule.step()
     return candidates.detach()
 

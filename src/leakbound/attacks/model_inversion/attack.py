@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Query, Slopes
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Query, Slopes, joined
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
@@ -333,17 +333,15 @@ class _Attacker:
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
         """Return iterates of each search, (weights, moments, classes, ...), NaN for other classes."""
         asked = [self.query(starts, search) for search in searches]
-        if len(asked) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1:
-            (trace,) = yield [Inversion.joined(asked)]
-            traces = np.split(trace, np.cumsum([len(query.labels) for query in asked])[:-1], axis=1)
-        else:
-            traces = yield [*asked]
+        together = len(asked) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1
+        traces = yield [joined(asked)] if together else [*asked]
+        if together:
+            traces = np.split(traces[0], np.cumsum([len(query.labels) for query in asked])[:-1], axis=1)
         solved = []
         for search, trace in zip(searches, traces, strict=True):
-            shape = (len(search.moments), len(search.tv_weights))
-            iterates = np.full((*reversed(shape), *starts.shape), np.nan, dtype=np.float32)
-            images = trace.reshape(*shape, len(search.classes), *starts.shape[1:])
-            iterates[:, :, search.classes] = images.swapaxes(0, 1)
+            found = trace.reshape(len(trace), -1, len(search.classes), *starts.shape[1:]).swapaxes(0, 1)
+            iterates = np.full((*found.shape[:2], *starts.shape), np.nan, dtype=np.float32)
+            iterates[:, :, search.classes] = found
             solved.append(iterates)
         return solved
 

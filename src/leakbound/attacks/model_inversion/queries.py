@@ -6,7 +6,8 @@ network.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from leakbound.attacks.scheduling import by_kind, divided, in_halves
-from leakbound.attacks.search_images import adam, replayed, total_variation
+from leakbound.attacks.search_images import descent, total_variation
 from leakbound.training.stack import forward
+
+_OF_IMAGES = ("labels", "images", "tv_weights", "bounds")  # of a question for images, one for each of them
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,11 @@ class Inversion:
         """Equal for questions that one stack can answer."""
         return tuple(self.moments)
 
-    @staticmethod
-    def joined(queries: Sequence["Inversion"]) -> "Inversion":
-        """Join questions of one kind to one network into one for all their images."""
-        return replace(
-            queries[0],
-            labels=torch.cat([query.labels for query in queries]),
-            images=torch.cat([query.images for query in queries]),
-            tv_weights=torch.cat([query.tv_weights for query in queries]),
-            bounds=torch.cat([query.bounds for query in queries]),
-        )
+
+def joined(queries: Sequence[Inversion]) -> Inversion:
+    """Join questions of one kind to one network into one for all their images."""
+    values = {name: torch.cat([getattr(query, name) for query in queries]) for name in _OF_IMAGES}
+    return replace(queries[0], **cast(dict[str, Any], values))
 
 
 Query = Slopes | Inversion
@@ -102,10 +100,10 @@ class AnsweringNetworks:
         """
         flat = [query for group in queries for query in group]
         # RuntimeError: of memory that is used up, and of vmap.
-        answers = iter(
+        found = iter(
             by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError)
         )
-        return [[next(answers) for _ in group] for group in queries]
+        return [[next(found) for _ in group] for group in queries]
 
     def _together(self, queries: list[Query]) -> list[Any]:
         """Answer questions of one kind by one stack."""
@@ -117,22 +115,15 @@ class AnsweringNetworks:
         params = self._chosen(queries)
         labels, images = row_by_row("labels"), row_by_row("images")
         if isinstance(first := queries[0], Inversion):
-            weights, bounds = row_by_row("tv_weights"), row_by_row("bounds")
+            values = [row_by_row(name) for name in _OF_IMAGES]
+            search = partial(invert, self.model, params, learning_rate=first.learning_rate)
             pieces: list[np.ndarray] = []
 
             def solve(places: list[int]) -> None:
                 """Invert some images of each question."""
                 part = slice(places[0] * len(queries), (places[-1] + 1) * len(queries))
-                trace = invert(
-                    self.model,
-                    params,
-                    labels[part],
-                    images[part],
-                    weights[part],
-                    bounds=bounds[part],
-                    learning_rate=first.learning_rate,
-                    moments=first.moments,
-                )
+                *rows, bounds = (value[part] for value in values)
+                trace = search(*rows, bounds=bounds, moments=first.moments)
                 pieces.append(trace.unflatten(1, (-1, len(queries))).cpu().numpy())
 
             in_halves(list(range(len(labels) // len(queries))), solve, divided)
@@ -186,22 +177,16 @@ def invert(
         Iterates after each of ``moments``.
     """
     images = start.clone().requires_grad_()
-    optimizer = adam(images, learning_rate)
-    limits = bounds[:, None, None, None]
 
-    def step() -> None:
-        """Take one step of all images."""
+    def gradient() -> Tensor:
+        """Differentiate the sum of the objectives of all images."""
         objective = F.cross_entropy(_logits(model, params, images), labels, reduction="sum")
-        objective = objective + tv_weights @ total_variation(images)
-        (images.grad,) = torch.autograd.grad(objective, images)
-        optimizer.step()
-        with torch.no_grad():
-            images.clamp_(-limits, limits)
+        return torch.autograd.grad(objective + tv_weights @ total_variation(images), images)[0]
 
-    advance = replayed(step, optimizer)
+    _, step = descent(images, learning_rate, bounds[:, None, None, None], gradient)
     kept: list[Tensor] = []
     for iteration in range(1, moments[-1] + 1):
-        advance()
+        step()
         if iteration in moments:
             kept.append(images.detach().clone())
     return torch.stack(kept)
