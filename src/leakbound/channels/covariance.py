@@ -33,6 +33,7 @@ _AMPLE = 10  # records for each dimension beyond which the least error takes no 
 _CHUNK = 2000  # records held as float64 at once
 _FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
 _LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
+_Progress = Callable[[str, float], None]
 _ROUNDING = 1e-12  # eigenvalues of a Gram matrix below this share of the largest are rounding
 
 
@@ -282,16 +283,14 @@ def exact_moments(records: Num[np.ndarray, "n ..."], device: str = "cpu") -> Mom
     Raises:
         ValueError: As :func:`estimate_moments`. On a GPU it does not name the record.
     """
-    found = _estimate(records.reshape(len(records), -1), device)
-    if isinstance(found, Moments):
-        return found
-    return Moments(found.mean.cpu().numpy(), found.covariance.cpu().numpy(), found.count)
+    moments = _estimate(records.reshape(len(records), -1), device)
+    if isinstance(moments, Moments):
+        return moments
+    return Moments(moments.mean.cpu().numpy(), moments.covariance.cpu().numpy(), moments.count)
 
 
 def population_moments(
-    records: Num[np.ndarray, "n ..."],
-    progress: Callable[[str, float], None] = lambda stage, done: None,
-    device: str = "cpu",
+    records: Num[np.ndarray, "n ..."], progress: _Progress = lambda stage, done: None, device: str = "cpu"
 ) -> Moments:
     """Estimate mean and covariance of the distribution of some records, for use with other records.
 
@@ -355,7 +354,7 @@ def population_moments(
     return replace(exact, covariance=_raised(lengths) * covariance, shrinkage=weight)
 
 
-def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, float], None]) -> LowRankMoments:
+def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: _Progress) -> LowRankMoments:
     """Compute the moments of :func:`population_moments` from the Gram matrix of fewer records than values."""
     count, width = flat.shape
     mean = flat.mean(axis=0, dtype=np.float64)
@@ -417,11 +416,7 @@ def _raised(lengths: Float[np.ndarray, " n"]) -> float:
 
 
 def _weight_for_fresh(
-    flat: Num[np.ndarray, "n r"],
-    width: int,
-    least: float,
-    progress: Callable[[str, float], None],
-    device: str,
+    flat: Num[np.ndarray, "n r"], width: int, least: float, progress: _Progress, device: str
 ) -> float:
     """Find the least weight of the identity for which held-out folds have a mean of xᵀ Σ⁻¹ x of at most d.
 
@@ -453,7 +448,7 @@ def _weight_for_fresh(
 
 
 def _along_axes(kept: _Estimate, others: Moments | _Estimate) -> tuple[Any, Any]:
-    """Compute variances along principal directions, and mean squares of other records around the mean there."""
+    """Compute variances along principal directions, and those of other records around the same mean."""
     if isinstance(kept.covariance, np.ndarray):
         variances, basis = linalg.eigh(kept.covariance, driver="evd")
         seen = np.einsum("ij,ij->j", basis, others.covariance @ basis)
@@ -469,10 +464,7 @@ def _merged(parts: Sequence[Moments | _Estimate]) -> _Estimate:
     """Compute the moments of all records of several parts, normalised by their number."""
     count = sum(part.count for part in parts)
     mean = sum(part.count * part.mean for part in parts) / count
-    shifts = [part.mean - mean for part in parts]
-    around = [
-        part.count * (part.covariance + one[:, None] * one) for part, one in zip(parts, shifts, strict=True)
-    ]
+    around = [part.count * (part.covariance + (shift := part.mean - mean)[:, None] * shift) for part in parts]
     return _Estimate(mean, sum(around) / count, count)
 
 

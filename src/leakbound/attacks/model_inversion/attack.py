@@ -19,7 +19,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Query, Slopes, joined
+from leakbound.attacks.model_inversion.queries import (
+    AnsweringNetworks,
+    Inversion,
+    Query,
+    Slopes,
+    joined_inversion,
+)
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
@@ -332,16 +338,16 @@ class _Attacker:
 
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
         """Return iterates of each search, (weights, moments, classes, ...), NaN for other classes."""
-        asked = [self.query(starts, search) for search in searches]
-        together = len(asked) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1
-        traces = yield [joined(asked)] if together else [*asked]
+        queries = [self.query(starts, search) for search in searches]
+        together = len(queries) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1
+        traces = yield [joined_inversion(queries)] if together else [*queries]
         if together:
-            traces = np.split(traces[0], np.cumsum([len(query.labels) for query in asked])[:-1], axis=1)
+            traces = np.split(traces[0], np.cumsum([len(query.labels) for query in queries])[:-1], axis=1)
         solved = []
         for search, trace in zip(searches, traces, strict=True):
-            found = trace.reshape(len(trace), -1, len(search.classes), *starts.shape[1:]).swapaxes(0, 1)
-            iterates = np.full((*found.shape[:2], *starts.shape), np.nan, dtype=np.float32)
-            iterates[:, :, search.classes] = found
+            images = trace.reshape(len(trace), -1, len(search.classes), *starts.shape[1:]).swapaxes(0, 1)
+            iterates = np.full((*images.shape[:2], *starts.shape), np.nan, dtype=np.float32)
+            iterates[:, :, search.classes] = images
             solved.append(iterates)
         return solved
 

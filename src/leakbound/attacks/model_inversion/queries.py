@@ -67,7 +67,7 @@ class Inversion:
         return tuple(self.moments)
 
 
-def joined(queries: Sequence[Inversion]) -> Inversion:
+def joined_inversion(queries: Sequence[Inversion]) -> Inversion:
     """Join questions of one kind to one network into one for all their images."""
     values = {name: torch.cat([getattr(query, name) for query in queries]) for name in _OF_IMAGES}
     return replace(queries[0], **cast(dict[str, Any], values))
@@ -100,10 +100,10 @@ class AnsweringNetworks:
         """
         flat = [query for group in queries for query in group]
         # RuntimeError: of memory that is used up, and of vmap.
-        found = iter(
-            by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError)
+        answers = iter(
+            by_kind(flat, lambda each: each.kind, self._together, self.at_once, errors=RuntimeError)
         )
-        return [[next(found) for _ in group] for group in queries]
+        return [[next(answers) for _ in group] for group in queries]
 
     def _together(self, queries: list[Query]) -> list[Any]:
         """Answer questions of one kind by one stack."""
