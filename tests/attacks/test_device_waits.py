@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from leakbound import models
+from leakbound.attacks import search_images
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
@@ -60,6 +61,54 @@ def test_rare_looks_at_the_end_of_a_solution_change_nothing(monkeypatch):
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[0], images, rtol=0, atol=1e-3)
     assert counts[1] < 0.2 * counts[0]
+
+
+def searched(lenet, images):
+    """Images that both searches find in twelve steps."""
+    labels, weights = torch.tensor([1, 2, 3]), torch.full((3,), 0.01)
+    matching = GradientMatching(lenet, record_gradients(lenet, images, labels), (1, 32, 32))
+    told = {"bounds": torch.tensor([1.0, 0.5, torch.inf]), "learning_rate": 0.1, "moments": [5, 12]}
+    return [
+        geiping.reconstruct(matching, labels, torch.zeros_like(images), weights, iterations=12, learning_rate=0.1),
+        inverting.invert(lenet, stacked([lenet]), labels, torch.zeros_like(images), weights, **told),
+    ]
+
+
+def test_searches_whose_steps_are_captured_find_what_they_find_kernel_by_kernel(lenet, images, monkeypatch):
+    """A capture does nothing itself, and each replay the whole step, of an Adam that is capturable only then."""
+    counts, adams, refused = {"captured": 0, "replayed": 0}, [], True
+    plain, descent = searched(lenet, images), search_images.descent
+
+    def cuda_graph(step, tensors):
+        assert not tensors
+        assert adams[-1].param_groups[0]["capturable"]
+        if refused:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        counts["captured"] += 1
+
+        def replay():
+            counts["replayed"] += 1
+            step()
+
+        return replay
+
+    def descend(*given):
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.Tensor, "is_cuda", True)
+            optimizer, step = descent(*given)
+        adams.append(optimizer)
+        return optimizer, step
+
+    monkeypatch.setattr(search_images, "cuda_graph", cuda_graph)
+    for search in (geiping, inverting):
+        monkeypatch.setattr(search, "descent", descend)
+    one_by_one, refused = searched(lenet, images), False
+    replayed = searched(lenet, images)
+    assert counts == {"captured": 2, "replayed": 18}
+    assert not any(adam.param_groups[0]["capturable"] for adam in adams)
+    for found, eager, expected in zip(replayed, one_by_one, plain, strict=True):
+        assert torch.equal(found, eager)
+        assert (found - expected).abs().median() < 1e-5  # another kernel of Adam, whose rounding units turn on
 
 
 def test_steps_of_searches_ask_for_no_value(lenet, images):

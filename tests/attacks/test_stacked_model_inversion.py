@@ -10,10 +10,12 @@ from torch import nn
 from leakbound import datasets, models
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert
+from leakbound.attacks.model_inversion import queries
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert, joined_inversion
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import torch_generator
+from leakbound.training import memory
 from leakbound.training.stack import stacked
 from leakbound.training.stacked_layers import written_out
 from operations import Operations, waits
@@ -124,6 +126,17 @@ def test_a_stack_that_memory_does_not_hold_is_halved():
         AnsweringNetworks(model, params, 5).answers([[Slopes(0, *drawn(0, 9))]])
 
 
+def test_images_that_memory_does_not_hold_at_once_are_inverted_in_pieces():
+    """Nine images of one network, of which its device holds eight: none influences another."""
+    model = Narrow().double()
+    params = {"head.weight": torch.ones(1, 10, 1024).double(), "head.bias": torch.arange(10).view(1, 10).double()}
+    parts = [search(0, 3, [1, 3]) for _ in range(3)]
+    ((whole,),) = AnsweringNetworks(model, params, 1).answers([[joined_inversion(parts)]])
+    assert max(model.seen) <= 8
+    ((first, *_),) = AnsweringNetworks(model, params, 1).answers([parts])
+    assert_alike([whole], [np.concatenate([first] * 3, axis=1)])
+
+
 def test_operations_of_a_step_do_not_grow_with_the_replicas():
     counts, waited = [], []
     for slots in (2, 5):
@@ -174,3 +187,32 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkey
     for name, values in images.items():
         np.testing.assert_allclose(others[name], values, rtol=0, atol=1e-5)
     assert stack["convolution"] < single["convolution"]
+
+
+def test_searches_of_one_network_are_one_batch_on_a_gpu(digits, monkeypatch):
+    """Further weights wait until all attackers have tried them, and what goes on longer goes on together."""
+    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(2)]
+    weights = {name: value.detach() for name, value in stacked(made).items()}
+    config = ModelInversionConfig(iterations=4, tv_weights=(0.0, 1e-2, 1.0), learning_rate=0.3)
+    asked = AttackRequest(
+        weights=weights, replicas=[0, 1], model="lenet", dataset=digits, config=config, seed=0, slug="run"
+    )
+    found, sizes = [], []
+
+    def counted(model, params, labels, *others, **settings):
+        sizes[-1].append(len(labels))
+        return invert(model, params, labels, *others, **settings)
+
+    monkeypatch.setattr(queries, "invert", counted)
+    for most, stack in ((1, 1), (1000, 1), (1000, 2)):
+        monkeypatch.setattr(model_inversion, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(most, most))
+        monkeypatch.setattr(model_inversion, "stack_size", lambda *_, stack=stack: stack)
+        sizes.append([])
+        found.append(model_inversion.invert_models(asked))
+    apart, joined, stacks = sizes
+    assert len(stacks) <= 5 < len(joined) < len(apart)
+    assert sum(joined) == sum(apart)
+    for rows, images in found[1:]:
+        assert rows["status"].equals(found[0][0]["status"])
+        for name, values in found[0][1].items():
+            np.testing.assert_allclose(images[name], values, rtol=0, atol=1e-4)

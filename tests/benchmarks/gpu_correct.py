@@ -25,17 +25,20 @@ from gpu import LEFT_OUT, OK, WRONG, Asked, Case, Values
 from torch import Tensor
 
 from leakbound import models
-from leakbound.attacks import attack_request
+from leakbound.attacks import attack_request, search_images
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import several_uses as uses
+from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.lower_bounds import dp_audit as uploads
 from leakbound.attacks.lower_bounds import identification as naming
 from leakbound.attacks.membership import attack as membership
 from leakbound.attacks.membership.reference_scores import References
 from leakbound.attacks.model_inversion import attack as model_inversion
+from leakbound.attacks.model_inversion.queries import invert
 from leakbound.attacks.trained_networks import Networks
-from leakbound.channels import estimate_moments
+from leakbound.channels import estimate_moments, population_moments
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
@@ -49,7 +52,7 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
-from leakbound.training.client_steps import ClientStep
+from leakbound.training.client_steps import ClientStep, record_gradients
 from leakbound.training.dp import private_stack
 from leakbound.training.request import reference_request
 
@@ -79,6 +82,7 @@ _NETWORKS = 3  # at least, where each is trained by itself
 _NEAR = 0.02  # difference of an attack's values, in units of each metric's own size
 _EXACT_DB = 60.0  # squared errors below are of the size of float32's rounding after a search
 _ROUNDED = {"tf32": _OF_WAY, "bfloat16": 8 * _OF_WAY}  # factors of 11 and of 8 binary digits
+_EXACT = 1e-9  # relative distance of what is computed in float64
 _CHUNK = 2**16  # numbers that are drawn at once
 _Z = 5.0  # standard errors; each of a few dozen numbers passes it by luck once in 10⁶ times
 
@@ -223,6 +227,8 @@ def cases(asked: Asked) -> Iterator[Case]:
     for model, name in (("lenet", "none"), ("lenet", "dpsgd"), ("resnet10", "none")):
         work = partial(rounded_weights, model, name, asked.device, rounds)
         yield Case("precision", f"{model}, {name}", lambda _, work=work: work())
+    yield Case("searches", "captured", lambda _: captured_searches(asked))
+    yield Case("covariance", "float64", lambda _: compared_moments(asked))
     for name, work in list(attacks(asked).items())[: 3 if asked.quick else None]:
         yield Case("attacks", name, lambda _, work=work: compared_attack(work, asked.device), weight=4.0)
 
@@ -339,6 +345,51 @@ def _alike(known: GaussianChannel) -> float:
     scale = np.sqrt(np.diag(covariance))
     correlation = np.abs(covariance / np.outer(scale, scale))
     return float(correlation.sum() / len(correlation))
+
+
+def captured_searches(asked: Asked) -> Values:
+    """Images that searches find by captured steps, over what the same kernels find one by one."""
+    images = torch.from_numpy(digits().aux.images[:8]).to(asked.device)
+    labels = torch.from_numpy(digits().aux.labels[:8]).to(asked.device)
+    weights, short = torch.full((8,), 0.01, device=asked.device), 8 if asked.quick else 40
+    stacks = {name: value.to(asked.device) for name, value in _trained()[0].items()}
+    network = models.build("lenet", 1, 10, torch_generator(0, "searches")).to(asked.device).eval()
+    smooth = models.build("lenet_sigmoid", 1, 10, torch_generator(0, "searches")).to(asked.device).eval()
+    matching = GradientMatching(smooth, record_gradients(smooth, images, labels), (1, 32, 32))
+    told = {"bounds": weights + 1, "learning_rate": 0.1, "moments": [short]}
+    given = labels, torch.zeros_like(images), weights
+    searches: dict[str, Callable[[], Tensor]] = {
+        "model inversion": lambda: invert(network, stacks, *given, **told)[0],
+        "gradient matching": lambda: reconstruct(matching, *given, iterations=short, learning_rate=0.1),
+    }
+    for name, search in searches.items():
+        found = search()
+        with mock.patch.object(search_images, "cuda_graph", side_effect=RuntimeError("left to its kernels")):
+            plain = search()
+        apart = float(((found - plain).flatten(1).norm(dim=1) / plain.flatten(1).norm(dim=1)).median())
+        yield {
+            "case": f"captured, {name}",
+            "metric": "relative_distance",
+            "value": apart,
+            "expected": _OF_WAY,
+            "status": _said(apart <= _OF_WAY),
+        }
+
+
+def compared_moments(asked: Asked) -> Values:
+    """Moments of records on the device against those on a CPU, with more records than values and with fewer."""
+    for count, values in ((300, 100), (60, 100)) if asked.quick else ((2000, 600), (400, 600)):
+        generator = np.random.default_rng(count)
+        records = generator.normal(size=(count, values)) * generator.gamma(1.0, size=values)
+        exact, seen = (population_moments(records, device=device) for device in ("cpu", asked.device))
+        apart = float(np.abs(exact.covariance - seen.covariance).max() / np.abs(exact.covariance).max())
+        yield {
+            "case": f"{count} records of {values} values",
+            "metric": "relative_distance",
+            "value": apart,
+            "expected": _EXACT,
+            "status": _said(apart <= _EXACT),
+        }
 
 
 Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]

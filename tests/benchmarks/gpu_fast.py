@@ -11,6 +11,7 @@ Of both, one network is timed, and counted K times.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -28,13 +29,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from training_step import requests
 
 from leakbound import models
+from leakbound.attacks import search_images
+from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, reconstruct
 from leakbound.attacks.gradient_inversion.searches import answered
-from leakbound.config.attacks import GradientInversionConfig
+from leakbound.attacks.model_inversion.attack import invert_models
+from leakbound.attacks.model_inversion.queries import invert
+from leakbound.channels import population_moments
+from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load_attribute
-from leakbound.training import TrainingRequest, loop, sgd, stack
+from leakbound.training import TrainingRequest, loop, memory, sgd, stack
 from leakbound.training.client_steps import record_gradients
 from leakbound.training.cuda_graph import cuda_graph
 from leakbound.training.dp import private_stack
@@ -48,6 +54,8 @@ ONE, CAPTURED, GENERAL, STACK = "one by one", "one by one, captured", "vmap", "s
 """Ways of a step of K networks: two baselines, ``torch.func.vmap`` around the network, and what training does."""
 EAGER = "stack, kernel by kernel"
 """The last of these with nothing recorded."""
+CAPTURED_SEARCH, EAGER_SEARCH = "captured", "kernel by kernel"
+"""Ways of a search."""
 _LEAST, _MOST, _WARM = 3, 41, 3  # turns; and steps before the first
 _SHORTEST = 0.02  # seconds of a turn
 
@@ -60,6 +68,7 @@ def cases(asked: Asked) -> Iterator[Case]:
     counts = (1, 2) if asked.quick else STACKS
     make = partial(request, model, batch, asked.device)
     yield Case("first step", model, lambda _: first_step(make("none", counts[-1])), weight=0.3)
+    yield from ported(asked)
     for count in counts:
         yield Case(f"{model}, B = {batch}", f"K = {count}", partial(ways, make("none", count)), weight=2.0)
     for count in (1, counts[-1]) if asked.quick else (1, 10):
@@ -82,6 +91,14 @@ def cases(asked: Asked) -> Iterator[Case]:
         yield Case("gradient inversion", f"{count} images", work)
     count = 2 if asked.quick else 10
     yield Case("gradient inversion", f"K = {count}", partial(inversions, count, asked))
+
+
+def ported(asked: Asked) -> Iterator[Case]:
+    """What takes longest beside trainings: model inversion, and the covariance of a dataset."""
+    for model, count in (("mlp", 2),) if asked.quick else (("lenet", 10), ("resnet10", 3)):
+        work = partial(model_inversions, model, count, asked)
+        yield Case("model inversion", f"{model}, K = {count}", work, weight=3.0)
+    yield Case("covariance", "float64", partial(covariances, asked), weight=2.0)
 
 
 def request(
@@ -390,3 +407,67 @@ def inversions(count: int, asked: Asked, seconds: float) -> Values:
     times = {STACK: 1 / config.iterations, ONE: count / config.iterations}
     yield from timed(steps, asked.device, seconds, times, STACK, f"K = {count}")
     yield {"metric": "operations", "value": operations(steps[STACK], 1) / config.iterations}
+
+
+def model_inversions(model: str, count: int, asked: Asked, seconds: float) -> Values:
+    """600 iterations of model inversion of K networks, ten classes with five weights, and the whole attack."""
+    weights = [models.build(model, 3, 10, torch_generator(slot, "inversion")) for slot in range(count)]
+    network = weights[0].to(asked.device).eval()
+    params = {name: value.detach() for name, value in stack.stacked(weights, asked.device).items()}
+    size = memory.stack_size("auto", count, asked.device, network, (3, 32, 32), 256)
+    few, many = (2, 4) if asked.quick else (20, 120)
+
+    def search(iterations: int) -> float:
+        """Seconds of some iterations of all networks."""
+        began = time.perf_counter()
+        for first in range(0, count, size):
+            some = {name: value[first : first + size] for name, value in params.items()}
+            images = torch.zeros(50 * len(some["head.bias"]), 3, 32, 32, device=asked.device)
+            labels = torch.arange(len(images), device=asked.device) % 10
+            each = torch.full((len(images),), 0.01, device=asked.device)
+            invert(network, some, labels, images, each, bounds=each + 1, learning_rate=0.1, moments=[iterations])
+        _done(asked.device)
+        return time.perf_counter() - began
+
+    for way in (CAPTURED_SEARCH, EAGER_SEARCH):
+        with contextlib.nullcontext() if way == CAPTURED_SEARCH else refused_capture():
+            search(few)
+            short, long = search(few), search(many)
+        each = (long - short) / (many - few)
+        yield {"case": f"{model}, K = {count}, {way}", "metric": "s_of_600", "value": 600 * each}
+        yield {"case": f"{model}, K = {count}, {way}", "metric": "start_s", "value": short - few * each}
+    attack = AttackRequest(
+        model=model,
+        dataset=request(model, BATCH, asked.device, "none", 1).dataset,
+        weights=params,
+        replicas=range(count),
+        config=ModelInversionConfig(iterations=few if asked.quick else 600),
+        seed=0,
+        slug="benchmark",
+        device=asked.device,
+    )
+    began = time.perf_counter()
+    invert_models(attack)
+    yield {"metric": "whole_s", "value": time.perf_counter() - began}
+
+
+@contextlib.contextmanager
+def refused_capture() -> Iterator[None]:
+    """Searches whose steps start their kernels one by one."""
+    refused = RuntimeError("left to its kernels")
+    with mock.patch.object(search_images, "cuda_graph", side_effect=refused):
+        yield
+
+
+def covariances(asked: Asked, seconds: float) -> Values:
+    """Seconds of the moments of auxiliary records, of few small ones on a CPU too."""
+    sizes = ((200, 64), (300, 100)) if asked.quick else ((2000, 1024), (8000, 3072))
+    for count, values in sizes:
+        records = np.random.default_rng(0).random((count, values), dtype=np.float32)
+        small = (count, values) == sizes[0]
+        for device in dict.fromkeys(("cpu", asked.device) if small else (asked.device,)):
+            for turn in ("first", "again") if small else ("again",):
+                began = time.perf_counter()
+                population_moments(records, device=device)
+                case = f"{count} records of {values} values, {device}, {turn}"
+                yield {"case": case, "metric": "s", "value": time.perf_counter() - began}

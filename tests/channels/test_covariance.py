@@ -8,6 +8,7 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 from sklearn.datasets import load_digits
 
 from leakbound.channels import Moments, Natural, White, channel_capacity, estimate_moments, population_moments
+from leakbound.channels.covariance import exact_moments
 from leakbound.channels.shapes import shape_named
 
 
@@ -225,6 +226,32 @@ def test_records_left_out_are_as_long_as_they_have_values_under_the_rest(records
         away = left - rest.mean(axis=0)
         lengths.append(np.einsum("ij,jk,ik->i", away, np.linalg.inv(shrunk), away).mean() / width)
     assert np.mean(lengths) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("records", "width"), [(2, 3), (60, 100), (300, 40), (700, 40)])
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_moments_by_tensors_are_those_by_arrays(records, width, offset):
+    """A device that is named otherwise than the CPU takes the way of a GPU."""
+    rng = np.random.default_rng(records)
+    drawn = (offset + rng.normal(size=(records, width)) * rng.gamma(1.0, size=width)).astype(np.float32)
+    drawn[:, 1] = drawn[0, 1]  # a pixel that never changes
+    drawn.flags.writeable = False  # as arrays of a file are
+    for estimate in (population_moments, exact_moments):
+        expected, found = estimate(drawn), estimate(drawn, device="cpu:0")
+        scale = np.abs(expected.covariance).max()
+        np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9, atol=1e-12 * scale)
+        np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12, atol=1e-12)
+        assert found.shrinkage == pytest.approx(expected.shrinkage, rel=1e-9, abs=2e-6)
+        assert found.count == expected.count
+        assert np.array_equal(found.covariance, found.covariance.T)
+
+
+def test_moments_by_tensors_refuse_what_is_no_number():
+    drawn = np.ones((5, 3))
+    drawn[2, 1] = np.nan
+    for estimate in (population_moments, exact_moments):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            estimate(drawn, device="cpu:0")
 
 
 @pytest.mark.parametrize("records", [2, 3, 9])

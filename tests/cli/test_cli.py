@@ -193,6 +193,9 @@ def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(
     trained(prepared, [0.01], "chosen", "--channel", channel, "--spectrum", spectrum, **defended)
 
 
+ON_GPU = ("--settings", json.dumps({"device": "cuda"}))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -201,6 +204,7 @@ def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(
             "`leakbound step prepare`",
         ),
         (["step", "covariance", "--dataset", "{folder}/none.safetensors", "--out", "{folder}/x"], "cannot be read"),
+        (["step", "covariance", *ON_GPU, "--dataset", "{folder}/digits.safetensors", "--out", "{folder}/x"], "no CUDA"),
         (["step", "prepare", "--settings", "{}}", "--out", "{folder}/x", "--provenance", "{folder}/y"], "is not JSON"),
         (["step", "prepare", "--settings", "[]", "--out", "{folder}/x", "--provenance", "{folder}/y"], "JSON object"),
         (["config", "--configfile", "{folder}/none.yaml"], "cannot be read"),

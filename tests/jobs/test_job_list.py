@@ -502,7 +502,10 @@ def test_every_setting_reaches_a_job(trail):
 @pytest.mark.parametrize(("device", "gpus", "used"), [("auto", 0, "cpu"), ("auto", 1, "auto"), ("cuda", 0, "cuda")])
 def test_a_job_that_asks_for_no_gpu_takes_one_only_if_it_is_told_to(device, gpus, used):
     values = plain_values()
-    values["device"], values["resources"]["train"]["gpu"] = device, gpus
+    values["device"] = device
+    for step in ("train", "covariance"):
+        values["resources"][step]["gpu"] = gpus
     jobs = job_list(reading.config_of(values, "test"))
-    assert {job.settings["device"] for job in jobs.of("train")} == {used}
+    for step in ("train", "covariance"):
+        assert {job.settings["device"] for job in jobs.of(step)} == {used}
     assert {job.settings["device"] for job in jobs.of("attack")} == {"cpu" if device == "auto" else device}

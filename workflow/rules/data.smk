@@ -43,6 +43,7 @@ rule covariance:
     resources:
         mem_mb=memory("covariance"),
         runtime=minutes("covariance"),
+        gpu=CONFIG.resources.covariance.gpu,
     params:
         results=results_hash("covariance", "{dataset}"),
         usage=str(RESULTS / "benchmarks/covariance/{dataset}.tsv"),

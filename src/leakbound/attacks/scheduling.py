@@ -74,7 +74,7 @@ def by_kind(
 
     for places in alike.values():
         for first in range(0, len(places), at_once or len(places)):
-            in_halves(places[first : first + at_once] if at_once else places, solve, _halves, errors)
+            in_halves(places[first : first + at_once] if at_once else places, solve, divided, errors)
     return [findings[place] for place in range(len(searches))]
 
 
@@ -107,7 +107,7 @@ def in_halves(
         in_halves(part, solve, halves, errors)
 
 
-def _halves(places: list[int]) -> Sequence[list[int]]:
+def divided(places: list[int]) -> Sequence[list[int]]:
     """Divide a list into halves."""
     middle = len(places) // 2
     return (places[:middle], places[middle:]) if middle else ()

@@ -1,10 +1,13 @@
 """Searches for images: range of pixels, total variation, restarts of stuck searches, and grids that bind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from leakbound.training.cuda_graph import Replayed, TensorStep, cuda_graph
 
 LARGEST_PIXEL = 1.0
 """Largest absolute value of a pixel on the networks' scale."""
@@ -47,6 +50,41 @@ def jittered(
     """
     noise = torch.randn(start.shape, generator=generator, dtype=start.dtype).to(start.device)
     return (start + _JITTER * 2 ** (attempt - 1) * noise).clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
+
+
+def descent(
+    images: Float[Tensor, "n colors height width"],
+    learning_rate: float,
+    limits: Any,
+    gradient: Callable[[], Tensor],
+) -> tuple[torch.optim.Adam, Replayed]:
+    """Make Adam on images, and its step, which a GPU replays as a CUDA graph: all kernels start at once.
+
+    Args:
+        images: First iterates, which each step changes.
+        learning_rate: Adam's. A GPU reads it from its memory, so that it may fall.
+        limits: Largest absolute pixel value, a number or a tensor that is broadcast.
+        gradient: Computes the direction that Adam descends against. It waits for no value of the GPU.
+    """
+    rate = torch.tensor(learning_rate, device=images.device) if images.is_cuda else learning_rate
+    optimizer = torch.optim.Adam([images], lr=rate, fused=images.is_cuda)
+
+    def step() -> None:
+        """Take a step, and project the images to the range of their pixels."""
+        images.grad = gradient()
+        optimizer.step()
+        with torch.no_grad():
+            images.clamp_(-limits, limits)
+
+    def capture(step: TensorStep, tensors: Sequence[Tensor]) -> TensorStep:
+        """Capture the step with Adam marked as capturable, which it warns of in any other step."""
+        optimizer.param_groups[0]["capturable"] = True
+        try:
+            return cuda_graph(step, tensors)
+        finally:
+            optimizer.param_groups[0]["capturable"] = False
+
+    return optimizer, Replayed(step, capture if images.is_cuda else None)
 
 
 def largest_binds(errors: Sequence[float]) -> bool:

@@ -33,6 +33,7 @@ _AMPLE = 10  # records for each dimension beyond which the least error takes no 
 _CHUNK = 2000  # records held as float64 at once
 _FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
 _LEAST_WEIGHT = 1e-6  # of the identity, and the precision to which more of it is found
+_Progress = Callable[[str, float], None]
 _ROUNDING = 1e-12  # eigenvalues of a Gram matrix below this share of the largest are rounding
 
 
@@ -250,8 +251,46 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
     return Moments(mean, np.ascontiguousarray(scatter), count)
 
 
+@dataclass(frozen=True)
+class _Estimate:
+    """Moments as tensors on a GPU, or as arrays, with the attributes of :class:`Moments`."""
+
+    mean: Any
+    covariance: Any
+    count: int
+
+
+def _estimate(flat: Num[np.ndarray, "n d"], device: str) -> Moments | _Estimate:
+    """Compute moments in float64 on a device."""
+    if device == "cpu" or not len(flat):
+        return estimate_moments(chunks(flat))
+    import torch
+
+    records = torch.tensor(flat, device=device).double()
+    mean = records.mean(dim=0)
+    records -= mean
+    scatter = (records.T @ records / len(flat)).triu()  # a product is symmetric to rounding only
+    return _Estimate(mean, scatter + scatter.triu(1).T, len(flat))
+
+
+def exact_moments(records: Num[np.ndarray, "n ..."], device: str = "cpu") -> Moments:
+    """Compute the moments of records on a device, equal on all devices to the rounding of float64.
+
+    Args:
+        records: (n, ...), all but the first axis flattened to d coordinates.
+        device: Torch device.
+
+    Raises:
+        ValueError: As :func:`estimate_moments`. On a GPU it does not name the record.
+    """
+    moments = _estimate(records.reshape(len(records), -1), device)
+    if isinstance(moments, Moments):
+        return moments
+    return Moments(moments.mean.cpu().numpy(), moments.covariance.cpu().numpy(), moments.count)
+
+
 def population_moments(
-    records: Num[np.ndarray, "n ..."], progress: Callable[[str, float], None] = lambda stage, done: None
+    records: Num[np.ndarray, "n ..."], progress: _Progress = lambda stage, done: None, device: str = "cpu"
 ) -> Moments:
     """Estimate mean and covariance of the distribution of some records, for use with other records.
 
@@ -272,6 +311,7 @@ def population_moments(
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates, d at most 786,432.
         progress: Called when a stage begins, with its name and the completed share of the work.
+        device: Torch device of products and decompositions. Few large records stay on the CPU.
 
     Returns:
         Moments in float64 with their ``shrinkage`` ρ, which tends to 0 with 1/N.
@@ -293,7 +333,7 @@ def population_moments(
         raise ValueError(
             f"records = {len(flat)} of {width} values: with more than {DENSE} values, allowed are {FEW} records"
         )
-    exact = estimate_moments(chunks(flat))
+    exact = exact_moments(flat, device)
     lengths = np.concatenate([((part - exact.mean) ** 2).sum(axis=1) for part in chunks(flat)])
     least = _ledoit_wolf(lengths, float((exact.covariance**2).sum()), width)
     target = np.eye(width)
@@ -303,16 +343,18 @@ def population_moments(
         variances, basis = linalg.eigh(exact.covariance, driver="evd")
         basis = basis[:, variances > _ROUNDING * variances[-1]]
         target = basis @ basis.T
-    elif len(flat) < width:  # turned into the directions that they take, which is all that is asked of them
+    elif (
+        len(flat) < width and device == "cpu"
+    ):  # turned into the directions that they take, which is all that is asked of them
         centred = flat - flat.mean(axis=0, dtype=np.float64)
         flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
     rank = max(1, round(float(np.trace(target))))
-    weight = _weight_for_fresh(flat, rank, least, progress)
+    weight = _weight_for_fresh(flat, rank, least, progress, device)
     covariance = (1.0 - weight) * exact.covariance + weight * exact.total_variance / rank * target
     return replace(exact, covariance=_raised(lengths) * covariance, shrinkage=weight)
 
 
-def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, float], None]) -> LowRankMoments:
+def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: _Progress) -> LowRankMoments:
     """Compute the moments of :func:`population_moments` from the Gram matrix of fewer records than values."""
     count, width = flat.shape
     mean = flat.mean(axis=0, dtype=np.float64)
@@ -328,7 +370,7 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: Callable[[str, flo
     lengths = np.diag(gram)
     spread = float((gram**2).sum()) / count**2
     least = max(_LEAST_WEIGHT, _ledoit_wolf(lengths, spread, width))  # no direction may be without noise
-    weight = _weight_for_fresh(vectors * roots, width, least, progress)
+    weight = _weight_for_fresh(vectors * roots, width, least, progress, "cpu")
     rest = weight * float(lengths.mean()) / width
     variances = _raised(lengths) * ((1.0 - weight) * roots**2 / count + rest)
     directions = Directions(flat, mean, vectors / roots)
@@ -374,7 +416,7 @@ def _raised(lengths: Float[np.ndarray, " n"]) -> float:
 
 
 def _weight_for_fresh(
-    flat: Num[np.ndarray, "n r"], width: int, least: float, progress: Callable[[str, float], None]
+    flat: Num[np.ndarray, "n r"], width: int, least: float, progress: _Progress, device: str
 ) -> float:
     """Find the least weight of the identity for which held-out folds have a mean of xᵀ Σ⁻¹ x of at most d.
 
@@ -383,17 +425,16 @@ def _weight_for_fresh(
         width: d, number of directions that share the noise.
         least: Smallest weight that is allowed, tried first.
         progress: As in :func:`population_moments`.
+        device: As in :func:`population_moments`.
     """
     folds = []
-    parts = [estimate_moments(chunks(flat[fold::_FOLDS])) for fold in range(min(_FOLDS, len(flat)))]
+    parts = [_estimate(flat[fold::_FOLDS], device) for fold in range(min(_FOLDS, len(flat)))]
     for fold, left_out in enumerate(parts):
         progress(f"shrinkage, part {fold + 1} of {len(parts)}", 0.2 + 0.6 * fold / len(parts))
         kept = _merged(parts[:fold] + parts[fold + 1 :])
-        variances, basis = linalg.eigh(kept.covariance, driver="evd")
-        fresh = np.einsum("ij,ij->j", basis, left_out.covariance @ basis)
-        fresh += ((left_out.mean - kept.mean) @ basis) ** 2
+        variances, fresh = _along_axes(kept, left_out)
         fresh[fresh < _ROUNDING * fresh.max()] = 0.0
-        folds.append((np.maximum(variances, 0.0), kept.total_variance / width, fresh))
+        folds.append((np.maximum(variances, 0.0), float(kept.covariance.trace()) / width, fresh))
 
     def excess(weight: float) -> float:
         """Return the mean of xᵀ Σ⁻¹ x over d, less 1."""
@@ -406,12 +447,25 @@ def _weight_for_fresh(
     return high if high == low or excess(high) > 0 else float(bisect(excess, low, high, xtol=_LEAST_WEIGHT))
 
 
-def _merged(parts: Sequence[Moments]) -> Moments:
+def _along_axes(kept: _Estimate, others: Moments | _Estimate) -> tuple[Any, Any]:
+    """Compute variances along principal directions, and those of other records around the same mean."""
+    if isinstance(kept.covariance, np.ndarray):
+        variances, basis = linalg.eigh(kept.covariance, driver="evd")
+        seen = np.einsum("ij,ij->j", basis, others.covariance @ basis)
+        return variances, seen + ((others.mean - kept.mean) @ basis) ** 2
+    import torch
+
+    variances, basis = torch.linalg.eigh(kept.covariance)
+    seen = (basis * (others.covariance @ basis)).sum(dim=0) + ((others.mean - kept.mean) @ basis).square()
+    return variances.cpu().numpy(), seen.cpu().numpy()
+
+
+def _merged(parts: Sequence[Moments | _Estimate]) -> _Estimate:
     """Compute the moments of all records of several parts, normalised by their number."""
-    counts = [part.count for part in parts]
-    mean = np.average([part.mean for part in parts], axis=0, weights=counts)
-    around = [part.covariance + np.outer(part.mean - mean, part.mean - mean) for part in parts]
-    return Moments(mean, np.average(around, axis=0, weights=counts), sum(counts))
+    count = sum(part.count for part in parts)
+    mean = sum(part.count * part.mean for part in parts) / count
+    around = [part.count * (part.covariance + (shift := part.mean - mean)[:, None] * shift) for part in parts]
+    return _Estimate(mean, sum(around) / count, count)
 
 
 def ratios_of(variances: Float[np.ndarray, " d"], scale: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

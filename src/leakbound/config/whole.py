@@ -55,7 +55,7 @@ class ResourceConfig(Settings):
 
 
 class ComputeConfig(ResourceConfig):
-    """Resources that one job of training or attack requests."""
+    """Resources that one job requests whose work a GPU can do."""
 
     gpu: Annotated[int, Field(ge=0, le=8)] = 0
     """GPUs."""
@@ -65,7 +65,7 @@ class ResourcesConfig(Settings):
     """Resources of the jobs of each step of the chain."""
 
     prepare: ResourceConfig = ResourceConfig(mem_mb=3000)
-    covariance: ResourceConfig = ResourceConfig(mem_mb=3000)
+    covariance: ComputeConfig = ComputeConfig(mem_mb=3000)
     calibrate: ResourceConfig = ResourceConfig()
     estimator: ResourceConfig = ResourceConfig(mem_mb=3000, runtime=120)
     train: ComputeConfig = ComputeConfig(runtime=720)
@@ -159,11 +159,10 @@ class Config(Settings):
         }
 
     def device_of(
-        self, resources: Literal["train", "attack", "efficiency"]
+        self, resources: Literal["covariance", "train", "attack", "efficiency"]
     ) -> Literal["auto", "cpu", "cuda"]:
         """Choose the device of a job. A job that requests no GPU takes none of those that others wait for."""
-        requested: ComputeConfig = getattr(self.resources, resources)
-        return "cpu" if self.device == "auto" and requested.gpu == 0 else self.device
+        return "cpu" if self.device == "auto" and getattr(self.resources, resources).gpu == 0 else self.device
 
     def defense(self, name: str) -> Defense:
         """Return the declared defense ``name``, or the default of that name.

@@ -29,6 +29,7 @@ from leakbound.attacks.search_images import (
     EXTENSIONS,
     LARGEST_PIXEL,
     RESTARTS,
+    descent,
     jittered,
     largest_binds,
     total_variation,
@@ -69,17 +70,18 @@ def reconstruct(
         Geiping et al. 2020.
     """
     candidates = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([candidates], lr=learning_rate, fused=candidates.is_cuda)
+
+    def gradient() -> Tensor:
+        """Compute the sign of the slope of each candidate's objective."""
+        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
+        return torch.autograd.grad(objectives.sum(), candidates)[0].sign()
+
+    optimizer, step = descent(candidates, learning_rate, LARGEST_PIXEL, gradient)
     milestones = [iterations * eighths // 8 for eighths in (3, 5, 7)]
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones, gamma=0.1)
     for _ in range(iterations):
-        objectives = matching.distances(candidates, labels) + tv_weights * total_variation(candidates)
-        (gradient,) = torch.autograd.grad(objectives.sum(), candidates)
-        candidates.grad = gradient.sign()
-        optimizer.step()
+        step()
         schedule.step()
-        with torch.no_grad():
-            candidates.clamp_(-LARGEST_PIXEL, LARGEST_PIXEL)
     return candidates.detach()
 
 

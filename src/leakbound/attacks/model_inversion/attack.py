@@ -19,14 +19,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Query, Slopes
+from leakbound.attacks.model_inversion.queries import (
+    AnsweringNetworks,
+    Inversion,
+    Query,
+    Slopes,
+    joined_inversion,
+)
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.memory import stack_size
+from leakbound.training.memory import SEARCHES_SIDE_BY_SIDE, stack_size
 from leakbound.training.stack import finite_slots
 
 
@@ -264,21 +270,20 @@ class _Attacker:
         bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
         (traces,) = yield from self.solve(starts, [_Search(classes, [0.0, *weights], bounds, moments)])
         printed, tried = traces[0, -1], list(traces[1:])
-        for _ in range(EXTENSIONS):
+        for _ in range(EXTENSIONS):  # in step with other attackers, so that what follows is one stack
             widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
-            if not len(widest):
-                break
-            weights.append(10 * weights[-1])
-            (traces,) = yield from self.solve(starts, [_Search(widest, weights[-1:], bounds[-1:], moments)])
-            tried.append(traces[0])
+            further = [_Search(widest, [10 * weights[-1]], bounds[-1:], moments)] if len(widest) else []
+            for (trace,) in (yield from self.solve(starts, further)):
+                weights.append(10 * weights[-1])
+                tried.append(trace)
         edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
         best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
         iterates = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
         errors = [self.errors(tried[setting])[:, place] for place, setting in enumerate(best)]
         late = self.binding(list(np.stack(errors, axis=1)))
-        further = stopping_times(_LONGER * self.config.iterations)
+        later = stopping_times(_LONGER * self.config.iterations)
         longer = [
-            _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], further)
+            _Search(late[best[late] == setting], [weights[setting]], bounds[-1:], later)
             for setting in set(best[late])
         ]
         for (trace,) in (yield from self.solve(starts, longer)):
@@ -333,13 +338,16 @@ class _Attacker:
 
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
         """Return iterates of each search, (weights, moments, classes, ...), NaN for other classes."""
-        traces = yield [self.query(starts, search) for search in searches]
+        queries = [self.query(starts, search) for search in searches]
+        together = len(queries) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1
+        traces = yield [joined_inversion(queries)] if together else [*queries]
+        if together:
+            traces = np.split(traces[0], np.cumsum([len(query.labels) for query in queries])[:-1], axis=1)
         solved = []
         for search, trace in zip(searches, traces, strict=True):
-            shape = (len(search.moments), len(search.tv_weights))
-            iterates = np.full((*reversed(shape), *starts.shape), np.nan, dtype=np.float32)
-            images = trace.reshape(*shape, len(search.classes), *starts.shape[1:])
-            iterates[:, :, search.classes] = images.swapaxes(0, 1)
+            images = trace.reshape(len(trace), -1, len(search.classes), *starts.shape[1:]).swapaxes(0, 1)
+            iterates = np.full((*images.shape[:2], *starts.shape), np.nan, dtype=np.float32)
+            iterates[:, :, search.classes] = images
             solved.append(iterates)
         return solved
 

@@ -5,18 +5,22 @@ network.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from leakbound.attacks.scheduling import by_kind
-from leakbound.attacks.search_images import total_variation
+from leakbound.attacks.scheduling import by_kind, divided, in_halves
+from leakbound.attacks.search_images import descent, total_variation
 from leakbound.training.stack import forward
+
+_OF_IMAGES = ("labels", "images", "tv_weights", "bounds")  # of a question for images, one for each of them
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ class Inversion:
         return tuple(self.moments)
 
 
+def joined_inversion(queries: Sequence[Inversion]) -> Inversion:
+    """Join questions of one kind to one network into one for all their images."""
+    values = {name: torch.cat([getattr(query, name) for query in queries]) for name in _OF_IMAGES}
+    return replace(queries[0], **cast(dict[str, Any], values))
+
+
 Query = Slopes | Inversion
 
 
@@ -73,8 +83,8 @@ class AnsweringNetworks:
     Attributes:
         model: Architecture.
         params: Parameter name to its values (slots, ...).
-        at_once: Questions that one stack answers. Where memory does not hold it, or ``vmap`` does not know
-            the network, two halves of it do.
+        at_once: Questions that one stack answers. Where ``vmap`` does not know the network, or memory does
+            not hold one image of each question, two halves of it do.
     """
 
     model: nn.Module
@@ -91,7 +101,7 @@ class AnsweringNetworks:
         flat = [query for group in queries for query in group]
         # RuntimeError: of memory that is used up, and of vmap.
         answers = iter(
-            by_kind(flat, lambda query: query.kind, self._together, self.at_once, errors=RuntimeError)
+            by_kind(flat, lambda each: each.kind, self._together, self.at_once, errors=RuntimeError)
         )
         return [[next(answers) for _ in group] for group in queries]
 
@@ -105,17 +115,19 @@ class AnsweringNetworks:
         params = self._chosen(queries)
         labels, images = row_by_row("labels"), row_by_row("images")
         if isinstance(first := queries[0], Inversion):
-            trace = invert(
-                self.model,
-                params,
-                labels,
-                images,
-                row_by_row("tv_weights"),
-                bounds=row_by_row("bounds"),
-                learning_rate=first.learning_rate,
-                moments=first.moments,
-            )
-            iterates = trace.cpu().numpy().reshape(len(trace), -1, len(queries), *images.shape[1:])
+            values = [row_by_row(name) for name in _OF_IMAGES]
+            search = partial(invert, self.model, params, learning_rate=first.learning_rate)
+            pieces: list[np.ndarray] = []
+
+            def solve(places: list[int]) -> None:
+                """Invert some images of each question."""
+                part = slice(places[0] * len(queries), (places[-1] + 1) * len(queries))
+                *rows, bounds = (value[part] for value in values)
+                trace = search(*rows, bounds=bounds, moments=first.moments)
+                pieces.append(trace.unflatten(1, (-1, len(queries))).cpu().numpy())
+
+            in_halves(list(range(len(labels) // len(queries))), solve, divided)
+            iterates = np.concatenate(pieces, axis=1)
             return [iterates[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
         images.requires_grad_()
         losses = F.cross_entropy(_logits(self.model, params, images), labels, reduction="none")
@@ -165,16 +177,16 @@ def invert(
         Iterates after each of ``moments``.
     """
     images = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([images], lr=learning_rate, fused=images.is_cuda)
-    limits = bounds[:, None, None, None]
+
+    def gradient() -> Tensor:
+        """Differentiate the sum of the objectives of all images."""
+        objective = F.cross_entropy(_logits(model, params, images), labels, reduction="sum")
+        return torch.autograd.grad(objective + tv_weights @ total_variation(images), images)[0]
+
+    _, step = descent(images, learning_rate, bounds[:, None, None, None], gradient)
     kept: list[Tensor] = []
     for iteration in range(1, moments[-1] + 1):
-        objective = F.cross_entropy(_logits(model, params, images), labels, reduction="sum")
-        objective = objective + tv_weights @ total_variation(images)
-        (images.grad,) = torch.autograd.grad(objective, images)
-        optimizer.step()
-        with torch.no_grad():
-            images.clamp_(-limits, limits)
+        step()
         if iteration in moments:
             kept.append(images.detach().clone())
     return torch.stack(kept)

@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import get_args
 
 from leakbound import storage
-from leakbound.cli.inputs import read_dataset
-from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.inputs import device_label, device_name, read_dataset
+from leakbound.cli.job_settings import Device, JobSettings
 from leakbound.config.data import CovarianceOf
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
-_CHUNK = 2000  # images held as float64 at once
-
 
 class CovarianceSettings(JobSettings):
-    """Records whose moments are estimated."""
+    """Records whose moments are estimated, and the device."""
 
     covariance: CovarianceOf = "aux"
+    device: Device = "cpu"
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -31,7 +30,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "covariance",
                 f"{name}/{records}",
-                {"covariance": records},
+                {"covariance": records, "device": table.config.device_of("covariance")},
                 inputs={"dataset": table.file("prepare", name)},
                 purpose="data and channels",
                 work=partial(_work, table, name, records),
@@ -53,18 +52,18 @@ def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work
 
 def covariance(settings: CovarianceSettings, dataset: Path, out: Path) -> None:
     """Estimate mean and covariance in float64: of the pool itself, or of the distribution of the aux records."""
-    from leakbound.channels.covariance import estimate_moments, population_moments
+    from leakbound.channels.covariance import exact_moments, population_moments
 
     prepared = read_dataset(dataset)
-    metadata = {"covariance_of": settings.covariance}
+    device = "cpu" if settings.device == "cpu" else device_name(settings.device)
+    place = {} if device == "cpu" else {"device": device_label(device)}
+    metadata: dict[str, str] = {"covariance_of": settings.covariance, **place}
     if settings.covariance == "aux":
-        storage.write_arrays(out, population_moments(prepared.aux.images).arrays(), metadata)
-        return
-    images = prepared.pool.images
-    moments = estimate_moments(images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK))
-    storage.write_arrays(
-        out, moments.arrays(), {**metadata, "secret": prepared.secret}, private=bool(prepared.secret)
-    )
+        moments = population_moments(prepared.aux.images, device=device)
+    else:
+        moments = exact_moments(prepared.pool.images, device)
+        metadata["secret"] = prepared.secret
+    storage.write_arrays(out, moments.arrays(), metadata, private=bool(metadata.get("secret")))
 
 
 STEP = Step(CovarianceSettings, covariance, jobs)
