@@ -4,15 +4,16 @@
     python tests/benchmarks/gpu_packs.py --configfile FILE --merge PART ... [--accept DATASET ...]
     python tests/benchmarks/gpu_packs.py --configfile FILE --targets    # the files that a lent machine makes
 
-A pack holds the rows, provenance, logs and times of finished trainings and attacks, with Snakemake's own notes about
-them, so that merged results are not made again. It holds no images and no arrays of attacks, which may be pictures,
-and weights only of networks whose attacks are not finished. Before a merge, images and channels are made here; they
-have to be the same records. Called in the folder of the project.
+A pack holds the rows, scores, provenance, logs and times of finished trainings and attacks, with Snakemake's own notes
+about them, so that merged results are not made again. It holds no images, no other arrays of attacks, which may be
+pictures, and weights only of networks whose attacks are not finished. Before a merge, images and channels are made
+here; they have to be the same records. Called in the folder of the project.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import io
 import json
@@ -33,6 +34,7 @@ from typing import Any
 
 from leakbound import storage
 from leakbound.cli.steps.job_list import job_list
+from leakbound.cli.steps.tabulate import MEMBERSHIP
 from leakbound.config import reading
 from leakbound.jobs.job import JobList
 from leakbound.jobs.processes import coordination
@@ -56,7 +58,7 @@ class Piece:
         rule: Rule of the job.
         declared: Files that the rule declares, but weights.
         weights: Weights that it writes.
-        rows: Other files: rows, provenance, the list of an attack's files.
+        rows: Other files: rows, scores of records, provenance, the list of an attack's files.
         notes: Log and times.
     """
 
@@ -105,12 +107,15 @@ def pieces(made: JobList) -> dict[str, Piece]:
         outputs = [path for job in jobs for path in job.outputs.values()]
         targets = {snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
         arrays = {path for path in outputs if path.endswith(".safetensors")}
+        scores = {
+            job.outputs["arrays"] for job in jobs if job.step == "attack" and job.settings["attack"] in MEMBERSHIP
+        }
         name = "/".join(filter(None, (rule, of)))
         found[name] = Piece(
             rule,
             declared=tuple(map(Path, sorted(targets - arrays))),
             weights=tuple(map(Path, sorted(targets & arrays))),
-            rows=tuple(map(Path, sorted({*targets, *outputs} - arrays))),
+            rows=tuple(map(Path, sorted({*targets, *outputs} - arrays | scores))),
             notes=(root / f"logs/{name}.log", root / f"benchmarks/{name}.tsv"),
         )
     return found
@@ -228,7 +233,11 @@ def pack(made: JobList, out: Path, *, most: int = _MOST, part: int = _PART) -> N
         "files": {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
     }
     parts = Parts(out / "pack.tgz", part)
-    with io.BufferedWriter(parts) as stream, tarfile.open(fileobj=stream, mode="w|gz", compresslevel=3) as tar:
+    with (
+        io.BufferedWriter(parts) as stream,
+        gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=3) as whole,
+        tarfile.open(fileobj=whole, mode="w|") as tar,
+    ):
         text = json.dumps(manifest).encode()
         head = tarfile.TarInfo(_MANIFEST)
         head.size = len(text)
@@ -263,7 +272,7 @@ def merge(made: JobList, configfile: Path, parts: list[Path], accept: Iterable[s
     folder = Path(tempfile.mkdtemp(prefix=".merge-", dir=root))
     try:
         manifest = unpacked(parts, folder, made)
-        whole = {name: piece for name, piece in every.items() if holds(folder, piece)}
+        whole = {name for name, piece in every.items() if holds(folder, piece)}
         before = [path for job in made.of(*_BEFORE) for path in job.outputs.values()]
         command = [sys.executable, "-m", "snakemake", "--configfile", str(configfile), "-j", str(jobs)]
         if not all(map(os.path.exists, before)):
@@ -273,16 +282,15 @@ def merge(made: JobList, configfile: Path, parts: list[Path], accept: Iterable[s
         except coordination.BusyError as error:
             sys.exit(str(error))
         other = differing(manifest["data"], contents(made), accept)
-        added = [name for name, piece in whole.items() if not (piece.finished or _of(name, other))]
-        for name in added:
-            place(folder, whole[name])
-        for path in [*folder.rglob("checkpoint-*.pt")]:
-            target = path.relative_to(folder)
-            if not (
-                _of(f"train/{target.relative_to(root / 'runs')}", other) or target.with_name("provenance.json").exists()
-            ):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
+        missing = {name: piece for name, piece in every.items() if not (piece.finished or _of(name, other))}
+        for piece in missing.values():
+            for path in [
+                path for weights in piece.weights for path in (folder / weights.parent).glob("checkpoint-*.pt")
+            ]:
+                _move(path, path.relative_to(folder))
+        added = [piece for name, piece in missing.items() if name in whole]
+        for piece in added:
+            place(folder, piece)
     finally:
         shutil.rmtree(folder)
     print(f"{len(added)} results merged into {root}; {counts(made)}")
@@ -329,6 +337,9 @@ def unpacked(parts: list[Path], folder: Path, made: JobList) -> dict[str, Any]:
     Raises:
         SystemExit: If it is damaged, or holds anything but results of the configuration.
     """
+    for path in parts:
+        if not (path.is_file() and path.suffix[1:].isdigit()):
+            sys.exit(f"{path}: is no part of a pack; give all of its files pack.tgz.0, pack.tgz.1 and so on")
     what = f"{parts[0].parent}/pack.tgz"
     whole = folder / "whole.tgz"
     with whole.open("wb") as file:
@@ -379,15 +390,21 @@ def holds(folder: Path, piece: Piece) -> bool:
     Raises:
         SystemExit: If a file of it differs from its seal.
     """
-    if not all((folder / path).is_file() and (folder / note("metadata", path)).is_file() for path in piece.declared):
+    if not all((folder / path).is_file() for path in (*piece.rows, *(note("metadata", one) for one in piece.declared))):
         return False
     try:
         for path in piece.rows:
-            if (folder / path).is_file():
-                storage.check(folder / path)
+            storage.check(folder / path)
     except storage.DamagedFileError as error:
         sys.exit(f"{error}; nothing was merged")
     return True
+
+
+def _move(path: Path, target: Path) -> None:
+    """Move a file, and let it be as old as if it were made now."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(target)
+    os.utime(target)
 
 
 def place(folder: Path, piece: Piece) -> None:
@@ -401,9 +418,7 @@ def place(folder: Path, piece: Piece) -> None:
     every = (*map(storage.seal_of, files), *piece.notes, *files, *(note("metadata", path) for path in files))
     for path in every:
         if (folder / path).is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).replace(path)
-            os.utime(path)
+            _move(folder / path, path)
     if piece.rule == "attack":  # its list names arrays too, which no pack holds
         listed = storage.read_json(piece.declared[0])
         storage.write_json(piece.declared[0], {name: digest for name, digest in listed.items() if Path(name).is_file()})
