@@ -146,7 +146,7 @@ def main() -> int:
     variables = environment(asked.wheels, asked.images)
     packs = [sys.executable, str(Path(__file__).with_name("gpu_packs.py")), "--configfile", str(asked.config)]
     if asked.packs:
-        subprocess.run([*packs, "--merge", *map(str, asked.packs)], env=variables, cwd=ROOT, check=True)
+        subprocess.run([*packs, "--jobs", str(asked.jobs), "--merge", *map(str, asked.packs)], env=variables, cwd=ROOT, check=True)
     listed = subprocess.run(
         [*packs, "--targets"], env=variables, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     )
