@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run open bench gpu gpu-wheels test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
   chaos plan report ui sync verify check lock site reference figures audit sbom
 
 run: .venv/ready
@@ -71,6 +71,20 @@ gpu: .venv/ready
 WHEELS ?=
 gpu-wheels: .venv/ready
 	python tests/benchmarks/gpu_wheels.py $(WHEELS)
+
+# The first records of CONFIG's images, into build/gpu-images, which is then LEAKBOUND_DATA there and here.
+gpu-images: .venv/ready
+	python tests/benchmarks/gpu_images.py --configfile $(CONFIG)
+
+# CONFIG on a machine that is lent for MINUTES, then a pack of what is finished; needs no .venv. docs/cluster.md.
+MINUTES ?= 9
+RUN ?=
+gpu-run:
+	python3 tests/benchmarks/gpu_run.py --config $(CONFIG) --minutes $(MINUTES) $(RUN)
+
+# All parts of such a pack into results, so that CONFIG goes on with what is missing: PACK="packs/pack.tgz.*".
+gpu-merge: .venv/ready
+	python tests/benchmarks/gpu_packs.py --configfile $(CONFIG) --merge $(PACK) --jobs $(JOBS)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

@@ -2,15 +2,17 @@
 
     python tests/benchmarks/gpu_wheels.py [--out build/gpu-wheels] [--python 3.12] [--have FREEZE]
 
-What is needed follows from the dependencies of the package without extras, Opacus, and the versions of the lock, whose
-hashes pip compares. PyTorch and all that it needs itself are there. ``--have`` names a file that ``python3 -m pip
-freeze`` has written on that machine, and only what it lacks is carried; without it the packages of ``--without`` and
-all that they need are taken to be there as well: those that such machines usually have and that would fill the folder.
+What is needed follows from the dependencies of the package without extras, Opacus, Snakemake without its solver, and
+the versions of the lock, whose hashes pip compares. PyTorch and all that it needs itself are there. ``--have`` names a
+file that ``python3 -m pip freeze`` has written on that machine, and only what it lacks is carried; without it the
+packages of ``--without`` and all that they need are taken to be there as well: those that such machines usually have
+and that would fill the folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -21,12 +23,17 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
+from gpu_run import ROOT, SOURCE, source_hash
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+from leakbound.storage import provenance
+
 USUAL = ("numpy", "scipy", "pandas", "pyarrow", "scikit-learn", "scikit-image", "pillow", "matplotlib")
 """Packages that a machine for training usually has, and that weigh much."""
+_EXTRA = ("opacus", "snakemake")  # what a run there needs of the extra ``workflow``
+_SOLVER = "pulp"  # of the scheduler that is not used there
+_UNBUILT = "connection-pool"  # has no wheel
 _GLIBC = (28, 27, 24, 17, 12, 5)  # minor versions of glibc 2 that wheels are built for, newest first
 _PINNED = re.compile(r"^([a-z0-9._-]+)==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", re.M)
 
@@ -70,11 +77,11 @@ def missing(environment: dict[str, str], there: Iterable[str], *, exact: bool) -
         exact: Whether these are all of them; else what they need is there as well.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    private = [one for one in project["optional-dependencies"]["workflow"] if one.startswith("opacus")]
-    names = [*project["dependencies"], *private]
+    extra = [one for one in project["optional-dependencies"]["workflow"] if Requirement(one).name in _EXTRA]
+    names = [*project["dependencies"], *extra]
     torch = needed(["torch"], environment)
     have = {canonicalize_name(one) for one in there} if exact else needed(there, environment)
-    return sorted(needed(names, environment) - torch - have)
+    return sorted(needed(names, environment) - torch - have - {_SOLVER})
 
 
 def pinned(names: Iterable[str]) -> str:
@@ -92,13 +99,30 @@ def pinned(names: Iterable[str]) -> str:
 
 def download(names: Iterable[str], python: str, platform: str, out: Path) -> None:
     """Wheels of some packages for another Python and machine."""
+    tags = [f"manylinux_2_{minor}_{platform}" for minor in _GLIBC] + [f"manylinux2014_{platform}"]
+    words = [
+        "download",
+        "--only-binary",
+        ":all:",
+        "--implementation",
+        "cp",
+        "--python-version",
+        python,
+        "--dest",
+        str(out),
+    ]
+    _pip([*words, *(word for tag in tags for word in ("--platform", tag))], set(names) - {_UNBUILT})
+    if _UNBUILT in names:
+        _pip(["wheel", "--no-build-isolation", "--no-binary", ":all:", "--wheel-dir", str(out)], [_UNBUILT])
+
+
+def _pip(words: list[str], names: Iterable[str]) -> None:
+    """Let pip get the versions of the lock, whose hashes it compares."""
     with tempfile.TemporaryDirectory() as folder:
         asked = Path(folder, "asked.txt")
-        asked.write_text(pinned(names), encoding="utf-8")
-        tags = [f"manylinux_2_{minor}_{platform}" for minor in _GLIBC] + [f"manylinux2014_{platform}"]
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        pip += ["--require-hashes", "--implementation", "cp", "--python-version", python, "--dest", str(out)]
-        subprocess.run([*pip, *(word for tag in tags for word in ("--platform", tag)), "-r", str(asked)], check=True)
+        asked.write_text(pinned(sorted(names)), encoding="utf-8")
+        pip = [sys.executable, "-m", "pip", words[0], "--quiet", "--no-deps", "--require-hashes"]
+        subprocess.run([*pip, *words[1:], "-r", str(asked)], check=True)
 
 
 def build(out: Path) -> None:
@@ -131,6 +155,8 @@ def main() -> None:
     asked.out.mkdir(parents=True)
     download(names, asked.python, asked.platform, asked.out)
     build(asked.out)
+    record = {**provenance.commit(), "source": source_hash(ROOT / "src")}
+    (asked.out / SOURCE).write_text(json.dumps(record), encoding="utf-8")
     sizes = {path.name: path.stat().st_size for path in sorted(asked.out.glob("*.whl"))}
     for name, size in sizes.items():
         print(f"{size / 2**20:7.2f} MiB  {name}")

@@ -16,6 +16,7 @@ rule attack:
         RESULTS / "attacks" / f"{RUN}.json",
     log:
         RESULTS / "logs/attack" / f"{RUN}.log",
+    priority: lambda w: in_order(w) + 1  # right after its training
     conda:
         "../../environment.yml"
     threads: max(CONFIG.resources.train.threads, CONFIG.resources.attack.threads)

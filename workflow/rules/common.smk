@@ -137,6 +137,7 @@ TABLE = RESULTS_MADE.table
 CONFIG = TABLE.config
 RESULTS = Path(CONFIG.root)
 RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"
+POSITIONS = {run: position for position, run in enumerate(TABLE.runs)}
 FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
@@ -249,6 +250,11 @@ def channel_options(rule, pattern):
         return " ".join([*(f"--{role} {path}" for role, path in files.items()), *pairs])
 
     return options
+
+
+def in_order(wildcards):
+    """Priority of a training: runs come in the order of the configuration, so that what comes first is finished first."""
+    return -2 * POSITIONS.get(RUN.format(**wildcards), 0)
 
 
 def memory(*steps):

@@ -13,6 +13,7 @@ rule train:
         provenance=RESULTS / "runs" / RUN / "provenance.json",
     log:
         RESULTS / "logs/train" / f"{RUN}.log",
+    priority: in_order
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.train.threads

@@ -7,6 +7,7 @@ of change are as recorded is not read again.
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,12 @@ from leakbound.config.data import DatasetConfig
 from leakbound.registry import DATASETS
 from leakbound.storage import DamagedFileError, file_hash, read_json
 
+PART = b"leakbound.part"
+"""Key of a Parquet file's metadata that states which records of another file it holds."""
+_LONGEST = 200  # characters of that statement
 Described = dict[str, dict[str, Any]]
-"""Name of a file to its ``sha256``, ``size`` in bytes and time ``changed`` (nanoseconds since 1970).
+"""Name of a file to its ``sha256``, ``size`` in bytes and time ``changed`` (nanoseconds since 1970), and to
+``part`` if it states which records of another file it holds.
 
 For a folder these are a hash over names and hashes of its files, their total size, and a hash over names,
 sizes and times.
@@ -45,8 +50,20 @@ def describe_originals(
         described[path.name] = _size_and_time(path)
         before = (recorded or {}).get(path.name, {})
         unchanged = described[path.name].items() <= before.items()
-        described[path.name]["sha256"] = before["sha256"] if unchanged else _content_hash(path)
+        described[path.name] = before if unchanged else described[path.name] | _content(path)
     return described
+
+
+def _content(path: Path) -> dict[str, str]:
+    """Return the hash of a file or folder, and what a Parquet file states about the one that it is a part of."""
+    from pyarrow import parquet
+
+    facts = {"sha256": _content_hash(path)}
+    if path.suffix == ".parquet":
+        with suppress(OSError, ValueError):  # its reader refuses it later, in a sentence
+            stated = (parquet.read_schema(path).metadata or {}).get(PART, b"")
+            facts |= {"part": stated.decode()[:_LONGEST]} if stated else {}
+    return facts
 
 
 def _files(folder: Path) -> dict[str, Path]:

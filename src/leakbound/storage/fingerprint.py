@@ -13,6 +13,7 @@ Natural`` reaches that module alone, not the ``__init__`` of its package. Two te
 import ast
 import hashlib
 import importlib.util
+import sys
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,7 @@ _NEVER_COUNT = tuple(
         *("jobs", "registry", "storage.fingerprint"),
     )
 )
+_WRITTEN = {"show_empty": True} if sys.version_info >= (3, 13) else {}  # as earlier versions of Python do
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
@@ -52,7 +54,7 @@ def code_fingerprint(step: str, *others: str) -> str:
     """
     digest = hashlib.sha256()
     for statement in _statements(step):
-        digest.update(ast.dump(statement).encode())
+        digest.update(_text(statement).encode())
     for module, tree_hash in sorted(_reached(step, *others).items()):
         digest.update(f"{module}:{tree_hash};".encode())
     return digest.hexdigest()[:16]
@@ -150,7 +152,7 @@ def _is_inside(module: str) -> bool:
 def _read(module: str) -> tuple[str, set[str]]:
     """Return the hash of a module's syntax tree, and the modules of this package that it imports."""
     tree = _tree(module)
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), _imports(tree)
+    return hashlib.sha256(_text(tree).encode()).hexdigest(), _imports(tree)
 
 
 def _tree(module: str) -> ast.Module:
@@ -165,10 +167,17 @@ def _tree(module: str) -> ast.Module:
     return tree
 
 
+def _text(tree: ast.AST) -> str:
+    """Write a syntax tree as text, the same in all versions of Python, so that results may move between them."""
+    return ast.dump(tree, **_WRITTEN)
+
+
 class _Executed(ast.NodeTransformer):
-    """Transformer that drops statements without effect at run time."""
+    """Transformer that drops statements without effect at run time, and what only later versions of Python note."""
 
     def visit(self, node: ast.AST) -> Any:
+        if not getattr(node, "type_params", True):
+            del node.type_params  # type: ignore[attr-defined]  # a field since Python 3.12
         return node if isinstance(node, ast.expr) else super().visit(node)  # an expression holds no statement
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from contextlib import suppress
@@ -32,13 +33,15 @@ def settings_hash(settings: Any) -> str:
 def commit() -> dict[str, Any]:
     """Return the Git commit of this package's source, and whether there are uncommitted changes.
 
-    Both are None if git does not track the source.
+    Where git does not track the source, they are what ``LEAKBOUND_COMMIT`` states: a commit, and the word
+    ``dirty`` after it if the source has changed since. Both are None without it.
     """
     try:
         _git("ls-files", "--error-unmatch", Path(__file__).name)
         return {"commit": _git("rev-parse", "HEAD"), "dirty": bool(_git("status", "--porcelain", "-uno"))}
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": None, "dirty": None}
+        stated, _, changed = os.environ.get("LEAKBOUND_COMMIT", "").partition(" ")
+        return {"commit": stated or None, "dirty": bool(changed) if stated else None}
 
 
 def _git(*words: str) -> str:
