@@ -40,6 +40,13 @@ def test_the_configuration_is_valid_and_gives_every_arm_the_same_family_of_recip
     assert (study.rates, study.lengths) == ("all", "all")
     assert study.defenses["natural"] == study.defenses["white"] == study.defenses["personalized"] == (1.0, 9.5, 80.0)
     assert {"none", "early_stopping", "clipping", "dpsgd"} <= study.defenses.keys()
+    uploads = config.studies["uploads"]
+    assert (uploads.attacks, uploads.rates) == (("membership", "membership_uploads"), "chosen")
+    assert dict(uploads.defenses) == {
+        name: levels for name, levels in study.defenses.items() if name != "early_stopping"
+    }
+    unseen = comparison(IMAGES, "photos", (1.0,), replicas=8, members=None, seed=3, sees="weights")
+    assert "uploads" not in unseen["studies"]
     counts = {len(config.defense(name).learning_rates or config.training.learning_rates) for name in study.defenses}
     assert len(counts) == 1
 

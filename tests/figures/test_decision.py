@@ -14,6 +14,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
 from leakbound.config.reading import config_of
+from leakbound.config.whole import Config
 from leakbound.figures.report.decision import Decision, decision_page
 
 VERDICTS = {
@@ -44,12 +45,16 @@ TRAININGS = {
 }
 
 
+def configured(sees: str) -> Config:
+    """A comparison against an attacker on membership who sees the uploads, or the last weights alone."""
+    images = OwnImages("digits", "digits", 1438, 359, 8, 8)
+    values = comparison(images, "mine", (1.0, 8.0), replicas=6, members=MEMBERS, seed=0, sees=sees)
+    return config_of({**values, "catalogue": "config/figures"}, "comparison")
+
+
 @pytest.fixture
 def decision() -> Decision:
-    values = comparison(
-        OwnImages("digits", "digits", 1438, 359, 8, 8), "mine", (1.0, 8.0), replicas=6, members=MEMBERS, seed=0
-    )
-    config = config_of({**values, "catalogue": "config/figures"}, "comparison")
+    config = configured("weights")
     rows = [
         {"defense": defense, "level": level, "replica": replica, "metric": metric, "variant": variant, "value": value}
         for defense, level in (("none", np.nan), ("natural", 1.0), ("natural", 8.0), ("dpsgd", 4.0))
@@ -120,6 +125,33 @@ def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decisi
     assert "undefended" not in found
     for shown in ("<figure>", "Protections against plain SGD", "replicas would decide"):
         assert (shown in decision_page(decision), shown in decision_page(blind)) == (True, False)
+
+
+def test_to_a_server_that_sees_the_uploads_protections_are_compared_by_what_these_show(decision):
+    areas = {"none-nan": 0.99, "natural-1.0": 0.9, "natural-8.0": 0.98, "dpsgd-4.0": 0.55}
+    rows = [
+        {"run": run, "replica": replica, "variant": variant, "value": value, "status": status}
+        for run, area in areas.items()
+        for replica, value, status in ((0, area - 0.01, ""), (1, area + 0.01, ""), (2, 0.0, "diverged"))
+        for variant in ("likelihood", "plain")
+    ]
+    table = pd.DataFrame(rows).assign(metric="auc")
+    table["value"] = table["value"].mask(table["variant"] == "plain", 0.51)
+    server = dataclasses.replace(decision, config=configured("uploads"), tables={**decision.tables, "uploads": table})
+    assert server.arms["uploads"].tolist() == pytest.approx([0.99, 0.9, 0.98, 0.55])
+    assert server.arms["uploads_high"].iloc[3] == pytest.approx(0.55 + 0.01 * stats.t.ppf(0.975, 1), abs=1e-9)
+    assert "with an AUC of 0.990" in said(server, "A server that sees every upload recognises members")
+    best = said(server, "Among the protections, DP-SGD, noise 4 hides members best")
+    assert "an AUC of 0.550" in best
+    assert "is right for 70 % of new records" in best
+    assert "natural, κ = 8 is the most accurate, with 80 %, and leaves an AUC from the uploads of 0.980" in best
+    assert not any(text.startswith(("Worth", "Not worth", "No protection", "Undecided")) for text in server.sentences)
+    page = decision_page(server)
+    assert "Protections against plain SGD" not in page
+    assert ">0.990 [" in page
+    assert "AUC of membership from the uploads (95 %)" in page
+    assert "from the uploads" not in decision_page(decision)
+    assert "members show with an AUC of 0.900" in server.next_step[0]
 
 
 def test_every_sentence_on_membership_says_that_it_is_from_the_last_weights(decision):

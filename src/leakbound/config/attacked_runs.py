@@ -16,6 +16,8 @@ class AttackedRun:
         attack: Name of the attack.
         model: Name of the network.
         replicas: Networks that are attacked.
+        full: Those of full length.
+        chosen: Those of full length at the chosen learning rates.
         size: Sizes of the dataset.
         batch_size: Records whose gradients are averaged.
         has_channel: Whether its defense is a channel.
@@ -27,6 +29,8 @@ class AttackedRun:
     attack: str
     model: str
     replicas: int
+    full: int
+    chosen: int
     size: DatasetSize
     batch_size: int
     has_channel: bool
@@ -42,7 +46,7 @@ class AttackedRun:
         """State work that is done on one replica after another."""
         return kind, self.replicas * amount, self.model, self.size.colors, 1
 
-    def gradients(self, records: int, model: str = "") -> Amount:
-        """State gradients of single records for each replica, by default of the run's network."""
-        steps = self.replicas * records / self.step_records
+    def gradients(self, records: int, model: str = "", networks: int | None = None) -> Amount:
+        """State gradients of single records for each replica or network, by default of the run's network."""
+        steps = (self.replicas if networks is None else networks) * records / self.step_records
         return "step_dpsgd", steps, model or self.model, self.size.colors, 1

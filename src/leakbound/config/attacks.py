@@ -233,6 +233,8 @@ class UploadMembershipConfig(Attack):
     """Draws of a channel's noise over which gradients are averaged, behind layers that see no images."""
     window: Count = 1
     """Steps whose uploads are scored together, as where a client sends weights after so many local steps."""
+    rates: Literal["all", "chosen"] = "all"
+    """Networks that train once more: those of all learning rates that are kept, or of the chosen one."""
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
@@ -246,7 +248,8 @@ class UploadMembershipConfig(Attack):
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield gradients of the training, and those of candidates and public records."""
         scored = 2 * (self.candidates + self.calibration) / self.window
-        yield run.gradients(round(run.rounds * (run.batch_size + scored)))
+        networks = run.chosen if self.rates == "chosen" else run.full
+        yield run.gradients(round(run.rounds * (run.batch_size + scored)), networks=networks)
 
 
 class ModelInversionConfig(Attack):

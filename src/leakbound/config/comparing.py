@@ -96,6 +96,7 @@ def comparison(
     replicas: int,
     members: int | None,
     seed: int,
+    sees: str = "uploads",
 ) -> dict[str, Any]:
     """Compose the plain values of the configuration.
 
@@ -106,6 +107,7 @@ def comparison(
         replicas: Number of replicas of each run.
         members: Records that one client trains on, or None for as many as a replica has room for.
         seed: Seed of everything but secure noise.
+        sees: What the attacker on membership sees: the ``uploads``, or the last ``weights`` alone.
     """
     aux = images.count // 3
     pool = images.count - aux
@@ -130,28 +132,29 @@ def comparison(
             }
         },
         "training": {"learning_rates": [0.002, 0.01, 0.05, 0.2], "evaluations": 4},
-        "studies": _studies(images, levels, rounds),
+        "studies": _studies(images, levels, rounds, sees),
         "attacks": _attacks(pool),
         "illustrations": {"reconstructions": recovered},
     }
 
 
-def _studies(images: OwnImages, capacities: list[float], rounds: int) -> dict[str, Any]:
-    """Compose the studies: protections compared, gradients inverted, records identified."""
+def _studies(images: OwnImages, capacities: list[float], rounds: int, sees: str) -> dict[str, Any]:
+    """Compose the studies: protections compared, uploads scored, gradients inverted, records identified."""
     common = {"datasets": [images.name], "models": [_NETWORK]}
     shapes = ("natural", "white") if images.table else ("natural", "white", "personalized")
     gradients = {**common, "rounds": [0], "batch_sizes": [1]}
-    defenses = {"none": [], "early_stopping": [], "clipping": [0.0], "dpsgd": [0.5, 1.0, 2.0]}
+    defenses = {"none": [], "clipping": [0.0], "dpsgd": [0.5, 1.0, 2.0], **dict.fromkeys(shapes, capacities)}
+    trained = {**common, "rounds": [rounds], "batch_sizes": [_BATCH]}
+    uploads = {"uploads": {**trained, "defenses": defenses, "attacks": ["membership", "membership_uploads"]}}
     return {
         "comparison": {
-            **common,
+            **trained,
             "rates": "all",
             "lengths": "all",
-            "defenses": {**defenses, **dict.fromkeys(shapes, capacities)},
-            "rounds": [rounds],
-            "batch_sizes": [_BATCH],
+            "defenses": {**defenses, "early_stopping": []},
             "attacks": ["membership", "model_inversion"],
         },
+        **(uploads if sees == "uploads" else {}),
         "gradient_inversion": {
             **gradients,
             "defenses": {"none": [], "natural": capacities},
@@ -165,6 +168,7 @@ def _attacks(pool: int) -> dict[str, Any]:
     """Compose attackers that take seconds for a network of this size."""
     return {
         "membership": {"epochs": 3, "learning_rates": [0.001], "references": 2, "draws": 1},
+        "membership_uploads": {"rates": "chosen", "candidates": 200, "calibration": 50, "public": 300},
         "model_inversion": {"iterations": 8, "tv_weights": [0.0]},
         "gradient_inversion": {
             "images": 2,

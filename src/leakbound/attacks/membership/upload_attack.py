@@ -39,6 +39,7 @@ def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: Upload
         ValueError: If uploads of such a network or trainer cannot be scored.
     """
     rates = rates[rates["length"] == "full"] if "length" in rates else rates
+    rates = rates[rates["chosen"]] if config.rates == "chosen" else rates
     slots = tuple(map(Slot, rates["replica"].tolist(), rates["learning_rate"].tolist()))
     drawn = {slot.replica: _records(request.dataset, slot.replica, config, request.seed) for slot in slots}
     rows = {

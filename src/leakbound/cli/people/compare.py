@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -41,6 +41,12 @@ _StandardizeOption = Annotated[
     typer.Option(
         help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's records. "
         "Otherwise all values must be in -1 to 1."
+    ),
+]
+_SeesOption = Annotated[
+    Literal["uploads", "weights"],
+    typer.Option(
+        help="What the attacker on membership sees: each upload, as a server does, or the last weights alone."
     ),
 ]
 _LabelNatsOption = Annotated[
@@ -85,6 +91,7 @@ def compare(
             help="Number of records that one client trains on. Default: as many as the records allow.",
         ),
     ] = None,
+    sees: _SeesOption = "uploads",
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
@@ -105,8 +112,9 @@ def compare(
 
     The same small network is trained on the same records with each defense: plain SGD at all its learning
     rates and stopping times, clipping, three shapes of channel at three targets, and DP-SGD at three noise
-    levels. The strongest attacks are run on each. The same command resumes an interrupted comparison. You can
-    change the configuration that it writes and run it by snakemake.
+    levels. The strongest attacks are run on each, also that of a server that sees every upload. The same
+    command resumes an interrupted comparison. You can change the configuration that it writes and run it by
+    snakemake.
     """
     from leakbound.datasets.pixels import PictureForm
 
@@ -130,7 +138,8 @@ def compare(
                 records, home, PictureForm(resize, color, span), standardize, seed, **reading
             )
             dataset = replace(images, label_nats=label_nats), folder
-            _store(target, _configured(records, preset, dataset, members, minutes, jobs, seed), folder)
+            attacked = {"members": members, "seed": seed, "sees": sees}
+            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder)
         except BaseException:
             shutil.rmtree(home / "records", ignore_errors=True)
             raise
@@ -165,10 +174,9 @@ def _configured(
     records: str,
     preset: str,
     dataset: tuple[OwnImages, Path | None],
-    members: int | None,
     minutes: float,
     jobs: int,
-    seed: int,
+    **attacked: Any,
 ) -> dict[str, Any]:
     """Values of a new configuration for images, whose copy lies in a folder.
 
@@ -186,7 +194,7 @@ def _configured(
             f"{records}: holds {held} records; a comparison needs {LEAST_RECORDS} besides those for tests, "
             f"{math.ceil(LEAST_RECORDS * held / images.count)} in all"
         )
-    prepared = _prepared(images, folder, seed)
+    prepared = _prepared(images, folder, attacked["seed"])
     if images.label_nats is not None:
         with refusing("--label-nats"):
             RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
@@ -194,7 +202,7 @@ def _configured(
     pace = _pace()
     shortest = 0.0
     for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
-        values = comparison(images, preset, capacities, replicas=replicas, members=members, seed=seed)
+        values = comparison(images, preset, capacities, replicas=replicas, **attacked)
         shortest = pace * _planned_minutes(values, jobs)
         if shortest <= 0.85 * minutes or replicas == FEWEST_REPLICAS:  # starts and the page take the rest
             break

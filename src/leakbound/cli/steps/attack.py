@@ -123,6 +123,8 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         attack=attack,
         model=run.model,
         replicas=table.kept(run),
+        full=table.kept(run) // len(table.lengths[run.slug]),
+        chosen=table.config.replicas,
         size=table.size(run.dataset),
         batch_size=run.batch_size,
         has_channel=table.defense_of(run).channel is not None,

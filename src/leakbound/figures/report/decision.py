@@ -19,10 +19,12 @@ from leakbound.figures.report.page_templates import picture_address, templates
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
 _FRONT = "tan2024/fig15_recipes"
+_UPLOADS = "beyond/uploads_front"
 _RECORDS = "beyond/limit_pictures"
 _PICTURES = {
     _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
     "time of every protection, and the front of plain SGD",
+    _UPLOADS: "Test accuracy against membership inference from the uploads",
     "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
     _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
     "from one gradient of it; DP-SGD, whose noise is on the gradient, is not among them: its bounds are in the table",
@@ -75,11 +77,24 @@ class Decision:
         rows = self.tables["comparison"]
         return pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
 
+    @property
+    def sees_uploads(self) -> bool:
+        """True if the threat is a server that sees every upload, against which less training hides little."""
+        return "uploads" in self.config.studies
+
     @cached_property
     def ranked(self) -> bool:
-        """True if the attack finds members without protection. If not, accuracy at equal AUC decides nothing."""
+        """True if accuracy at equal AUC from the last weights decides: for who sees these, and finds members."""
         plain = self.arms[self.arms["defense"] == "none"].dropna(subset=["auc"])
-        return not len(plain) or bool(plain["auc_low"].iloc[0] > _GUESSING)
+        return not self.sees_uploads and (not len(plain) or bool(plain["auc_low"].iloc[0] > _GUESSING))
+
+    def _uploads_auc(self, runs: pd.Series) -> pd.Series:
+        """Return the AUC from the uploads of each replica of some runs that did not diverge."""
+        if not self.sees_uploads:
+            return pd.Series(dtype=float)
+        rows = self.tables["uploads"]
+        rows = rows[(rows["metric"] == "auc") & (rows["variant"] == "likelihood") & rows["run"].isin(runs)]
+        return rows[rows["status"].astype(str) == ""]["value"]
 
     @cached_property
     def fronts(self) -> pd.DataFrame:
@@ -130,6 +145,7 @@ class Decision:
                     "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
                     **_mean("accuracy", accuracy["value"]),
                     **_mean("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
+                    **_mean("uploads", self._uploads_auc(of_arm["run"])),
                     **self._bounds(self.trainings[of_arm["run"].iloc[0]]),
                 }
 
