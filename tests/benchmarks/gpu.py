@@ -85,9 +85,8 @@ class Asked:
 
 def rows_of(section: str, cases: Iterable[Case], asked: Asked) -> Iterator[dict[str, Any]]:
     """Rows of a section's cases, in order; those that no time is left for say so, and errors are rows as well."""
-    waiting = [
-        case for case in cases if not asked.words or any(word in f"{case.group}/{case.name}" for word in asked.words)
-    ]
+    named = ((case, f"{case.group}/{case.name}") for case in cases)
+    waiting = [case for case, name in named if not asked.words or any(word in name for word in asked.words)]
     empty = dict.fromkeys(COLUMNS, float("nan")) | {"section": section, "metric": "", "status": ""}
     while waiting:
         case = waiting.pop(0)
@@ -249,7 +248,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=6.0, help="time for everything")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--sections", nargs="+", choices=list(SHARES), default=list(SHARES))
-    parser.add_argument("--cases", action="append", default=[], help="words: only cases with one in group/name")
+    parser.add_argument("--cases", action="append", default=[], help="only cases with this in group/name")
     parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--keep", type=Path, help="measure nothing, and keep the tables of this folder")

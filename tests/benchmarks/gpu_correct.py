@@ -291,12 +291,13 @@ def captured_weights(name: str, slots: int, device: str, rounds: int) -> Values:
     found = train(asked).weights
     with mock.patch.object(private_stack, "cuda_graph", None):
         plain = train(asked).weights
-    apart = float((_distances(found, plain) / _distances(plain, train(replace(asked, rounds=0)).weights)).max())
+    way = _distances(plain, train(replace(asked, rounds=0)).weights)
+    apart = float((_distances(found, plain) / way).max())
     yield {"metric": "of_way", "value": apart, "expected": TOLERANCE, "status": _said(apart <= TOLERANCE)}
 
 
 def rounded_weights(model: str, name: str, device: str, rounds: int) -> Values:
-    """Weights of a training with rounded products against one in float32, in units of the way, on one device."""
+    """Weights of a training with rounded products against one in float32, in units of the way."""
     if device != "cuda":
         yield {"metric": "of_way", "status": f"{LEFT_OUT}: no CUDA"}
         return

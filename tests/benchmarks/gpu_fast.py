@@ -75,10 +75,13 @@ def cases(asked: Asked) -> Iterator[Case]:
         names = ("natural", "dpsgd") if asked.quick else ("natural", "natural_frozen", "white", "dpsgd", "dppsac")
         found = {name: make(name, count) for name in ("none", *names)}
         yield Case(f"{model}, B = {batch}", f"K = {count}, defenses", partial(defenses, found, count), weight=3.0)
-    for name, count in ((model, 1), (model, 2)) if asked.quick else ((model, 1), (model, 10), ("resnet10", 1)):
+    large = () if asked.quick else (("resnet10", 1),)
+    for name, count in ((model, 1), (model, counts[1] if asked.quick else 10), *large):
         precision = "tf32" if name == "resnet10" else "float32"
-        found = {one: request(name, batch, asked.device, one, count, precision) for one in ("none", "dpsgd", "dppsac")}
-        yield Case("private steps", f"{name}, K = {count}", partial(private, found, f"{name}, K = {count}"), weight=2.0)
+        make_one = partial(request, name, batch, asked.device, count=count, precision=precision)
+        found = {one: make_one(defense=one) for one in ("none", "dpsgd", "dppsac")}
+        title = f"{name}, K = {count}"
+        yield Case("private steps", title, partial(private, found, title), weight=2.0)
     for name in LARGE if asked.device == "cuda" else ():
         yield Case("precision", name, partial(precisions, name, asked.device), weight=2.0)
     for name in () if asked.quick else LARGE:
@@ -104,7 +107,7 @@ def ported(asked: Asked) -> Iterator[Case]:
 def request(
     model: str, batch: int, device: str, defense: str, count: int, precision: str = "float32"
 ) -> TrainingRequest:
-    """A run of ``count`` replicas on random images, by default in the precision of the loops written by hand."""
+    """A run of ``count`` replicas on random images, by default in the precision of loops by hand."""
     asked = requests("lenet", batch, [defense])[defense]
     # On a CPU a stack would be what fits its cache.
     config = asked.config.model_copy(update={"max_stack": count, "precision": precision})

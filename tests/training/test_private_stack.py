@@ -133,8 +133,9 @@ def test_batches_are_filled_up_to_multiples_of_sixteen():
 
 @pytest.mark.parametrize("name", ["lenet", Wide])
 def test_bound_on_the_norm_bounds_the_sum_of_rounded_passes(name):
-    """One record in each slot, clipped to S: what is summed is of length S, in whatever precision it was computed."""
-    made = [models.build(name, 3, 10, torch_generator(0)) if isinstance(name, str) else name() for _ in range(2)]
+    """One record in each slot, clipped to S: what is summed is of length S, whatever its precision."""
+    build = name if isinstance(name, type) else lambda: models.build(name, 3, 10, torch_generator(0))
+    made = [build() for _ in range(2)]
     images = torch.randn(2, 1, 3, 32, 32, generator=torch_generator(0, "images"))
     params = {key: value.detach() for key, value in stack.stacked(made).items()}
 
@@ -203,8 +204,9 @@ def test_captured_private_training_is_the_training(request_for, monkeypatch, mec
 
 
 def test_noise_that_is_not_drawn_ahead_is_added_to_captured_sums(request_for):
-    """As secure noise is, and noise of large networks. The sums of a step are read before another replaces them."""
-    request = request_for(defense=DPSGD(max_grad_norm=0.5), level=0.5, learning_rates=(0.02, 0.05), replicas=2)
+    """As secure noise is, and noise of large networks. Sums of a step are read before others replace them."""
+    slots = {"replicas": 2, "learning_rates": (0.02, 0.05)}
+    request = request_for(defense=DPSGD(max_grad_norm=0.5), level=0.5, **slots)
     plain, captured = (PrivateStackLearner(request, request.slots) for _ in range(2))
 
     def capture(step, tensors, earlier=None):

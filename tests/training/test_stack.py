@@ -99,7 +99,7 @@ def test_gradients_of_a_step_share_no_memory(slots):
 
 @pytest.mark.parametrize("slots", [1, 2])
 def test_a_pass_in_bfloat16_gives_rounded_logits_and_gradients_in_float32(slots):
-    """Factors of eight binary digits, in five layers and units that turn; the stack is the one written out."""
+    """Factors of eight binary digits, in five layers and units that turn; the stack is written out."""
     networks = [models.build("lenet", 1, 10, torch_generator(slot, "init")) for slot in range(slots)]
     weights = stack.StackWeights(networks, [0.1] * slots, "cpu")
     images = torch.randn(slots, 6, 1, 32, 32, generator=torch_generator(0, "images"))

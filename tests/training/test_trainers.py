@@ -54,7 +54,7 @@ def registered(monkeypatch):
         ({"learning_rates": (0.0,)}, r"learning_rates = \[0\.0\]: give at least one, all positive"),
         ({"learning_rates": (0.1, float("nan"))}, r"learning_rates = \[0\.1, nan\]"),
         ({"learning_rates": ()}, r"learning_rates = \[\]: give at least one"),
-        ({"training": {"precision": "tf32"}}, "precision = 'tf32' on the device 'cpu': only a GPU .* 'float32'"),
+        ({"training": {"precision": "tf32"}}, "'tf32' on the device 'cpu': only a GPU .* 'float32'"),
         ({"training": {"precision": "bfloat16"}}, "training.precision = 'bfloat16'"),
         ({"level": 1.0}, "level = 1.0: without a defense there is none"),
         ({"defense": ChannelDefense(), "level": 8.0}, "channel = None: a channel defense needs both"),

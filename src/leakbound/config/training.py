@@ -10,7 +10,7 @@ Length = Literal["half", "best", "full"]
 """Point of a training whose weights are kept: half of its steps, its best point on validation records, or its end."""
 LENGTHS: tuple[Length, ...] = ("half", "best", "full")
 Precision = Literal["float32", "tf32", "bfloat16"]
-"""Arithmetic of the products in forward and backward passes."""
+"""Arithmetic of products in forward and backward passes."""
 
 
 class TrainingConfig(Settings):
@@ -28,5 +28,5 @@ class TrainingConfig(Settings):
     max_stack: Count | Literal["auto"] = "auto"
     """Networks trained as one batch. auto takes as many as fit the cache of a CPU, or the memory of a GPU."""
     precision: Precision | Literal["auto"] = "auto"
-    """Arithmetic of the products in forward and backward passes on a GPU. auto is tf32 there, and float32 on a CPU,
-    which takes no other. Weights, noise, clipping, evaluations and attacks are in float32 everywhere."""
+    """Arithmetic of products in the passes of a training on a GPU. auto is tf32 there, and float32 on a CPU, which
+    takes no other. Weights, noise, clipping, evaluations and attacks are in float32 everywhere."""

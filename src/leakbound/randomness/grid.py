@@ -79,7 +79,7 @@ def all_perturbed(signals: Sequence[Tensor], std: float, source: NoiseSource | S
 
 
 def added(signals: Sequence[Tensor], noise: Sequence[Tensor], std: float) -> list[Tensor]:
-    """Add ``std`` times standard normal numbers to signals of the same shapes. The numbers may be overwritten."""
+    """Add ``std`` times standard normal numbers to signals of these shapes. The numbers may be overwritten."""
     if signals[0].device.type != "cpu":
         return list(torch._foreach_add(list(signals), list(noise), alpha=std))
     torch._foreach_mul_(list(noise), std)  # unlike alpha on a CPU, this rounds the product, as perturbed does

@@ -14,8 +14,9 @@ from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import memory
 
 _AHEAD = 256  # steps that indices are drawn for at a time
-WIDTH = 16
-"""Padded batches have a multiple of so many records: few shapes, each of which a GPU captures a step for."""
+WIDTH = (
+    16  # records that a padded batch is a multiple of: few shapes, each of which a GPU captures a step for
+)
 
 
 class ShuffledBatches:
@@ -166,37 +167,38 @@ class PaddedBatches:
     def __init__(self, batches: Sequence[PoissonBatches], device: str | torch.device) -> None:
         self._batches = list(batches)
         self._device = device
-        self._block = self._used = memory.POISSON_STEPS.on(device)
-        self._before: list[dict[str, Any]] = []
+        self._before = [of_slot.state() for of_slot in self._batches]
+        self._used = 0
         self._drawn: Sequence[Tensor] = ()
 
     def draw(self) -> Int[Tensor, "slots width"]:
         """Return the indices of the next step, -1 for padding."""
-        if self._used == self._block:
-            self._draw_block()
+        if self._used == len(self._drawn):
+            self._draw_ahead()
         self._used += 1
         return self._drawn[self._used - 1]
 
-    def _draw_block(self) -> None:
+    def _draw_ahead(self) -> None:
         """Draw the batches of the next steps, and move them together."""
-        self._before = [batches.state() for batches in self._batches]
-        steps = [padded([batches.draw() for batches in self._batches]) for _ in range(self._block)]
+        self._before = [of_slot.state() for of_slot in self._batches]
+        count = memory.POISSON_STEPS.on(self._device)
+        steps = [padded([of_slot.draw() for of_slot in self._batches]) for _ in range(count)]
         moved = torch.cat(steps, dim=1).to(self._device, non_blocking=True)
         self._drawn = moved.split([step.shape[1] for step in steps], dim=1)
         self._used = 0
 
     def state(self) -> dict[str, Any]:
-        """Return the states of the batches before those drawn ahead, and how many of these are used."""
-        left = self._used < self._block
-        before = self._before if left else [batches.state() for batches in self._batches]
-        return {"batches": before, "used": self._used}
+        """Return the states before what was drawn ahead, and how much of it is used."""
+        return {"before": self._before, "used": self._used}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from :meth:`state`: draw ahead again (new batches if they are secret), and skip what was used."""
-        for batches, saved in zip(self._batches, state["batches"], strict=True):
-            batches.restore(saved)
-        if state["used"] < self._block:
-            self._draw_block()
+        """Resume from :meth:`state`: draw ahead again, and skip what was used. Secure batches are new ones."""
+        for of_slot, saved in zip(self._batches, state["before"], strict=True):
+            of_slot.restore(saved)
+        self._before = list(state["before"])
+        self._drawn = ()
+        if state["used"]:
+            self._draw_ahead()
         self._used = state["used"]
 
 

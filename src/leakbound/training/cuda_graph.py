@@ -18,7 +18,7 @@ Capture = Callable[..., TensorStep]
 
 
 class Replayed:
-    """A step on tensors that is captured after three calls with the same shapes, if possible, and then replayed.
+    """A step on tensors that is captured after three calls with equal shapes, if possible, and then replayed.
 
     Args:
         step: Reads the tensors that it is called with, and changes other tensors. It waits for no value of

@@ -41,8 +41,6 @@ UNFOLDED_VALUES = DeviceLimit(cpu=2**19, cuda=2**27)
 NOISE_STEPS = DeviceLimit(cpu=0, cuda=32)
 """Steps for which the noise of a channel is drawn at once, where a draw costs the same whatever its size; 0
 leaves the number to the channel's shape."""
-CHANNELS_LAST_WIDTH = 64
-"""Feature maps of each convolution from which on a GPU's tensor cores take kernels with channels side by side."""
 POISSON_STEPS = DeviceLimit(cpu=1, cuda=32)
 """Steps for which Poisson batches are drawn at once: each copy to a GPU costs the same whatever its size."""
 PARAMETER_NOISE_STEPS = 32

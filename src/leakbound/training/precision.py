@@ -1,8 +1,8 @@
-"""Precision of products on a GPU: full float32 as on a CPU, or TF32 and bfloat16 in the passes of a training."""
+"""Precision of products on a GPU: full float32 as on a CPU, or TF32 and bfloat16 in passes of a training."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -32,16 +32,12 @@ def passes_in(precision: Precision, device: str | torch.device) -> AbstractConte
 def forward_in(
     precision: Precision, device: str | torch.device, forward: Callable[..., Tensor]
 ) -> Callable[..., Tensor]:
-    """Return a function that computes the float32 results of ``forward``, in bfloat16 if that is the precision."""
+    """Return a function that computes the results of ``forward``, in bfloat16 if that is the precision."""
     if precision != "bfloat16":
         return forward
-
-    def rounded(*inputs: Any) -> Tensor:
-        """Compute with rounded inputs of each layer. A captured step must not keep rounded weights."""
-        with torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False):
-            return forward(*inputs).float()
-
-    return rounded
+    # A captured step must not keep rounded weights, hence no cache of them.
+    rounding = torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False)
+    return cast(Callable[..., Tensor], rounding(lambda *inputs: forward(*inputs).float()))
 
 
 @contextmanager

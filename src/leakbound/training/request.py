@@ -134,9 +134,8 @@ class TrainingRequest:
     @property
     def precision(self) -> Precision:
         """Precision of forward and backward passes."""
-        if self.config.precision != "auto":
-            return self.config.precision
-        return "tf32" if torch.device(self.device).type == "cuda" else "float32"
+        default: Precision = "tf32" if torch.device(self.device).type == "cuda" else "float32"
+        return default if self.config.precision == "auto" else self.config.precision
 
     def noise(
         self, replica: int, purpose: str = "noise", device: str | None = None

@@ -21,24 +21,26 @@ from leakbound.training.uploads import StackUploads
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
     """Train by SGD, as many slots at a time as ``max_stack`` allows."""
-    size = memory.stack_size(
+    return train_slots(request, StackLearner, stack_size(request, request.records))
+
+
+def stack_size(request: TrainingRequest, records: int) -> int:
+    """Return how many slots are trained together in steps of so many records.
+
+    What a slot always keeps is counted in images: noisy copies, noise drawn ahead.
+    """
+    values = memory.PARAMETER_NOISE_VALUES.on(request.device) if request.defense.changes_gradients else 0
+    block = memory.NOISE_STEPS.on(request.device) * request.records
+    copies = request.client.kept_images(request.dataset.drawing.members, block)
+    return memory.stack_size(
         request.config.max_stack,
         len(request.slots),
         request.device,
         initial_network(request, 0),
         request.image_shape,
-        request.records,
-        kept_images(request),
+        records,
+        -(-values // math.prod(request.image_shape)) + copies,
     )
-    return train_slots(request, StackLearner, size)
-
-
-def kept_images(request: TrainingRequest) -> int:
-    """Return the memory that a slot always needs, counted in images: noisy copies, noise drawn ahead."""
-    values = memory.PARAMETER_NOISE_VALUES.on(request.device) if request.defense.changes_gradients else 0
-    block = memory.NOISE_STEPS.on(request.device) * request.records
-    copies = request.client.kept_images(request.dataset.drawing.members, block)
-    return -(-values // math.prod(request.image_shape)) + copies
 
 
 class StackLearner:
@@ -52,11 +54,10 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
         networks = [initial_network(request, slot.replica) for slot in slots]
-        wide = not request.defense.changes_gradients and stack.prefers_channels_last(
-            networks[0], request.device, request.precision
-        )
-        rates = [slot.learning_rate for slot in slots]
-        self._weights = stack.StackWeights(networks, rates, request.device, channels_last=wide)
+        wide = stack.prefers_channels_last(networks[0], request.device, request.precision)
+        if wide and len(slots) == 1 and not request.defense.changes_gradients:
+            networks[0].to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._weights = stack.StackWeights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
         self._optimizer = sgd_optimizer(request, self._weights.leaves, 1.0)
         images, rows, self._labels = members_of(request, slots)

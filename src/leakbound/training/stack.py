@@ -20,19 +20,23 @@ from leakbound.training import memory
 from leakbound.training.stacked_layers import by_record, written_out
 
 Parameters = dict[str, Tensor]
+_WIDE = 64  # feature maps of each convolution from which on tensor cores take channels side by side
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last
 
 
 def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
     """Stack the parameters of equal networks, one slot each, as new leaf tensors that require gradients.
 
+    Those of a single network lie in memory as they did.
+
     Args:
         models: One or more networks of one architecture, each on any device.
         device: Device of the stack.
     """
     params = [dict(model.named_parameters()) for model in models]
+    joined = torch.stack if len(models) > 1 else lambda values: values[0].clone()[None]
     return {
-        name: torch.stack([slot[name].detach().to(device) for slot in params]).requires_grad_()
+        name: joined([slot[name].detach().to(device) for slot in params]).requires_grad_()
         for name in params[0]
     }
 
@@ -48,19 +52,13 @@ class StackWeights:
         models: One or more networks of one architecture, one for each slot.
         rates: Learning rate of each slot, > 0.
         device: Device of the stack.
-        channels_last: Whether the channels of a kernel lie side by side, for a single slot.
 
     Attributes:
         leaves: Tensors for an optimizer: the parameters of one slot, or the row of several slots.
     """
 
     def __init__(
-        self,
-        models: Sequence[nn.Module],
-        rates: Sequence[float],
-        device: str | torch.device,
-        *,
-        channels_last: bool = False,
+        self, models: Sequence[nn.Module], rates: Sequence[float], device: str | torch.device
     ) -> None:
         params = stacked(models, device)
         self._shapes = {name: value.shape for name, value in params.items()}
@@ -68,8 +66,6 @@ class StackWeights:
         self.leaves = list(params.values())
         self._rates = torch.tensor(rates)
         self._single = len(models) == 1
-        if self._single and channels_last:
-            self.leaves = [_channels_last(value) for value in self.leaves]
         if not self._single:
             self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
             of_parameters = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
@@ -98,20 +94,10 @@ class StackWeights:
 
 def prefers_channels_last(model: nn.Module, device: str | torch.device, precision: Precision) -> bool:
     """Check that the products of a network are those of wide convolutions on a GPU's tensor cores."""
+    if torch.device(device).type != "cuda" or precision == "float32":
+        return False
     widths = [layer.out_channels for layer in model.modules() if isinstance(layer, nn.Conv2d)]
-    return (
-        torch.device(device).type == "cuda"
-        and precision != "float32"
-        and min(widths, default=0) >= memory.CHANNELS_LAST_WIDTH
-    )
-
-
-def _channels_last(value: Tensor) -> Tensor:
-    """Copy a leaf of one slot, kernels with the channels side by side."""
-    of_slot = value.detach().squeeze(0)
-    if of_slot.ndim == 4:
-        of_slot = of_slot.contiguous(memory_format=torch.channels_last)
-    return of_slot.unsqueeze(0).requires_grad_()
+    return min(widths, default=0) >= _WIDE
 
 
 def forward(
@@ -160,8 +146,8 @@ def gradients(
 ) -> list[Tensor]:
     """Compute gradients of the sum of the slots' :func:`loss`, 0 for a leaf that the logits do not use.
 
-    No two gradients share memory, so that they can be changed in place. They lie in memory like the leaves, as
-    fused optimizers require.
+    No two gradients share memory, so that they can be changed in place. They lie in memory like the leaves,
+    as fused optimizers require.
 
     Args:
         leaves: Tensors to differentiate by.
@@ -176,9 +162,7 @@ def gradients(
     separate = []
     for leaf, grad in zip(leaves, grads, strict=True):
         dense = torch.zeros_like(leaf) if grad is None else grad
-        if leaf.is_contiguous():
-            dense = dense.contiguous()
-        elif dense.stride() != leaf.stride():
+        if dense.stride() != leaf.stride():
             dense = torch.empty_like(leaf).copy_(dense)
         # Autograd returns one tensor for both terms of a sum.
         separate.append(dense.clone() if id(dense) in seen else dense)

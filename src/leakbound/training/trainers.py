@@ -71,7 +71,6 @@ def check_request(request: TrainingRequest) -> None:
         *_data_problems(request),
         *request.client.problems(request.image_shape),
         *_noise_problems(request),
-        *_precision_problems(request),
         *network_problems(
             request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
         ),
@@ -81,7 +80,7 @@ def check_request(request: TrainingRequest) -> None:
 
 
 def _data_problems(request: TrainingRequest) -> list[str]:
-    """List problems with images, labels and the sizes of a step."""
+    """List problems with images, labels, the sizes of a step and its precision."""
     dataset = request.dataset
     members = dataset.drawing.members
     problems = []
@@ -107,6 +106,11 @@ def _data_problems(request: TrainingRequest) -> list[str]:
             f"a replica draws {members} members, as many others and {dataset.drawing.validation} validation records "
             f"from a pool of {len(dataset.pool)}"
         )
+    if request.precision != "float32" and torch.device(request.device).type != "cuda":
+        problems.append(
+            f"training.precision = {request.precision!r} on the device {request.device!r}: only a GPU "
+            "computes in it; leave it at 'auto' or 'float32', or train on a GPU"
+        )
     for split in ("pool", "test"):
         records = getattr(dataset, split)
         labels = records.labels
@@ -120,16 +124,6 @@ def _data_problems(request: TrainingRequest) -> list[str]:
                 f"{len(request.dataset.classes)} classes"
             )
     return problems
-
-
-def _precision_problems(request: TrainingRequest) -> list[str]:
-    """List a precision that a CPU does not compute in."""
-    if request.precision == "float32" or torch.device(request.device).type == "cuda":
-        return []
-    return [
-        f"training.precision = {request.precision!r} on the device {request.device!r}: only a GPU computes in it; "
-        "leave it at 'auto' or 'float32', or train on a GPU"
-    ]
 
 
 def _noise_problems(request: TrainingRequest) -> list[str]:

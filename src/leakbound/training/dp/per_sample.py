@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise
-from leakbound.training import loop, memory, sgd, stack
+from leakbound.training import loop, sgd, stack
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.dp.accounted import AccountedLearner, physical_batch
 from leakbound.training.dp.private_stack import PrivateStackLearner, largest_batch
@@ -34,15 +34,7 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         Abadi et al. 2016, Algorithm 1. Xia et al. 2023, 'Differentially Private Learning with Per-Sample
         Adaptive Clipping'.
     """
-    size = memory.stack_size(
-        request.config.max_stack,
-        len(request.slots),
-        request.device,
-        sgd.initial_network(request, 0),
-        request.image_shape,
-        largest_batch(request),
-        sgd.kept_images(request),
-    )
+    size = sgd.stack_size(request, largest_batch(request))
     alone = size == 1 and torch.device(request.device).type == "cpu"
     return loop.train_slots(request, PerSampleLearner if alone else PrivateStackLearner, size)
 

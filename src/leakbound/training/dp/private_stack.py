@@ -2,16 +2,17 @@
 
 Clipping, noise, mean and accountant are those of :mod:`leakbound.training.dp.per_sample`. Poisson samples of
 the slots differ in size. They are padded to one width with records of weight 0, so that the sum is over the
-drawn records. A GPU replays a CUDA graph of the step for each width. Noise that is not drawn ahead, because it
-is secure or the network is large, is added outside of it.
+drawn records. A GPU replays a CUDA graph of the step for each width. Noise that is not drawn ahead, because
+it is secure or the network is large, is added outside of it.
 """
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from leakbound.randomness.grid import added, all_perturbed
@@ -49,9 +50,9 @@ class PrivateStackLearner(AccountedLearner):
         self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
         self._shapes = [value.shape for value in self._row.params.values()]
         values = sum(shape[1:].numel() for shape in self._shapes)
-        ahead = 0 if self._noise.secure else memory.noise_steps_ahead(request.device, values)
+        ahead = memory.noise_steps_ahead(request.device, values)
         self._noise.reserve(values * ahead)
-        self._reserved = (len(slots), values) if ahead else None
+        self._reserved = (len(slots), values) if ahead and not self._noise.secure else None
         self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
         self._sums: dict[int, list[Tensor]] = {}
         self._begin()
@@ -76,19 +77,16 @@ class PrivateStackLearner(AccountedLearner):
             self._pass(drawn, self._noise.normal(self._reserved))
         self._accountant.step(noise_multiplier=self._client.level, sample_rate=self._rate)
 
-    def _differentiate(
-        self, drawn: Int[Tensor, "slots width"], noise: Float[Tensor, "slots values"] | None = None
-    ) -> None:
-        """Compute the sums of a step, and update the weights if noise was drawn ahead."""
+    def _differentiate(self, drawn: Tensor, noise: Tensor | None = None) -> None:
+        """Compute the sums of a step (slots, width), and update the weights if noise was drawn ahead."""
         sums: list[Tensor] = []
         for piece in drawn.split(self._chunk, dim=1):
             indices = piece.clamp(min=0)
             images = by_record(self._images, self._rows.gather(1, indices))
             labels = self._labels.gather(1, indices)
-            weigh = self._weights_of(piece >= 0)
-            precision = self._request.precision
-            found = stacked_sums(self.model, self.params, images, labels, weigh, precision)
-            of_piece = list(found.values())
+            weigh = partial(self._weigh, piece >= 0)
+            by_name = stacked_sums(self.model, self.params, images, labels, weigh, self._request.precision)
+            of_piece = list(by_name.values())
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         if noise is None:
             self._sums[drawn.shape[1]] = sums  # a captured step writes into its own tensors
@@ -106,14 +104,9 @@ class PrivateStackLearner(AccountedLearner):
             leaf.grad = gradient
         self._optimizer.step()
 
-    def _weights_of(self, drawn: Bool[Tensor, "slots n"]) -> Any:
-        """Return the function from norms to the factors of the records' gradients, 0 for padding."""
-
-        def weigh(norms: Float[Tensor, "slots n"]) -> Float[Tensor, "slots n"]:
-            """Compute the factors."""
-            return self._weights(norms.flatten()).view(norms.shape) * drawn
-
-        return weigh
+    def _weigh(self, drawn: Bool[Tensor, "slots n"], norms: Float[Tensor, "slots n"]) -> Tensor:
+        """Compute the factors of the records' gradients, 0 for padding."""
+        return self._weights(norms.flatten()).view(norms.shape) * drawn
 
     def state(self) -> dict[str, Any]:
         """Return weights, optimizer, generators and accountant, and nothing for secure noise."""

@@ -88,9 +88,9 @@ def stacked_sums(
 ) -> Gradients:
     """Compute the sums of :func:`weighted_sums` for every slot of a stack, over its own records, at once.
 
-    A network with unknown layers, or one that cannot be written out, is computed slot by slot, in float32. Norms
-    and sums are float32 products of the same factors, so a bound on the norms bounds what is summed, in whatever
-    precision the factors were computed.
+    A network with unknown layers, or one that cannot be written out, is computed slot by slot, in float32.
+    Norms and sums are float32 products of the same factors, so a bound on the norms bounds what is summed, in
+    whatever precision the factors were computed.
 
     Args:
         model: Architecture. Its parameters are overwritten if slots are computed one by one.
@@ -117,7 +117,7 @@ def stacked_sums(
     if factors is None:
         return _slot_by_slot(model, constants, images, labels, weigh)
     if precision == "bfloat16":
-        factors = [one._replace(inputs=one.inputs.float(), slopes=one.slopes.float()) for one in factors]
+        factors = [part._replace(inputs=part.inputs.float(), slopes=part.slopes.float()) for part in factors]
     parts = _parts(factors, slots)
     totals = _totals(parts, weigh(_norms(parts).view(records, slots).T).T.flatten())
     return {name: totals[name] for name in params}
