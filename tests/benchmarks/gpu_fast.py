@@ -414,9 +414,10 @@ def inversions(count: int, asked: Asked, seconds: float) -> Values:
 
 def model_inversions(model: str, count: int, asked: Asked, seconds: float) -> Values:
     """600 iterations of model inversion of K networks, ten classes with five weights, and the whole attack."""
-    weights = [models.build(model, 3, 10, torch_generator(slot, "inversion")) for slot in range(count)]
-    network = weights[0].to(asked.device).eval()
-    params = {name: value.detach() for name, value in stack.stacked(weights, asked.device).items()}
+    made = [models.build(model, 3, 10, torch_generator(slot, "inversion")) for slot in range(count)]
+    weights = {name: value.detach() for name, value in stack.stacked(made).items()}
+    params = {name: value.to(asked.device) for name, value in weights.items()}
+    network = made[0].to(asked.device).eval()
     size = memory.stack_size("auto", count, asked.device, network, (3, 32, 32), 256)
     few, many = (2, 4) if asked.quick else (20, 120)
 
@@ -442,7 +443,7 @@ def model_inversions(model: str, count: int, asked: Asked, seconds: float) -> Va
     attack = AttackRequest(
         model=model,
         dataset=request(model, BATCH, asked.device, "none", 1).dataset,
-        weights=params,
+        weights=weights,
         replicas=range(count),
         config=ModelInversionConfig(iterations=few if asked.quick else 600),
         seed=0,
