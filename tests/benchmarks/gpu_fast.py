@@ -11,9 +11,9 @@ Of both, one network is timed, and counted K times.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -70,8 +70,8 @@ def cases(asked: Asked) -> Iterator[Case]:
     large = () if asked.quick else (("resnet10", 1),)
     for name, count in ((model, 1), (model, counts[1] if asked.quick else 10), *large):
         precision = "tf32" if name == "resnet10" else "float32"
-        make_one = partial(request, name, batch, asked.device, count=count, precision=precision)
-        found = {one: make_one(defense=one) for one in ("none", "dpsgd", "dppsac")}
+        runs = {one: request(name, batch, asked.device, one, count) for one in ("none", "dpsgd", "dppsac")}
+        found = {one: rounded(run, precision) for one, run in runs.items()}
         title = f"{name}, K = {count}"
         yield Case("private steps", title, partial(private, found, title), weight=2.0)
     for name in LARGE if asked.device == "cuda" else ():
@@ -88,13 +88,11 @@ def cases(asked: Asked) -> Iterator[Case]:
     yield Case("gradient inversion", f"K = {count}", partial(inversions, count, asked))
 
 
-def request(
-    model: str, batch: int, device: str, defense: str, count: int, precision: str = "float32"
-) -> TrainingRequest:
-    """A run of ``count`` replicas on random images, by default in the precision of loops by hand."""
+def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
+    """A run of ``count`` replicas on random images."""
     asked = requests("lenet", batch, [defense])[defense]
-    # On a CPU a stack would be what fits its cache.
-    config = asked.config.model_copy(update={"max_stack": count, "precision": precision})
+    # On a CPU a stack would be what fits its cache, and loops written by hand are in float32.
+    config = asked.config.model_copy(update={"max_stack": count, "precision": "float32"})
     return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device, config=config)
 
 
@@ -142,6 +140,11 @@ def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -
     yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
 
 
+def rounded(asked: TrainingRequest, precision: str) -> TrainingRequest:
+    """The same run in another precision."""
+    return replace(asked, config=asked.config.model_copy(update={"precision": precision}))
+
+
 def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) -> Values:
     """Steps of DP-SGD and DP-PSAC, captured and kernel by kernel, against one without a defense."""
     steps: dict[str, Step] = {}
@@ -160,9 +163,9 @@ def precisions(model: str, device: str, seconds: float) -> Values:
     for precision, turned in (("float32", False), *product(("tf32", "bfloat16"), (False, True))):
         with (
             mock.patch.object(stack, "prefers_channels_last", lambda *_, turned=turned: turned),
-            mock.patch.object(sgd, "initial_network", side_effect=lambda *_: copy.deepcopy(network)),
+            mock.patch.object(sgd, "initial_network", side_effect=lambda *_: deepcopy(network)),
         ):
-            (learner,) = learners_of(request(model, BATCH, device, "none", 1, precision))
+            (learner,) = learners_of(rounded(request(model, BATCH, device, "none", 1), precision))
         steps[precision + ", channels last" * turned] = learner.step
     yield from timed(steps, device, seconds, {}, "float32", model, inverse=True)
     torch.cuda.empty_cache()
