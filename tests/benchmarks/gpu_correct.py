@@ -77,11 +77,11 @@ EXACT = TrainingConfig(evaluations=1, precision="float32")
 TOLERANCE = 1e-4
 """Relative distance of weights, of a GPU from a CPU, that is arithmetic."""
 _OF_WAY = 1e-2  # the same over how far the weights came from their start
+_ROUNDED = {"tf32": _OF_WAY, "bfloat16": 8 * _OF_WAY}  # factors of 11 and of 8 binary digits
 _FARTHEST = 1e-3  # relative distance of a network whose units were turned, 1e-4 at most in 520 trainings on a CPU
 _NETWORKS = 3  # at least, where each is trained by itself
 _NEAR = 0.02  # difference of an attack's values, in units of each metric's own size
 _EXACT_DB = 60.0  # squared errors below are of the size of float32's rounding after a search
-_ROUNDED = {"tf32": _OF_WAY, "bfloat16": 8 * _OF_WAY}  # factors of 11 and of 8 binary digits
 _EXACT = 1e-9  # relative distance of what is computed in float64
 _CHUNK = 2**16  # numbers that are drawn at once
 _Z = 5.0  # standard errors; each of a few dozen numbers passes it by luck once in 10⁶ times
@@ -217,10 +217,17 @@ def cases(asked: Asked) -> Iterator[Case]:
         for count in slots:
             work = partial(compared_weights, name, count, asked.device, rounds)
             yield Case("weights", f"{name}, K = {count}", lambda _, work=work: work(), weight=count**0.5)
+    yield from device_cases(asked, slots, rounds)
     for name in ("natural", "white"):
         yield Case("noise of the device", name, lambda _, name=name: moments_of_noise(name, asked))
-    for name in ("natural", "dpsgd"):
-        yield Case("resume", name, lambda _, name=name: resumed(name, asked.device, rounds + 3))
+    yield Case("resume", "natural", lambda _: resumed(asked.device, rounds + 3))
+    for name, work in list(attacks(asked).items())[: 3 if asked.quick else None]:
+        yield Case("attacks", name, lambda _, work=work: compared_attack(work, asked.device), weight=4.0)
+
+
+def device_cases(asked: Asked, slots: Sequence[int], rounds: int) -> Iterator[Case]:
+    """Comparisons of a device with itself: captured or not, resumed or not, in one precision or another."""
+    yield Case("resume", "dpsgd", lambda _: resumed(asked.device, rounds + 3, "dpsgd"))
     for name, count in product(("dpsgd", "dppsac"), slots):
         work = partial(captured_weights, name, count, asked.device, 2 * rounds)
         yield Case("private steps", f"{name}, K = {count}", lambda _, work=work: work())
@@ -229,8 +236,6 @@ def cases(asked: Asked) -> Iterator[Case]:
         yield Case("precision", f"{model}, {name}", lambda _, work=work: work())
     yield Case("searches", "captured", lambda _: captured_searches(asked))
     yield Case("covariance", "float64", lambda _: compared_moments(asked))
-    for name, work in list(attacks(asked).items())[: 3 if asked.quick else None]:
-        yield Case("attacks", name, lambda _, work=work: compared_attack(work, asked.device), weight=4.0)
 
 
 def compared_weights(name: str, slots: int, device: str, rounds: int) -> Values:
@@ -265,7 +270,7 @@ class _KilledError(Exception):
     """End of a training that goes on later."""
 
 
-def resumed(name: str, device: str, rounds: int) -> Values:
+def resumed(device: str, rounds: int, name: str = "natural") -> Values:
     """A training that is killed half-way and goes on, against one that is not."""
     config = EXACT.model_copy(update={"evaluations": 3, "checkpoint_seconds": 0.0})  # at once
     with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -78,8 +79,8 @@ def cases(asked: Asked) -> Iterator[Case]:
     large = () if asked.quick else (("resnet10", 1),)
     for name, count in ((model, 1), (model, counts[1] if asked.quick else 10), *large):
         precision = "tf32" if name == "resnet10" else "float32"
-        make_one = partial(request, name, batch, asked.device, count=count, precision=precision)
-        found = {one: make_one(defense=one) for one in ("none", "dpsgd", "dppsac")}
+        runs = {one: request(name, batch, asked.device, one, count) for one in ("none", "dpsgd", "dppsac")}
+        found = {one: rounded(run, precision) for one, run in runs.items()}
         title = f"{name}, K = {count}"
         yield Case("private steps", title, partial(private, found, title), weight=2.0)
     for name in LARGE if asked.device == "cuda" else ():
@@ -104,13 +105,11 @@ def ported(asked: Asked) -> Iterator[Case]:
     yield Case("covariance", "float64", partial(covariances, asked), weight=2.0)
 
 
-def request(
-    model: str, batch: int, device: str, defense: str, count: int, precision: str = "float32"
-) -> TrainingRequest:
-    """A run of ``count`` replicas on random images, by default in the precision of loops by hand."""
+def request(model: str, batch: int, device: str, defense: str, count: int) -> TrainingRequest:
+    """A run of ``count`` replicas on random images."""
     asked = requests("lenet", batch, [defense])[defense]
-    # On a CPU a stack would be what fits its cache.
-    config = asked.config.model_copy(update={"max_stack": count, "precision": precision})
+    # On a CPU a stack would be what fits its cache, and loops written by hand are in float32.
+    config = asked.config.model_copy(update={"max_stack": count, "precision": "float32"})
     return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device, config=config)
 
 
@@ -158,6 +157,11 @@ def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -
     yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
 
 
+def rounded(asked: TrainingRequest, precision: str) -> TrainingRequest:
+    """The same run in another precision."""
+    return replace(asked, config=asked.config.model_copy(update={"precision": precision}))
+
+
 def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) -> Values:
     """Steps of DP-SGD and DP-PSAC, captured and kernel by kernel, against one without a defense."""
     steps: dict[str, Step] = {}
@@ -172,10 +176,13 @@ def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) ->
 def precisions(model: str, device: str, seconds: float) -> Values:
     """Steps of one large network in each precision, with both layouts of its kernels, against float32."""
     steps: dict[str, Step] = {}
-    for precision, turned in product(("float32", "tf32", "bfloat16"), (False, True)):
-        asked = request(model, BATCH, device, "none", 1, precision)
-        with mock.patch.object(stack, "prefers_channels_last", lambda *_, turned=turned: turned):
-            (learner,) = learners_of(asked)
+    network = initial_network(request(model, BATCH, device, "none", 1), 0)  # which takes seconds for VGG16
+    for precision, turned in (("float32", False), *product(("tf32", "bfloat16"), (False, True))):
+        with (
+            mock.patch.object(stack, "prefers_channels_last", lambda *_, turned=turned: turned),
+            mock.patch.object(sgd, "initial_network", side_effect=lambda *_: deepcopy(network)),
+        ):
+            (learner,) = learners_of(rounded(request(model, BATCH, device, "none", 1), precision))
         steps[precision + ", channels last" * turned] = learner.step
     yield from timed(steps, device, seconds, {}, "float32", model, inverse=True)
     torch.cuda.empty_cache()

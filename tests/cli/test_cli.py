@@ -113,6 +113,7 @@ def test_diverged_candidate_is_recorded_in_the_provenance(prepared):
     assert told[:2] == [(0.01, False, True), (100.0, True, False)]
     assert all((row["validation_accuracy"] is None) == row["diverged"] for row in found["rates"])
     assert found["diverged"] == [False, False]
+    assert found["precision"] == "float32"
     assert len(found["events"]) == 4  # candidates that nobody keeps have seen the records too
 
 

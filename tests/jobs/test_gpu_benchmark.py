@@ -54,6 +54,14 @@ def test_section_goes_on_after_an_error_and_says_what_it_left_out():
     assert [(row["case"], row["status"]) for row in found] == [("late", "left out")]
 
 
+def test_only_the_cases_that_are_chosen_are_measured():
+    cases = [gpu.Case(group, name, lambda _: [{}]) for group in ("private steps", "weights") for name in ("a", "b")]
+    chosen = gpu.Asked("cpu", True, time.monotonic() + 60, ("private", "weights/b"))
+    found = [(row["group"], row["case"]) for row in gpu.rows_of("fast", cases, chosen)]
+    assert found == [("private steps", "a"), ("private steps", "b"), ("weights", "b")]
+    assert len(list(gpu.rows_of("fast", cases, asked(60)))) == 4
+
+
 def test_time_is_shared_by_weight_and_what_is_left_goes_to_later_cases():
     given = []
 

@@ -489,6 +489,14 @@ def test_settings_that_are_not_changed_are_names_or_empty():
     assert all(value in ([], {}, None) or trail[-1] in names for trail, value in left.items())
 
 
+def test_a_precision_that_is_left_to_the_device_is_no_setting_of_a_job():
+    """So that results of before keep their settings."""
+    exact = QUICK.training.model_copy(update={"precision": "float32"})
+    plain, chosen = (job_list(config) for config in (QUICK, QUICK.model_copy(update={"training": exact})))
+    assert "precision" not in settings_of(plain, "train", PLAIN_RUN)["training"]
+    assert settings_of(chosen, "train", PLAIN_RUN)["training"]["precision"] == "float32"
+
+
 @pytest.mark.parametrize("trail", CHANGES, ids=".".join)
 def test_every_setting_reaches_a_job(trail):
     values = plain_values()

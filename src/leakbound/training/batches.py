@@ -14,9 +14,7 @@ from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound.training import memory
 
 _AHEAD = 256  # steps that indices are drawn for at a time
-WIDTH = (
-    16  # records that a padded batch is a multiple of: few shapes, each of which a GPU captures a step for
-)
+WIDTH = 16  # padded batches are multiples of it: few shapes, for each of which a GPU captures a step
 
 
 class ShuffledBatches:

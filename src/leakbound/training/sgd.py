@@ -21,10 +21,10 @@ from leakbound.training.uploads import StackUploads
 
 def train_stack(request: TrainingRequest) -> TrainingResult:
     """Train by SGD, as many slots at a time as ``max_stack`` allows."""
-    return train_slots(request, StackLearner, stack_size(request, request.records))
+    return train_slots(request, StackLearner, slots_together(request, request.records))
 
 
-def stack_size(request: TrainingRequest, records: int) -> int:
+def slots_together(request: TrainingRequest, records: int) -> int:
     """Return how many slots are trained together in steps of so many records.
 
     What a slot always keeps is counted in images: noisy copies, noise drawn ahead.

@@ -75,12 +75,17 @@ def check_request(request: TrainingRequest) -> None:
             request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
         ),
     ]
+    if request.precision != "float32" and torch.device(request.device).type != "cuda":
+        problems.append(
+            f"training.precision = {request.precision!r} on the device {request.device!r}: only a GPU "
+            "computes in it; leave it at 'auto' or 'float32', or train on a GPU"
+        )
     if problems:
         raise UntrainableError("\n".join(f"{request.slug}: {problem}" for problem in problems))
 
 
 def _data_problems(request: TrainingRequest) -> list[str]:
-    """List problems with images, labels, the sizes of a step and its precision."""
+    """List problems with images, labels and the sizes of a step."""
     dataset = request.dataset
     members = dataset.drawing.members
     problems = []
@@ -105,11 +110,6 @@ def _data_problems(request: TrainingRequest) -> list[str]:
         problems.append(
             f"a replica draws {members} members, as many others and {dataset.drawing.validation} validation records "
             f"from a pool of {len(dataset.pool)}"
-        )
-    if request.precision != "float32" and torch.device(request.device).type != "cuda":
-        problems.append(
-            f"training.precision = {request.precision!r} on the device {request.device!r}: only a GPU "
-            "computes in it; leave it at 'auto' or 'float32', or train on a GPU"
         )
     for split in ("pool", "test"):
         records = getattr(dataset, split)

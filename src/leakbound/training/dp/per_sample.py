@@ -34,7 +34,7 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         Abadi et al. 2016, Algorithm 1. Xia et al. 2023, 'Differentially Private Learning with Per-Sample
         Adaptive Clipping'.
     """
-    size = sgd.stack_size(request, largest_batch(request))
+    size = sgd.slots_together(request, largest_batch(request))
     alone = size == 1 and torch.device(request.device).type == "cpu"
     return loop.train_slots(request, PerSampleLearner if alone else PrivateStackLearner, size)
 
