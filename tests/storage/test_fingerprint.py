@@ -161,7 +161,7 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("training/sgd.py", {"train"}),
         ("training/stack_training.py", {"train"}),
         ("training/uploads.py", {"train"}),
-        ("training/cuda_graph.py", {"train"}),
+        ("training/cuda_graph.py", {"train", "attack"}),
         ("training/precision.py", {"train", "attack"}),
         ("training/memory.py", {"train", "attack"}),
         ("training/dp/private_stack.py", set()),
