@@ -30,7 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = "source.json"
 """File among the wheels: commit of the checkout that carried them, and a hash of its source."""
 _RESERVED = 25.0  # seconds for stopping and packing
-_PATIENCE = 5.0  # seconds within which Snakemake should end by itself
+_PATIENCE = 5.0  # seconds within which Snakemake should end by itself, and again after it was killed
+_BETWEEN = 0.05  # seconds between two looks
 
 
 def source_hash(folder: Path) -> str:
@@ -100,18 +101,21 @@ def run_until(words: list[str], variables: dict[str, str], log: Path, until: flo
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             process.send_signal(signal.SIGINT)
             process.wait(timeout=_PATIENCE)
-        for pid in _session(process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        patience = time.monotonic() + _PATIENCE
+        while (living := [*_session(process.pid)]) and time.monotonic() < patience:
+            for pid in living:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_BETWEEN)
         process.wait()
 
 
 def _session(leader: int) -> Iterator[int]:
-    """Processes of a session."""
+    """Processes of a session that have not ended."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if int(words[3]) == leader:
+            if int(words[3]) == leader and words[0] != "Z":
                 yield int(path.parent.name)
 
 
@@ -146,7 +150,9 @@ def main() -> int:
     variables = environment(asked.wheels, asked.images)
     packs = [sys.executable, str(Path(__file__).with_name("gpu_packs.py")), "--configfile", str(asked.config)]
     if asked.packs:
-        subprocess.run([*packs, "--jobs", str(asked.jobs), "--merge", *map(str, asked.packs)], env=variables, cwd=ROOT, check=True)
+        subprocess.run(
+            [*packs, "--jobs", str(asked.jobs), "--merge", *map(str, asked.packs)], env=variables, cwd=ROOT, check=True
+        )
     listed = subprocess.run(
         [*packs, "--targets"], env=variables, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
     )

@@ -3,6 +3,8 @@
 import os
 import shutil
 
+import gpu_images
+import pyarrow.parquet as pq
 import pytest
 
 from leakbound import storage
@@ -72,3 +74,25 @@ def test_damaged_record_is_not_believed(pets, tmp_path):
 @pytest.mark.parametrize("config", [DatasetConfig(reader="digits"), PETS.model_copy(update={"source": "hub"})])
 def test_what_comes_from_no_folder_has_no_original_files(pets, tmp_path, config):
     assert original_hashes("pets", config, tmp_path / "none.json") == {}
+
+
+def test_shortened_files_are_the_first_records_and_state_of_what(pets, tmp_path, monkeypatch):
+    config = DatasetConfig(reader="parquet", pool=30, aux=10, test=20, members=10, validation=10)
+    whole = {split: pets.folder / f"pets_{split}.parquet" for split in ("train", "test")}
+    out = tmp_path / "short"
+    out.mkdir()
+    assert not [facts for facts in describe_originals("pets", config).values() if "part" in facts]
+    gpu_images.shorten("pets", config, out)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(out))
+    described = describe_originals("pets", config)
+    for split, records, of in (("train", 40, 60), ("test", 20, 30)):
+        table, part = pq.read_table(whole[split]), pq.read_table(out / whole[split].name)
+        assert part.equals(table.slice(0, records))
+        assert part.schema.metadata.items() >= table.schema.metadata.items()
+        stated = f"the first {records} of {of} records of a file with SHA-256 {file_hash(whole[split])}"
+        assert described[whole[split].name]["part"] == stated
+    assert describe_originals("pets", config, described) == described
+    with pytest.raises(
+        SystemExit, match=r"datasets\.pets: needs Parquet files in LEAKBOUND_DATA, and pool, aux and test"
+    ):
+        gpu_images.shorten("pets", DatasetConfig(reader="parquet"), out)

@@ -123,10 +123,11 @@ def test_noise_of_comparisons_is_the_same_in_the_blocks_of_any_device(shape, mon
     assert not torch.equal(found[0][0], found[0][9])
 
 
-def test_carried_wheels_are_what_the_core_needs_beside_torch():
+def test_carried_wheels_are_what_a_run_needs_beside_torch():
     there = gpu_wheels.missing(FACTS, gpu_wheels.USUAL, exact=False)
     assert {"opacus", "pydantic", "pydantic-core", "annotated-types", "cryptography", "cffi", "typer"} <= {*there}
-    assert {"torch", "triton", "numpy", "networkx", "sympy", "mlflow", "snakemake", "pytest"}.isdisjoint(there)
+    assert {"snakemake", "snakemake-interface-scheduler-plugins", "sqlmodel", "connection-pool"} <= {*there}
+    assert {"torch", "triton", "numpy", "networkx", "sympy", "mlflow", "pulp", "pytest"}.isdisjoint(there)
     assert not [name for name in there if name.startswith(("nvidia", "cuda"))]
     everything = gpu_wheels.missing(FACTS, [], exact=False)
     assert {"numpy", "scipy", "pandas", "pyarrow"} <= {*everything}

@@ -181,7 +181,11 @@ def test_attack_that_no_table_of_costs_knows_is_estimated_and_said_so():
     assert sum(one.cpu_seconds - fixed for one in found) == pytest.approx(5 * len(found) * QUICK.replicas)
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "config").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for home in ("", "gpu") for path in (REPOSITORY / "config" / home).glob("*.yaml")),
+    ids=lambda path: path.name,
+)
 def test_every_committed_preset_can_be_planned(path):
     config = reading.load(path)
     costs = UnitCosts(ROWS, "cpu")

@@ -253,7 +253,7 @@ def channel_options(rule, pattern):
 
 
 def in_order(wildcards):
-    """Priority of a training: runs come in the order of the configuration, so that what comes first is finished first."""
+    """Priority of a training: what comes first in the configuration is to be finished first."""
     return -2 * POSITIONS.get(RUN.format(**wildcards), 0)
 
 

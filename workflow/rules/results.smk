@@ -122,7 +122,7 @@ rule report:
         claims=CLAIMS,
         figures=FIGURE_FOLDERS,
         tracking=TRACKING,
-        trained=[path for job in RESULTS_MADE.of("train") for role, path in job.outputs.items() if role != "weights"],
+        trained=[path for path in RESULTS_MADE.files("train") if not path.endswith("weights.safetensors")],
         attacked=sorted(
             {snakemake_target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}
         ),

@@ -19,7 +19,7 @@ PART = b"leakbound.part"
 """Key of a Parquet file's metadata that states which records of another file it holds."""
 _LONGEST = 200  # characters of that statement
 Described = dict[str, dict[str, Any]]
-"""Name of a file to its ``sha256``, ``size`` in bytes and time ``changed`` (nanoseconds since 1970), and to
+"""Name of a file to its ``sha256``, ``size`` in bytes and time ``changed`` (nanoseconds since 1970), and
 ``part`` if it states which records of another file it holds.
 
 For a folder these are a hash over names and hashes of its files, their total size, and a hash over names,
@@ -55,7 +55,7 @@ def describe_originals(
 
 
 def _content(path: Path) -> dict[str, str]:
-    """Return the hash of a file or folder, and what a Parquet file states about the one that it is a part of."""
+    """Return the hash of a file or folder, and what a Parquet file states that it is a part of."""
     from pyarrow import parquet
 
     facts = {"sha256": _content_hash(path)}

@@ -168,12 +168,12 @@ def _tree(module: str) -> ast.Module:
 
 
 def _text(tree: ast.AST) -> str:
-    """Write a syntax tree as text, the same in all versions of Python, so that results may move between them."""
+    """Write a syntax tree as text, the same in all versions of Python: results move between them."""
     return ast.dump(tree, **_WRITTEN)
 
 
 class _Executed(ast.NodeTransformer):
-    """Transformer that drops statements without effect at run time, and what only later versions of Python note."""
+    """Transformer that drops statements without effect, and empty fields of later versions of Python."""
 
     def visit(self, node: ast.AST) -> Any:
         if not getattr(node, "type_params", True):
