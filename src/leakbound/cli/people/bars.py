@@ -43,13 +43,13 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _in_lines(title: str, total: int | None) -> Callable[[int], None]:
     """Return a function that writes progress as lines of a log, at most one in ten seconds."""
     done = 0
-    last = time.monotonic()
+    began = last = time.monotonic()
 
     def report(count: int) -> None:
         nonlocal done, last
         done += count
-        if time.monotonic() - last >= _PAUSE:
-            sys.stderr.write(f"{title}: {done}{f' of {total}' if total else ''}\n")
-            last = time.monotonic()
+        if (now := time.monotonic()) - last >= _PAUSE:
+            sys.stderr.write(f"{title}: {done}{f' of {total}' if total else ''}, {now - began:.0f} s\n")
+            last = now
 
     return report

@@ -107,6 +107,10 @@ def compare(
     rates and stopping times, clipping, three shapes of channel at three targets, and DP-SGD at three noise
     levels. The strongest attacks are run on each. The same command resumes an interrupted comparison. You can
     change the configuration that it writes and run it by snakemake.
+
+    Example: leakbound compare photos --minutes 30
+
+    Example: leakbound compare patients.csv --label diagnosis --exclude patient_id
     """
     from leakbound.datasets.pixels import PictureForm
 
@@ -140,9 +144,13 @@ def compare(
         return
     words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
     words = [sys.executable, *words, *(["--profile", profile] if profile else [])]
-    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **data}, check=False)
-    if done.returncode:
-        raise typer.Exit(done.returncode)
+    running = subprocess.Popen(words, cwd=_ROOT, env={**os.environ, **data})
+    try:
+        running.wait()
+    finally:
+        running.wait()  # Ctrl-C reaches it too, and it ends its jobs
+    if running.returncode:
+        raise typer.Exit(running.returncode)
     _write_page(target, home)
 
 
