@@ -86,9 +86,9 @@ class _Group(TyperGroup):
             function = entry.function()
             # Lines are broken at the width of the terminal, not of the source.
             lines = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
-            text, given, examples = lines.partition("\n\nExample: ")
+            text, label, examples = lines.partition("\n\nExample: ")
             info = CommandInfo(cmd_name, callback=function, help=text, rich_help_panel=entry.panel)
-            info.epilog = f"Example: {examples}" if given else EVERY_STEP
+            info.epilog = f"Example: {examples}" if label else EVERY_STEP
             entry = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
             self.commands[cmd_name] = entry
         return entry
