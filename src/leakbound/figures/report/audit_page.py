@@ -36,7 +36,7 @@ def drawn_roc(lines: Iterable[tuple[str, str, _Rates]], decades: int) -> dict[st
     return {
         "side": _SIDE,
         "ticks": [(_SIDE * (1 - power / decades), f"{10.0**-power:g}") for power in range(decades + 1)],
-        "lines": [(name, look, _path(rates, decades)) for name, look, rates in lines],
+        "lines": [(name, mark, _path(rates, decades)) for name, mark, rates in lines],
     }
 
 

@@ -165,8 +165,8 @@ def _roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
     """Place the curves of defenses, and guessing, on axes down to the least rate that was measured."""
     least = min((false[0] for false, _ in curves.values()), default=0.1)
     guessing = np.geomspace(least, 1, 60)
-    looks = {name: style.style_of(name) for name in curves}
-    lines = [(look.label, str(look.color), curves[name]) for name, look in looks.items()]
+    marks = {name: style.style_of(name) for name in curves}
+    lines = [(mark.label, str(mark.color), curves[name]) for name, mark in marks.items()]
     return drawn_roc([("guessing", "chance", (guessing, guessing)), *lines], math.ceil(-math.log10(least)))
 
 
