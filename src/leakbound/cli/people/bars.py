@@ -19,23 +19,13 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield _in_lines(title, total)
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
 
-    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
-    with Progress(
-        *columns,
-        *([MofNCompleteColumn()] if total else []),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    ) as shown:
+    columns = [progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False)]
+    columns += [progress.BarColumn(), *([progress.MofNCompleteColumn()] if total else [])]
+    columns.append(progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(title, total=total)
         yield lambda count: shown.advance(task, count)
 

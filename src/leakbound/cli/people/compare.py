@@ -22,6 +22,7 @@ from leakbound import storage
 from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
 from leakbound.jobs.paths import output
+from leakbound.jobs.processes import usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -397,7 +398,7 @@ def _write_page(target: Path, home: Path) -> None:
         claims=storage.read_rows(home / "claims.parquet"),
         tables=tables,
         drawings=drawn,
-        seconds=sum(_seconds(path) for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+        seconds=sum(usage.read(path).cpu_seconds for path in sorted((home / "benchmarks").rglob("*.tsv"))),
         trainings={
             run: storage.read_json(output(home, "train", run, "provenance"))
             for run in tables["comparison"]["run"].unique()
@@ -418,9 +419,3 @@ def _columns(config: Config, folder: Path) -> tuple[str, ...]:
 
     table = next((config.datasets[name] for name in config.tables), None)
     return () if table is None else load_table(folder / str(table.path), table.label or "label").columns
-
-
-def _seconds(path: Path) -> float:
-    """CPU seconds of a job."""
-    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[:2])
-    return float(dict(zip(names, values, strict=True))["cpu_time"])

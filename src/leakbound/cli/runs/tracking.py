@@ -18,8 +18,6 @@ _SERVER = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "PYTHONWARNINGS": "ignore",
 }
-# With its default server MLflow mounts an assistant that executes commands.
-_GUNICORN = "--worker-class gthread --threads 8 --no-control-socket"
 
 
 def sync(
@@ -82,7 +80,8 @@ def ui(
         f"--port={port}",
         "--workers=1",
         "--app-name=leakbound-without-passwords",
-        f"--gunicorn-opts={_GUNICORN}",
+        # With its default server MLflow mounts an assistant that executes commands.
+        "--gunicorn-opts=--worker-class gthread --threads 8 --no-control-socket",
     )
     command = [sys.executable, "-m", "mlflow", "ui", *options]
     os.execve(sys.executable, command, os.environ | _SERVER | hosts)

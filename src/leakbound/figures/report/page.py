@@ -22,19 +22,8 @@ from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
 from leakbound.figures.plots.planes import POINT
+from leakbound.figures.report import overview
 from leakbound.figures.report.audit_page import drawn_roc
-from leakbound.figures.report.overview import (
-    bounds_of_runs,
-    bounds_table,
-    category,
-    datasets,
-    families,
-    opening_picture,
-    outcome_lines,
-    releases,
-    sentences,
-    studies,
-)
 from leakbound.figures.report.page_templates import picture_address, templates
 
 _LARGEST_DRAWING = 300_000
@@ -122,7 +111,7 @@ class Report:
     def sentences(self) -> list[str]:
         """Sentences that open the page: verdicts, membership inference, demonstrated leakage."""
         last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
-        return sentences(self.tables, {name: int(last.get(name, 0)) for name in VERDICTS})
+        return overview.sentences(self.tables, {name: int(last.get(name, 0)) for name in VERDICTS})
 
 
 def page(report: Report) -> str:
@@ -144,19 +133,19 @@ def page(report: Report) -> str:
     return surroundings.get_template("report.html").render(
         report=report,
         sentences=report.sentences,
-        picture=by_key.get(opening_picture(by_key) or ""),
-        outcomes=outcome_lines(report.tables),
+        picture=by_key.get(overview.opening_picture(by_key) or ""),
+        outcomes=overview.outcome_lines(report.tables),
         roc=_roc(report.curves),
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
         ],
         claims=_listed(report, claims),
         papers=list(_papers(report, claims)),
-        datasets=datasets(report.config, report.provenance),
-        studies=studies(report.config),
-        bounds=bounds_table(report.provenance),
-        bounds_of_runs=bounds_of_runs(report.provenance),
-        releases=releases(report.provenance),
+        datasets=overview.datasets(report.config, report.provenance),
+        studies=overview.studies(report.config),
+        bounds=overview.bounds_table(report.provenance),
+        bounds_of_runs=overview.bounds_of_runs(report.provenance),
+        releases=overview.releases(report.provenance),
         tables=sorted({figure.config.table for figure in report.figures if figure.config.table}),
     )
 
@@ -244,7 +233,7 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
     for paper in style.ordered((figure.config.paper for figure in report.figures), style.PAPERS):
         by_key = {figure.key: figure for figure in report.figures if figure.config.paper == paper}
         groups: dict[str, list[list[dict[str, Any]]]] = {}
-        for keys in families([figure.config for figure in by_key.values()]):
+        for keys in overview.families([figure.config for figure in by_key.values()]):
             family = [
                 {
                     "figure": by_key[key],
@@ -254,7 +243,7 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
                 }
                 for key in keys
             ]
-            groups.setdefault(category(by_key[keys[0]].config), []).append(family)
+            groups.setdefault(overview.category(by_key[keys[0]].config), []).append(family)
         yield {"id": paper, "name": style.PAPERS[paper], "categories": groups}
 
 
