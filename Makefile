@@ -142,7 +142,7 @@ sbom: .venv/ready # the checkout first on the path, or its folder would be named
 # Resolve with pip where torch resolves to its CPU build, then list the hashes of all files of each release;
 # docs/contributing.md says why. Pins of the other environments are kept, and hashed anew.
 HASHED := uv pip compile -q --no-deps --generate-hashes --python-version 3.11 --no-header --no-annotate
-PINS := .venv/pins.txt
+PINS := requirements/pins.txt
 lock: SHELL := bash
 lock: .SHELLFLAGS := -euo pipefail -c
 lock: .venv/ready

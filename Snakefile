@@ -39,7 +39,7 @@ onsuccess:
 
 
 onerror:
-    tell_what_killed(log)
+    tell_what_ended_it(log)
 
 
 rule all:

@@ -49,9 +49,8 @@ autoapi_ignore = [
         "consensus",
         "theory",
         "config",
-        "federated",
     )
-] + ["*/leakbound/attacks/*", "*/leakbound/training/*"]
+]
 autoapi_file_patterns = ["*.py"]
 autoapi_root = "api"
 autoapi_options = ["members", "show-module-summary"]

@@ -140,3 +140,24 @@ def test_each_walk_has_ten_lines():
     numbers = {name: re.findall(r"^(\d+)\.", lines, re.MULTILINE) for name, lines in walks}
     names = ("An image", "A level", "A seed", "A row of an attack")
     assert numbers == {name: [*map(str, range(1, 11))] for name in names}
+
+
+def test_faq_has_ten_answers_whose_numbers_stand_on_the_pages_that_they_link_to():
+    head, *answers = re.split(r"^## .*\?.*$", (ROOT / "docs/faq.md").read_text("utf-8"), flags=re.MULTILINE)
+    assert head.startswith("# Ten questions")
+    assert len(answers) == 10
+    for answer in answers:
+        pages = [(ROOT / "docs" / page).read_text("utf-8") for page in re.findall(r"\]\(([\w-]+\.md)", answer)]
+        assert pages, answer
+        prose = re.sub(r"`[^`]*`|\]\([^)]*\)|[A-Z][\w-]*\d+", "", answer)
+        for number in re.findall(r"−?\d*(?:[.,]?\d)+", prose):
+            pattern = rf"(?<![\d.]){re.escape(number)}(?![\d])"
+            assert any(re.search(pattern, page) for page in pages), f"{number} of {answer}"
+
+
+def test_navigation_is_by_need_and_holds_every_page():
+    index = (ROOT / "docs/index.md").read_text("utf-8")
+    assert re.findall(r"^:caption: (.*)$", index, re.MULTILINE) == ["Tutorial", "How to", "Explanation", "Reference"]
+    listed = {name for block in re.findall(r"```{toctree}\n(.*?)```", index, re.DOTALL) for name in block.split("\n")}
+    pages = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").glob("*.md")}
+    assert pages - {"index"} <= listed

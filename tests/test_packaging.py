@@ -31,9 +31,16 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~\[;]", requirement, maxsplit=1)[0]).lower()
 
 
-def test_conda_environment_names_python_and_leaves_the_rest_to_the_locks():
+def test_conda_environment_holds_workflow_and_tests_in_the_versions_of_the_locks_on_a_cpu():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    assert environment["dependencies"] == ["python=" + PROJECT["requires-python"].removeprefix(">="), "pip"]
+    python, pip, section = environment["dependencies"]
+    assert [python, pip] == ["python=" + PROJECT["requires-python"].removeprefix(">="), "pip"]
+    index, pins, project = section["pip"]
+    assert index == "--extra-index-url https://download.pytorch.org/whl/cpu"
+    assert pins == "--constraint requirements/pins.txt"
+    assert project == "--editable .[workflow,dev,server]"
+    pinned = (line.split("==") for line in (ROOT / "requirements/pins.txt").read_text().splitlines())
+    assert {package.replace(".", "-"): version for package, version in pinned} == lock() | lock("torch")
 
 
 def test_locks_pin_every_dependency_exactly():

@@ -33,6 +33,22 @@ def nearest(name: str, names: list[str]) -> str:
     return f"known: {', '.join([*listed[:_MOST], *rest]) or 'none'}{hint}"
 
 
+def nearest_path(path: Path) -> str:
+    """Suggest the file or folder whose name is nearest to that of one which is not there.
+
+    Args:
+        path: Path that may not exist, and whose folder may not.
+
+    Returns:
+        End of a sentence, empty if the path exists or nothing there has a similar name.
+    """
+    while not path.parent.is_dir():
+        path = path.parent
+    names = [] if path.exists() else [entry.name for entry in path.parent.iterdir()]
+    close = difflib.get_close_matches(path.name, [name for name in names if name[0] != "."], n=1)
+    return f"; did you mean {str(path.with_name(close[0]))!r}?" if close else ""
+
+
 class Registry:
     """Names of one kind of thing, each bound to ``"module:attribute"`` or to an object.
 

@@ -8,6 +8,7 @@ from scipy import stats
 from leakbound.attacks.membership.attack import LEARNED, STRONGEST, _Case, _results, strongest
 from leakbound.attacks.membership.known_records import AttackedRecords, Group
 from leakbound.attacks.membership.signals import Queries
+from leakbound.attacks.rows import mean_roc_curve
 from leakbound.metrics import auc_interval, standard_errors, tpr_at_fpr
 
 PLAIN = ("loss_threshold", "lira_offline", "lira_online", "rmia")
@@ -111,3 +112,23 @@ def test_records_without_a_score_stay_out_and_attackers_without_any_are_never_ta
     assert strongest(known) == "white_box_references"
     known["white_box_references"][2:] = np.nan
     assert strongest(known) == "rmia"
+
+
+def test_mean_roc_curve_is_the_mean_of_the_rates_that_replicas_reach():
+    rng = np.random.default_rng(0)
+    members = rng.normal(1, 1, (3, 40)).round(1)  # with ties
+    others = rng.normal(0, 1, (3, 25)).round(1)
+    rates, reached = mean_roc_curve(members, others)
+    assert rates[0] == 1 / 25
+    assert rates[-1] == 1.0 == reached[-1]
+    for rate, mean in zip(rates[:-1], reached[:-1], strict=True):
+        each = [tpr_at_fpr(*replica, rate + 1e-9).value for replica in zip(members, others, strict=True)]
+        assert mean == pytest.approx(np.mean(each))
+    lost = np.full((1, 40), np.nan)
+    assert np.array_equal(mean_roc_curve(np.vstack([members, lost]), np.vstack([others, others[:1]]))[1], reached)
+
+
+def test_mean_roc_curve_reaches_nothing_where_all_records_look_alike():
+    _, reached = mean_roc_curve(np.zeros((1, 9)), np.zeros((1, 9)))
+    assert reached[:-1].tolist() == [0.0] * (len(reached) - 1)
+    assert reached[-1] == 1.0

@@ -1,19 +1,33 @@
 """The commands as a shell would call them: files in, files out, mistakes as one message."""
 
+import importlib
 import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import snakemake.cli
+import typer
+from typer.core import TyperCommand, TyperGroup
 
 import leakbound
+from calling import called
 from leakbound import storage
 from leakbound.channels import population_moments
+from leakbound.cli.command_line import app
+from leakbound.cli.command_table import STEPS
+from leakbound.cli.job_settings import read_settings
 from leakbound.cli.launch.main import main
 
+ROOT = Path(__file__).parents[2]
+PROGRAM = typer.main.get_command(app)
 MODEL = {
     "dataset": "digits",
     "model": "lenet",
@@ -51,6 +65,89 @@ def test_help_shows_the_commands_for_people_and_one_line_for_the_steps(capsys):
     assert not heads & {"prepare", "covariance", "train", "log-figures"}
     run("step", "--help")
     assert {"prepare", "log-figures", "report"} <= set(capsys.readouterr().out.split())
+
+
+def every_command(
+    group: TyperGroup, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], TyperCommand | TyperGroup]]:
+    """A group and all commands below it, with the words that call them."""
+    yield path, group
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
+        if isinstance(found, TyperGroup):
+            yield from every_command(found, (*path, name))
+        else:
+            yield (*path, name), found
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*one, id=" ".join(("leakbound", *one[0]))) for one in every_command(PROGRAM)]
+)
+def test_help_ends_with_an_example_that_the_parser_takes(path, command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for example in (command.epilog or "").split("\n\n"):
+        label, program, *words = shlex.split(example)
+        assert label == "Example:"
+        if program == "snakemake":
+            assert "step" in path
+            snakemake.cli.parse_args(words[: words.index("shows")])
+            continue
+        assert (program, *words[: len(path)]) == ("leakbound", *path)
+        given = command.make_context(" ".join(path), words[len(path) :]).params
+        if "settings" in given:
+            kind = importlib.import_module(f"leakbound.cli.{STEPS[path[1]].module}").STEP.settings
+            read_settings(given["settings"], kind)
+        assert (given.get("configfile") or ROOT).exists()
+
+
+@pytest.mark.parametrize("while_it_loads", [False, True])
+def test_interrupted_command_ends_in_one_sentence(tmp_path, while_it_loads):
+    fifo = tmp_path / "costs.csv"
+    os.mkfifo(fifo)
+    code = """
+import sys
+from leakbound.cli.launch.main import main
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "leakbound.cli.command_line":
+            raise KeyboardInterrupt
+
+sys.meta_path[:0] = [Interrupted()] * int(sys.argv.pop(1))
+main()
+"""
+    words = [sys.executable, "-c", code, str(int(while_it_loads)), "plan", "--table", str(fifo)]
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
+        if not while_it_loads:
+            with fifo.open("w"):  # waits until the command reads it
+                running.send_signal(signal.SIGINT)
+                running.wait()
+        said = running.communicate()[1]
+    assert running.returncode == 130
+    assert said == "\nleakbound: interrupted; the same command goes on, or begins again\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        ("plan --configfile config/smal.yaml", "config/small.yaml"),
+        ("plan --configfile confg/small.yaml", "config"),
+        ("plan --table src/leakbound/jobs/plan/cost.csv", "src/leakbound/jobs/plan/costs.csv"),
+        ("calibrate test --target-leakage 1", "tests"),
+        ("calibrate docs/earlier_verdict.csv --target-leakage 1", "docs/earlier_verdicts.csv"),
+        ("diff results/referenc results/reference", "results/reference"),
+        ("account results/reference/photos/provenanc.json", "results/reference/photos/provenance.json"),
+        ("audit --checkpoint Makefile --script Snakefile:f --members MakeFil --others Makefile", "Makefile"),
+        ("audit --checkpoint Makefil --script docs/conf.py:f --members {0} --others {0}", "Makefile"),
+        ("audit --checkpoint Makefile --script doc/conf.py:f --members {0} --others {0}", "docs"),
+    ],
+)
+def test_file_that_is_not_there_gets_the_nearest_name(words, nearest, tmp_path, monkeypatch):
+    np.savez(tmp_path / "records.npz", records=np.zeros((9, 2)), labels=np.zeros(9, int))
+    monkeypatch.chdir(ROOT)
+    refused = called(*words.format(tmp_path / "records.npz").split())
+    assert refused.code == 2
+    assert refused.message.endswith(f"; did you mean {nearest!r}?")
 
 
 def test_a_command_imports_no_other_one():

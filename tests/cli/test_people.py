@@ -530,4 +530,5 @@ def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
         each(3)
     with bars.counted("reading", None) as each:
         each(7)
-    assert capsys.readouterr().err.splitlines() == ["attacking: 2 of 5", "attacking: 5 of 5", "reading: 7"]
+    lines = ["attacking: 2 of 5, 0 s", "attacking: 5 of 5, 0 s", "reading: 7, 0 s"]
+    assert capsys.readouterr().err.splitlines() == lines

@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from leakbound.figures.report.overview import pictures, sentences
+from leakbound.figures.report.overview import attacked_runs, opening_picture, outcome_lines, sentences
 
 COMMON = {
     "dataset": "digits",
@@ -29,47 +29,78 @@ def rows(metric: str, variant: str, values: dict[tuple[str, float], list[float]]
 ACCURACY = {("none", math.nan): [0.8, 0.6], ("natural", 50.0): [0.5], ("natural", 9.0): [0.25], ("dpsgd", 1.0): [0.125]}
 
 
-def test_defenses_are_told_with_their_means_at_their_outer_levels():
-    table = pd.concat([rows("test_accuracy", "", ACCURACY), rows("test_accuracy", "", {("natural", 20.0): [9.0]})])
-    assert sentences({"x": table}, {}) == [
-        "Test accuracy (digits, LeNet): undefended 0.7; natural 0.25 (9) to 0.5 (50); DP-SGD 0.125 (1)."
+def test_each_defense_at_each_level_has_a_line_with_its_means():
+    both = pd.concat([rows("test_accuracy", "", ACCURACY), rows("leakage", "", {("natural", 9.0): [2.00001, 2.00001]})])
+    assert outcome_lines({"x": both}) == [
+        ["defense", "level", "test accuracy", "nats, whole training"],
+        ["undefended", "", "0.7", "no bound"],
+        ["natural", "9 nats", "0.25", "2.01"],  # a bound is rounded up
+        ["natural", "50 nats", "0.5", "no bound"],
+        ["DP-SGD", "noise 1", "0.125", "no bound"],
     ]
+
+
+def test_lines_of_other_studies_of_the_network_are_joined_and_what_was_not_measured_is_a_dash():
+    inverted = rows("relative_mse", "attack", {("natural", 9.0): [0.5], ("white", 4.0): [1e-8]}, rounds=0, batch_size=1)
+    seen = rows("leakage", "", {("natural", 9.0): [2.0]})
+    more = rows("test_accuracy", "", {("white", 8.0): [0.625]})
+    lines = outcome_lines({"x": pd.concat([rows("test_accuracy", "", ACCURACY), seen]), "y": inverted, "z": more})
+    assert lines[0][2:] == ["test accuracy", "error from a gradient", "nats, whole training"]
+    assert {tuple(line[:2]): line[2:] for line in lines[1:]} == {
+        ("undefended", ""): ["0.7", "–", "no bound"],
+        ("natural", "9 nats"): ["0.25", "0.5", "2"],
+        ("natural", "50 nats"): ["0.5", "–", "no bound"],
+        ("white", "4 nats"): ["–", "1e-08", "–"],
+        ("white", "8 nats"): ["0.625", "–", "no bound"],
+        ("DP-SGD", "noise 1"): ["0.125", "–", "no bound"],
+    }
 
 
 def test_rows_of_other_rates_networks_and_lengths_and_those_without_a_result_are_left_out():
     others = [{"chosen": False}, {"model": "resnet10"}, {"rounds": 10}, {"batch_size": 64}, {"status": "diverged"}]
     more = [rows("test_accuracy", "", {key: [99.0] for key in ACCURACY}, **other) for other in others]
     table = rows("test_accuracy", "", ACCURACY)
-    assert sentences({"x": pd.concat([table, *more])}, {}) == sentences({"x": table}, {})
+    assert outcome_lines({"x": pd.concat([table, *more])}) == outcome_lines({"x": table})
 
 
-def test_study_with_most_defenses_is_told():
-    small, large = rows("test_accuracy", "", {("none", math.nan): [0.1]}), rows("test_accuracy", "", ACCURACY)
-    assert sentences({"small": small, "large": large}, {}) == sentences({"large": large}, {})
+def test_network_is_that_of_the_study_with_most_defenses():
+    small = rows("test_accuracy", "", {("none", math.nan): [0.1]}, model="resnet10")
+    large = rows("test_accuracy", "", ACCURACY)
+    assert outcome_lines({"small": small, "large": large}) == outcome_lines({"large": large})
 
 
-def test_strongest_attack_is_told_where_it_was_made():
+def test_strongest_attack_stands_where_it_was_made_and_those_on_uploads_in_a_column_of_their_own():
     weak = rows("auc", "white_box", {("none", math.nan): [0.6]})
     strong = rows("auc", "strongest", {("none", math.nan): [0.75]})
-    assert "white-box attack (digits, LeNet), AUC (chance is .5): undefended 0.6." in sentences({"x": weak}, {})[0]
-    (told,) = sentences({"x": pd.concat([weak, strong])}, {})
-    assert "strongest attack (digits, LeNet), AUC (chance is .5): undefended 0.75." in told
+    uploads = rows("auc", "likelihood", {("none", math.nan): [1.0]})
+    assert outcome_lines({"x": weak})[1][2:] == ["0.6"]
+    head, line = outcome_lines({"x": pd.concat([weak, strong, uploads])})
+    assert dict(zip(head[2:], line[2:], strict=True)) == {"AUC, last weights": "0.75", "AUC, uploads": "1"}
 
 
-def test_attacks_on_uploads_and_on_the_last_weights_have_a_sentence_each():
-    table = pd.concat(
-        rows("auc", name, {("none", math.nan): [auc]}) for name, auc in (("strongest", 0.7), ("likelihood", 1))
+def test_least_membership_is_told_beside_what_is_undefended():
+    areas = {
+        ("none", math.nan): [0.75],
+        ("natural", 50.0): [0.7],
+        ("natural", 9.0): [0.6, 0.5],
+        ("dpsgd", 1.0): [0.625],
+    }
+    table = pd.concat([rows("test_accuracy", "", ACCURACY), rows("auc", "strongest", areas)])
+    (sentence,) = sentences({"x": table}, {})
+    assert sentence == (
+        "Membership inference from the last weights (digits, LeNet), AUC (chance is .5): undefended: 0.75 at a test "
+        "accuracy of 0.7; least under natural, 9 nats: 0.55 at a test accuracy of 0.25."
     )
-    last, uploads = sentences({"x": table}, {})
-    assert last.startswith("Membership inference from the last weights by the strongest attack (digits, LeNet), AUC")
-    assert uploads.startswith("Membership inference from the uploads by the likelihood ratio (digits, LeNet), AUC")
 
 
-def test_gradients_are_told_beside_the_mean_record():
-    found = rows("relative_mse", "attack", {("none", math.nan): [1e-8], ("natural", 50.0): [0.5]})
-    known = rows("mse", "prior", {("none", math.nan): [0.04], ("natural", 50.0): [0.06]})
-    (told,) = sentences({"x": pd.concat([found, known])}, {})
-    assert told.endswith("over that of the mean record, which is 0.05: undefended 1e-08; natural 0.5 (50).")
+def test_curves_are_of_the_run_of_each_defense_where_the_attack_sees_least():
+    parts = [
+        rows("auc", "strongest", {("none", math.nan): [0.75]}, run="plain"),
+        rows("auc", "strongest", {("natural", 50.0): [0.7, 0.7]}, run="weak"),
+        rows("auc", "strongest", {("natural", 9.0): [0.9, 0.3]}, run="strong"),
+    ]
+    assert attacked_runs({"x": pd.concat(parts)}) == {"none": "plain", "natural": "strong"}
+    assert attacked_runs({}) == {}
 
 
 def test_demonstrated_leakage_is_that_nearest_to_its_bound():
@@ -91,10 +122,7 @@ def test_verdicts_are_counted_and_nothing_is_told_of_nothing():
     assert sentences({"theory": pd.DataFrame({"metric": ["test_accuracy"]})}, {}) == []
 
 
-def test_pictures_are_well_known_ones_first_and_three_at_most():
-    assert pictures(["a/1", "tan2024/fig05", "a/2", "beyond/recipes", "a/3"]) == [
-        "beyond/recipes",
-        "tan2024/fig05",
-        "a/1",
-    ]
-    assert pictures(["a/1"]) == ["a/1"]
+def test_picture_is_a_well_known_one_or_else_the_first():
+    assert opening_picture(["a/1", "tan2024/fig05", "a/2", "beyond/recipes", "a/3"]) == "beyond/recipes"
+    assert opening_picture(["a/1", "a/2"]) == "a/1"
+    assert opening_picture([]) is None

@@ -2,10 +2,12 @@
 
 import base64
 import dataclasses
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from markupsafe import escape
@@ -21,8 +23,8 @@ from leakbound.config.federated import FederatedConfig
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import Config
 from leakbound.figures.plots.planes import numbers
-from leakbound.figures.report.overview import category, datasets, families, pictures, sentences, swept_levels
-from leakbound.figures.report.page import Report, ReportFigure, in_words, page, thumbnail
+from leakbound.figures.report.overview import category, datasets, families, outcome_lines, sentences, swept_levels
+from leakbound.figures.report.page import Report, ReportFigure, in_words, page
 from verdicts import evaluate
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +120,7 @@ def report(catalogue, config, study, drawn) -> Report:
     }
     runs = study["run"].unique()
     links = {run: f"http://127.0.0.1:5000/#/experiments/1/runs/{index}" for index, run in enumerate(runs)}
-    return Report(config, figures, claims, provenance, {"runs": len(runs)}, links, {"capacity": study})
+    return Report(config, figures, claims, provenance, links, {"capacity": study})
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +150,11 @@ def test_every_name_within_the_page_is_there_once_and_every_link_to_one_leads_so
 
 def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict(report, made):
     assert {f"figure-tan2024-{name}" for name in SHOWN} <= {article["id"] for article in made.all("article")}
-    opening, sources = pictures([figure.key for figure in report.figures]), [image["src"] for image in made.all("img")]
-    assert sources[: len(opening)] == [
-        figure.thumbnail for key in opening for figure in report.figures if figure.key == key
-    ]
-    contents = [base64.b64decode(source.partition("base64,")[2]) for source in sources[len(opening) :]]
-    assert contents == [b"<svg/>"] * (len(SHOWN) - len(PLANES))
+    first, *others = [image["src"] for image in made.all("img")]
+    assert first == next(figure.source for figure in report.figures if figure.key == "tan2024/fig09")
+    assert [base64.b64decode(source.partition("base64,")[2]) for source in others] == [b"<svg/>"] * (
+        len(SHOWN) - len(PLANES)
+    )
     assert all(image["alt"] for image in made.all("img"))
     assert len(made.of_class("drawing")) == len(PLANES)
     assert all(drawing["aria-label"] for drawing in made.of_class("drawing"))
@@ -178,8 +179,7 @@ def test_verdicts_stand_under_their_picture_and_all_claims_come_last(report, mad
 
 def test_navigation_folds_and_leads_to_every_part_and_figure(report, made):
     nav = page(report).partition("<nav")[2].partition("</nav>")[0]
-    assert "<details" in nav
-    assert "<details open" not in nav
+    assert '<details id="contents" open>' in nav  # at the side, or folded by the script where there is no room
     wanted = {section["id"] for section in made.all("section")} | {article["id"] for article in made.all("article")}
     assert set(re.findall(r'href="#([^"]+)"', nav)) == wanted
 
@@ -197,25 +197,39 @@ def test_few_blocks_are_said_in_words_in_place_of_an_interval():
     assert reached == "effect 0.349 [0.308, 0.391], p = 0.062 after Holm, 8 blocks"
 
 
-def test_thumbnails_are_drawn_for_their_size(catalogue, studies):
-    several = {
-        "rows": {"AUC": {"metric": "auc"}, "accuracy": {"metric": "test_accuracy"}},
-        "where": {"variant": ["", "strongest"]},
-    }
-    figure = catalogue["fig09"].model_copy(update={"options": several})
-    drawing = thumbnail(figure, studies["capacity"].query("defense == 'natural'")).decode()
-    assert re.search(r'width="259.2pt" height="180pt"', drawing)
-    labels = re.findall(r"<text[^>]*>([^<]+)</text>", drawing)
-    assert "AUC" in labels
-    assert "accuracy" not in labels  # the first panel alone
-    assert thumbnail(figure, studies["capacity"].query("defense == 'natural'")).decode() == drawing
-
-
 def test_page_opens_with_what_came_out(report, made):
     totals = {"reproduced": 0}
     for sentence in sentences(report.tables, totals):
         assert sentence in made.text
     assert sentences(report.tables, totals)
+    opening = page(report).partition('id="outcome"')[2].partition("</section>")[0]
+    head, *lines = outcome_lines(report.tables)
+    assert [*re.findall(r'<th scope="col">([^<]*)<', opening)] == head
+    assert len(re.findall(r'<th scope="row">', opening)) == len(lines) > 2
+    assert opening.count("<img") == 1
+
+
+def test_pictures_state_their_size_so_that_nothing_jumps_when_they_appear(report, catalogue, study):
+    drawing = b'<svg xmlns="http://www.w3.org/2000/svg" width="331.2pt" height="216pt"></svg>'
+    figure = ReportFigure(catalogue["fig09"], "", drawing, b"PNG", study)
+    assert figure.size == {"width": 331, "height": 216}
+    text = page(dataclasses.replace(report, figures=[figure]))
+    assert text.count('width="331" height="216"') == 2  # where the page opens, and in its place
+
+
+def test_roc_of_defenses_has_logarithmic_axes_down_to_the_least_rate(report):
+    rates = np.array([0.01, 0.1, 1.0])
+    curves = {"none": (rates, np.array([0.1, 0.5, 1.0])), "natural": (rates, rates)}
+    text = page(dataclasses.replace(report, curves=curves))
+    drawing = text.partition('<svg class="roc"')[2].partition("</svg>")[0]
+    side = float(re.search(r'y2="([\d.]+)"', drawing)[1])
+    assert re.findall(r'text-anchor="middle">([\d.]+)<', drawing) == ["1", "0.1", "0.01"]
+    points = re.findall(r'points="([^"]*)"><title>(undefended|natural)<', drawing)
+    assert [name for _, name in points] == ["undefended", "natural"]
+    places = [[float(value) for value in point.split(",")] for point in points[0][0].split()]
+    expected = [[0, side / 2], [side / 2, side * -math.log10(0.5) / 2], [side, 0]]
+    assert np.allclose(places, expected, atol=0.06)
+    assert '<svg class="roc"' not in page(report)
 
 
 def test_drawing_that_is_too_large_is_shown_as_a_picture(catalogue, study):
@@ -268,7 +282,7 @@ def test_names_are_text_and_never_markup(report, study, drawn):
     provenance = {"commits": {EVIL: 1}, "versions": {EVIL: EVIL}, "data": {"digits": EVIL}}
     links = {str(run): f'http://x/"{EVIL}' for run in renamed["run"].unique()}
     claims = evaluate(figure, renamed, alpha=0.05)
-    made = Page(page(Report(report.config, [evil], claims, provenance, {EVIL: 1}, links)))
+    made = Page(page(Report(report.config, [evil], claims, provenance, links)))
     assert len(made.all("script")) == 1
     assert EVIL in made.text
     assert made.of_class("point")[0]["data-run"].endswith(f"'{EVIL}")

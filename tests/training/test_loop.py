@@ -236,14 +236,6 @@ def test_log_has_a_line_for_each_point_of_the_curve(request_for, caplog):
     assert lines[0].endswith("steps/s")
 
 
-def test_terminal_shows_a_bar(request_for, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    train(request_for(rounds=2))
-    shown = capsys.readouterr().err
-    assert "digits/lenet/test" in shown
-    assert "2/2" in shown
-
-
 def test_result_does_not_depend_on_how_often_it_is_evaluated(request_for):
     one, many = (train(request_for(rounds=6, training={"evaluations": count})) for count in (1, 6))
     assert all(torch.equal(one.weights[name], many.weights[name]) for name in one.weights)

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -166,6 +167,50 @@ def test_folder_that_cannot_be_written_is_named_in_one_sentence(tmp_path):
     assert run.returncode != 0
     assert "/proc: nothing can be written here" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+CALL = "import sys; from leakbound.cli.launch.main import main; sys.argv[0] = 'leakbound'; main()"
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """Calls in a copy of the project whose first job sends what Ctrl-C sends, to all processes of the terminal."""
+    folder = copied_project(tmp_path / "own")
+    (folder / "bin").mkdir()
+    (folder / "bin/leakbound").write_text("#!/bin/sh\ntrap '' INT\nmkdir sent && kill -INT 0\nsleep 2\nexit 130\n")
+    (folder / "bin/leakbound").chmod(0o755)
+    variables = environment(folder)
+    variables["PATH"] = os.pathsep.join([str(folder / "bin"), variables["PATH"]])
+    shared = {"cwd": folder, "env": variables, "capture_output": True, "text": True, "start_new_session": True}
+    return lambda *words: subprocess.run(words, **shared)
+
+
+def test_interrupted_run_ends_in_one_sentence(interrupted):
+    run = interrupted("snakemake", "-j", "1", "--", "results/quick/data/digits.safetensors")
+    assert run.returncode == 1
+    *before, last = run.stderr.splitlines()
+    assert last == "Stopped after 0 of 1 jobs, which are kept; the same command goes on."
+    assert not [line for line in before if "rror" in line]
+
+
+def test_interrupted_comparison_waits_for_its_run_and_ends_with_the_status_of_ctrl_c(interrupted):
+    compared = interrupted(sys.executable, "-c", CALL, "compare", "digits", "--minutes", "1")
+    assert compared.returncode == 130
+    *_, run, _, last = compared.stderr.splitlines()
+    assert run.startswith("Stopped after 0 of ")
+    assert last == "leakbound: interrupted; the same command goes on, or begins again"
+    assert "Traceback" not in compared.stderr
+
+
+def test_run_says_how_much_is_done_after_what_time_and_what_runs(tmp_path):
+    folder = copied_project(tmp_path / "own")
+    targets = [f"results/quick/data/{name}.safetensors" for name in ("digits", "digits_canaries")]
+    words = ("snakemake", "-j", "2", "--", *targets)
+    run = subprocess.run(words, env=environment(folder), capture_output=True, text=True, cwd=folder)
+    said = re.findall(
+        r"^(\d) of 2 jobs done after \d+:\d\d(?:; running: prepare (digits|digits_canaries))?$", run.stderr, re.M
+    )
+    assert [(done, bool(running)) for done, running in said] == [("1", True), ("2", False)]
 
 
 def test_end_of_a_killed_job_names_memory(tmp_path):

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 from snakemake.logging import logger
@@ -42,9 +44,16 @@ def refuse_read_only_folder():
         )
 
 
-def tell_what_killed(logs):
-    """Name memory if a job was killed, because the job itself could not say anything."""
-    if any("SIGKILL" in Path(path).read_text(encoding="utf-8", errors="replace") for path in logs):
+def tell_what_ended_it(logs):
+    """Say what is kept after Ctrl-C. Name memory if a job was killed, because the job itself could not say anything."""
+    said = "".join(Path(path).read_text(encoding="utf-8", errors="replace") for path in logs)
+    if INTERRUPTED.is_set() or "leakbound: interrupted" in said:
+        kept = sum(1 for _ in workflow.dag.finished_jobs)
+        print(
+            f"Stopped after {kept} of {len(workflow.dag)} jobs, which are kept; the same command goes on.",
+            file=sys.stderr,
+        )
+    elif "SIGKILL" in said:
         print(
             "A job was killed (SIGKILL), as the system does when memory runs out. The quick configuration takes about "
             "1.2 GB, and each job about 0.8 GB: ask for fewer jobs at a time, make run JOBS=1, or for more memory; the "
@@ -74,7 +83,7 @@ def start_warm_process():
 
 
 def show_progress():
-    """Leave out on the screen what Snakemake says of each job that goes well, but its progress; all of it stays in its log."""
+    """On the screen, leave out what Snakemake says of each job that goes well. All of it stays in its log."""
     asked = workflow.output_settings
     if not (asked.quiet or asked.verbose or asked.printshellcmds):
         for handler in logger.handlers:
@@ -83,9 +92,21 @@ def show_progress():
 
 
 def is_news(record):
-    """Whether a message of Snakemake is about more than a job that goes well."""
-    event = getattr(getattr(record, "event", None), "name", "")
-    return event not in ROUTINE and not record.getMessage().startswith(("Select jobs to execute", "Execute "))
+    """Whether a message of Snakemake is about more than a job that goes well, or that Ctrl-C has ended."""
+    event, text = getattr(getattr(record, "event", None), "name", ""), record.getMessage()
+    if text.startswith("Terminating processes on user request"):
+        INTERRUPTED.set()  # what follows are errors of jobs that it has ended
+    elif event == "PROGRESS":
+        tell_progress(record.done, record.total)
+    return not (INTERRUPTED.is_set() or event in ROUTINE or text.startswith(("Select jobs to execute", "Execute ")))
+
+
+def tell_progress(done, total):
+    """Say how many jobs are done after what time, and which run."""
+    minutes, seconds = divmod(round(time.monotonic() - BEGAN), 60)
+    now = [" ".join([job.name, *getattr(job, "wildcards", ())]) for job in list(workflow.scheduler.running)]
+    running = f"; running: {', '.join(sorted(now))}" if now else ""
+    print(f"{done} of {total} jobs done after {minutes}:{seconds:02}{running}", file=sys.stderr)
 
 
 def tell_what_came_out():
@@ -127,7 +148,9 @@ MORE = (
     "`make open` shows it. Every figure of the four papers that needs no photographs, on the same digits: "
     "`make run CONFIG=config/full_digits.yaml`, about a quarter of an hour; on photographs: CONFIG=config/small.yaml\n"
 )
-ROUTINE = {"JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD"}
+ROUTINE = {"PROGRESS", "JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD"}
+INTERRUPTED = threading.Event()
+BEGAN = time.monotonic()
 FEW = 4  # jobs, which take less time to start by themselves than a process that is ready for all of them
 
 refuse_read_only_folder()

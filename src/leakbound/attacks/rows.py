@@ -124,3 +124,24 @@ def rows(
     table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
     # Without an interval, low and high are empty columns.
     return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]
+
+
+def mean_roc_curve(
+    members: Float[np.ndarray, "r m"], nonmembers: Float[np.ndarray, "r n"]
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+    """Average the true-positive rates of replicas at equal false-positive rates, of which 1/n is the least.
+
+    Args:
+        members: Scores of the members of each replica, higher means member. NaN for a replica without scores.
+        nonmembers: Scores of its non-members, likewise.
+    """
+    count = nonmembers.shape[1]
+    rates = np.unique(np.geomspace(1, count, 60).round()) / count
+    scored = np.isfinite(members).all(axis=1) & np.isfinite(nonmembers).all(axis=1)
+    curves = [
+        metrics.roc_curve(*replica) for replica in zip(members[scored], nonmembers[scored], strict=True)
+    ]
+    reached = [
+        np.append(0.0, true)[np.searchsorted(false, rates + 1e-12, side="right")] for false, true in curves
+    ]
+    return rates, np.mean(reached, axis=0)

@@ -21,7 +21,7 @@ _MATERIAL = 0.01  # share of the error by which an edge that binds is better tha
 
 
 def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, " n"]:
-    """Compute mean |horizontal difference| + mean |vertical difference| of each image.
+    """Compute the mean absolute difference of neighbours, horizontal plus vertical, of each image.
 
     Args:
         images: Images on the networks' scale. Records with one row have no vertical differences.

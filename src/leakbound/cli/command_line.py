@@ -9,19 +9,20 @@ from typing import Annotated
 import typer
 
 from leakbound import __version__
-from leakbound.cli.command_table import WORKFLOW, AllCommands, StepCommands
+from leakbound.cli.command_table import EVERY_STEP, WORKFLOW, AllCommands, StepCommands
 from leakbound.jobs.processes import coordination
 from leakbound.jobs.processes.usage import write
-from leakbound.registry import missing
+from leakbound.registry import missing, nearest_path
 
 app = typer.Typer(
     cls=AllCommands,
     help="Measure and bound how much a federated client's uploads reveal about its data.",
+    epilog="Example: leakbound demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 app.add_typer(
-    typer.Typer(cls=StepCommands, no_args_is_help=True),
+    typer.Typer(cls=StepCommands, epilog=EVERY_STEP, no_args_is_help=True),
     name="step",
     help="Steps of the workflow, listed by `leakbound step --help`.",
     rich_help_panel=WORKFLOW,
@@ -88,6 +89,8 @@ def run(began: float, commands: typer.Typer = app) -> None:
         from leakbound.config.messages import printable  # slow import
 
         said = missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+            said += nearest_path(Path(error.filename))
         lines = [printable(line) for line in said.split("\n")]  # some words may come from a file
         sys.stderr.write("\n".join(["leakbound: " + lines[0], *lines[1:], ""]))
         raise SystemExit(2) from error

@@ -1,6 +1,8 @@
 """The commands by name. Each is imported when it is called, so a job loads only the file of its step."""
 
 import importlib
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,6 +16,7 @@ from leakbound.jobs.paths import OUTPUTS
 PEOPLE = "For your own records and networks"
 RUNS = "Runs"
 WORKFLOW = "Workflow"
+EVERY_STEP = "Example: snakemake -n -p -j 1 --forceall shows each call of a step with all its settings."
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,12 @@ class _Group(TyperGroup):
         """Return the command of a name, None if there is none."""
         entry: Any = self.commands.get(cmd_name)
         if isinstance(entry, Place):
-            info = CommandInfo(cmd_name, callback=entry.function(), rich_help_panel=entry.panel)
+            function = entry.function()
+            # Lines are broken at the width of the terminal, not of the source.
+            lines = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
+            text, label, examples = lines.partition("\n\nExample: ")
+            info = CommandInfo(cmd_name, callback=function, help=text, rich_help_panel=entry.panel)
+            info.epilog = f"Example: {examples}" if label else EVERY_STEP
             entry = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
             self.commands[cmd_name] = entry
         return entry

@@ -94,7 +94,8 @@ def read_yaml(path: Path) -> dict[Any, Any]:
             raise ConfigError(str(path), [f"has more than {LARGEST_FILE} bytes, so it is no configuration"])
         values = _values(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), [f"cannot be read: {error}"]) from error
+        problem = f"cannot be read: {error}{registry.nearest_path(path)}"
+        raise ConfigError(str(path), [problem]) from error
     except yaml.YAMLError as error:
         raise ConfigError(str(path), [f"cannot be read: {_place_of(error)}"]) from error
     if not isinstance(values, dict):

@@ -22,6 +22,7 @@ from leakbound.datasets.images import read_file
 from leakbound.datasets.pixels import AS_STORED, PictureForm
 from leakbound.datasets.records import DatasetError, Records
 from leakbound.datasets.tabular import is_table, load_table
+from leakbound.registry import nearest_path
 from leakbound.storage import limits
 from leakbound.storage.parquet import shards
 
@@ -130,7 +131,7 @@ def read_collection(
         labels = folders.labels if folders.classes else None
         return Collection(path, "folders", pixels, labels, folders.classes, names, unit=_UNIT)
     if not path.is_file():
-        raise DatasetError(f"{path}: there is no such file or folder.")
+        raise DatasetError(f"{path}: there is no such file or folder{nearest_path(path)}")
     if is_table(path) and path.suffix.lower() != ".npy":
         table = load_table(path, label, exclude)
         shape = table.values.shape[1:]

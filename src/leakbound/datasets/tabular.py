@@ -21,7 +21,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.messages import shown
 from leakbound.datasets.images import FOLDER_VARIABLE
 from leakbound.datasets.records import DatasetError, RawDataset, Records
-from leakbound.registry import nearest
+from leakbound.registry import nearest, nearest_path
 from leakbound.storage import TooLargeError, limits
 from leakbound.storage.parquet import ParquetSource, shards
 
@@ -133,7 +133,7 @@ def load_table(path: Path, label: str = "label", exclude: Sequence[str] = ()) ->
             "numpy.savez('mine.npz', records=records, labels=labels)"
         )
     if not path.is_file():
-        raise DatasetError(f"{path}: there is no such file")
+        raise DatasetError(f"{path}: there is no such file{nearest_path(path)}")
     if exclude and kind == ".npz":
         raise DatasetError(f"{path}: arrays have no named columns to leave out; write the file without them")
     limits.check_limit(path, "bytes", path.stat().st_size, limits.WHOLE if kind == ".csv" else limits.ARRAYS)

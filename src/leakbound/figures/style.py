@@ -187,12 +187,12 @@ def bounds(metric: str) -> tuple[float, float]:
     )
 
 
-def level_label(defense: str, level: float) -> str:
-    """Write a level without its unit, or nothing for a defense without a level or with a single one."""
+def level_label(defense: str, level: float, *, unit: bool = False) -> str:
+    """Write a level, with its unit if asked, or nothing for a defense without a level or with a single one."""
     if level != level or defense == "clipping":
         return ""
     settings = default_defenses().get(defense)
-    return settings.level_label(level, unit=False) if settings else level_text(level)
+    return settings.level_label(level, unit=unit) if settings else level_text(level)
 
 
 def epsilon_text(epsilon: float) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.training.checkpoint import Checkpoint, fingerprint
-from leakbound.training.progress_log import TrainingProgress, progress
+from leakbound.training.progress_log import TrainingProgress
 from leakbound.training.rates import chosen_rates, rates_of_lengths
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult
 from leakbound.training.stack_training import CURVE_TYPES, Learner, StackTraining
@@ -31,10 +31,10 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
         torch.OutOfMemoryError: If memory does not hold one slot.
     """
     stacks = _Stacks(request, learner, size)
-    with progress(request.slug, stacks.total_steps, stacks.steps_done) as bar:
-        while stacks.remaining:
-            if not stacks.train_next(bar):
-                stacks.halve()
+    progress = TrainingProgress(request.slug)
+    while stacks.remaining:
+        if not stacks.train_next(progress):
+            stacks.halve()
     return _result(request, stacks.finished)
 
 
@@ -56,16 +56,6 @@ class _Stacks:
     def remaining(self) -> list[Slot]:
         """Slots that are not fully trained yet."""
         return self._request.slots[sum(len(stack["events"]) for stack in self.finished) :]
-
-    @property
-    def total_steps(self) -> int:
-        """Steps of all stacks together."""
-        return self._request.steps * (len(self.finished) + -(-len(self.remaining) // self._size))
-
-    @property
-    def steps_done(self) -> int:
-        """Steps of the trained stacks, and of the one in training."""
-        return self._request.steps * len(self.finished) + (self._current["step"] if self._current else 0)
 
     def train_next(self, bar: TrainingProgress) -> bool:
         """Train the next stack to its end. Return False if memory does not hold it.

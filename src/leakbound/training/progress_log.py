@@ -1,10 +1,8 @@
-"""Progress of a training: a bar on a terminal, plain lines in a log."""
+"""Progress of a training: lines in the log."""
 
 import logging
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from leakbound.training.request import Slot
 
@@ -16,20 +14,16 @@ class TrainingProgress:
 
     Args:
         title: Name of the run.
-        done: Number of steps done before.
-        shown: Function that moves a bar by one step.
     """
 
-    def __init__(self, title: str, done: int, shown: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, title: str) -> None:
         self._title = title
-        self._done = done
-        self._shown = shown
-        self._last = (time.monotonic(), done)
+        self._done = 0
+        self._last = (time.monotonic(), 0)
 
     def advance(self) -> None:
         """Count a step."""
         self._done += 1
-        self._shown()
 
     def report(self, slots: Sequence[Slot], step: int, rounds: int, metrics: dict[str, float]) -> None:
         """Write one line to the log: step, means over the slots, speed since the last line."""
@@ -43,19 +37,3 @@ class TrainingProgress:
         logger.info(
             "%s, %s: step %d of %d: %s; %.0f steps/s", self._title, names, step, rounds, values, speed
         )
-
-
-@contextmanager
-def progress(title: str, total: int, done: int) -> Iterator[TrainingProgress]:
-    """Show progress over ``total`` steps, from ``done`` on, as a bar if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield TrainingProgress(title, done)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with RichProgress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=total, completed=done)
-        yield TrainingProgress(title, done, lambda: bar.advance(task))

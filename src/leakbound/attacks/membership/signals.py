@@ -52,7 +52,7 @@ class Signals:
 
     @property
     def log_residual(self) -> Float[Tensor, "n classes"]:
-        """Logarithm of |p − y|, the head's bias gradient. Its sign is − at the true class, + elsewhere."""
+        """Logarithm of ``|p − y|``, the head's bias gradient. Its sign is − at the true class, + elsewhere."""
         missing = F.logsigmoid(-self.confidence)[:, None]
         return torch.where(self.one_hot.bool(), missing, self.log_posteriors)
 

@@ -10,6 +10,7 @@ import typer
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.text_table import text_table
 from leakbound.config.messages import printable
+from leakbound.registry import nearest_path
 from leakbound.storage import seal_of
 from leakbound.storage.tables import read_record
 
@@ -37,7 +38,10 @@ def account(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
-    """Show bounds on what a training reveals about one record: as published, as a sum of uses, and jointly."""
+    """Show bounds on what a training reveals about one record: as published, as a sum of uses, and jointly.
+
+    Example: leakbound account results/quick/runs/digits/mlp/natural-4/n400-b32/provenance.json
+    """
     record = _provenance(provenance)
     noise, source = read_channel(channel, spectrum)
     ratios = None
@@ -80,7 +84,7 @@ def _provenance(path: Path) -> dict[str, Any]:
     """
     advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
     if not path.is_file():
-        raise typer.BadParameter(f"{path}: there is no such file; {advice}")
+        raise typer.BadParameter(f"{path}: there is no such file; {advice}{nearest_path(path)}")
     if not seal_of(path).exists():
         raise typer.BadParameter(
             f"{path}: is no file that a training wrote: it has no checksum file; {advice}"

@@ -122,6 +122,11 @@ def audit(
 
     Audit a run of the workflow, RUN, from the results of its attacks. Or audit a network of your own, from
     --checkpoint, --script, --members and --others. The script is executed, so use only files that you trust.
+
+    Example: leakbound audit digits/mlp/natural-4/n400-b32
+
+    Example: leakbound audit --checkpoint network.pt --script my_score.py:score --members mine --others
+    public
     """
     needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
     more = (references, canaries, epsilon, delta, nats, out)

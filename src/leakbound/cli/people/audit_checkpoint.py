@@ -24,6 +24,7 @@ from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
 from leakbound.cli.text_table import text_table
+from leakbound.registry import nearest_path
 
 _LIMITS = ("coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right")
 _MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more
@@ -135,7 +136,9 @@ def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] =
         with np.load(path, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files} if hasattr(file, "files") else {}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise typer.BadParameter(f"--{option} {path}: cannot be read as .npz: {error}") from error
+        raise typer.BadParameter(
+            f"--{option} {path}: cannot be read as .npz: {error}{nearest_path(path)}"
+        ) from error
     if missing := [name for name in names if name not in held]:
         raise typer.BadParameter(
             f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(held) or 'no names'}): "
@@ -158,9 +161,11 @@ def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.nda
     if not (file and name.isidentifier()):
         raise typer.BadParameter(f"--script {files.script}: give FILE:FUNCTION, e.g. my_score.py:score")
     if not (Path(file).is_file() and file.endswith(".py")):
-        raise typer.BadParameter(f"--script {file}: there is no such Python file")
+        raise typer.BadParameter(f"--script {file}: there is no such Python file{nearest_path(Path(file))}")
     if not files.checkpoint.exists():
-        raise typer.BadParameter(f"--checkpoint {files.checkpoint}: there is no such file")
+        raise typer.BadParameter(
+            f"--checkpoint {files.checkpoint}: there is no such file{nearest_path(files.checkpoint)}"
+        )
     module = _module(Path(file))
     function = getattr(module, name, None)
     if not callable(function):

@@ -19,23 +19,13 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield _in_lines(title, total)
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
 
-    columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn()]
-    with Progress(
-        *columns,
-        *([MofNCompleteColumn()] if total else []),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    ) as shown:
+    columns = [progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False)]
+    columns += [progress.BarColumn(), *([progress.MofNCompleteColumn()] if total else [])]
+    columns.append(progress.TimeElapsedColumn())
+    with progress.Progress(*columns, console=Console(stderr=True)) as shown:
         task = shown.add_task(title, total=total)
         yield lambda count: shown.advance(task, count)
 
@@ -43,13 +33,13 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
 def _in_lines(title: str, total: int | None) -> Callable[[int], None]:
     """Return a function that writes progress as lines of a log, at most one in ten seconds."""
     done = 0
-    last = time.monotonic()
+    began = last = time.monotonic()
 
     def report(count: int) -> None:
         nonlocal done, last
         done += count
-        if time.monotonic() - last >= _PAUSE:
-            sys.stderr.write(f"{title}: {done}{f' of {total}' if total else ''}\n")
-            last = time.monotonic()
+        if (now := time.monotonic()) - last >= _PAUSE:
+            sys.stderr.write(f"{title}: {done}{f' of {total}' if total else ''}, {now - began:.0f} s\n")
+            last = now
 
     return report

@@ -69,7 +69,13 @@ def calibrate_records(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
 ) -> None:
-    """Show how much noise a target needs and what the noisy records then leak. Choose exactly one target."""
+    """Show how much noise a target needs and what the noisy records then leak. Choose exactly one target.
+
+    Example: leakbound calibrate photos --target-leakage 4 --uses 50
+
+    Example: leakbound calibrate photos --resize 32 --kappa 0.5 --shape natural --out
+    channel.safetensors
+    """
     from leakbound.datasets.pixels import PictureForm
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)

@@ -22,6 +22,7 @@ from leakbound import storage
 from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
 from leakbound.jobs.paths import output
+from leakbound.jobs.processes import usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,6 +116,10 @@ def compare(
     levels. The strongest attacks are run on each, also that of a server that sees every upload. The same
     command resumes an interrupted comparison. You can change the configuration that it writes and run it by
     snakemake.
+
+    Example: leakbound compare photos --minutes 30
+
+    Example: leakbound compare patients.csv --label diagnosis --exclude patient_id
     """
     from leakbound.datasets.pixels import PictureForm
 
@@ -149,9 +154,13 @@ def compare(
         return
     words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
     words = [sys.executable, *words, *(["--profile", profile] if profile else [])]
-    done = subprocess.run(words, cwd=_ROOT, env={**os.environ, **data}, check=False)
-    if done.returncode:
-        raise typer.Exit(done.returncode)
+    running = subprocess.Popen(words, cwd=_ROOT, env={**os.environ, **data})
+    try:
+        running.wait()
+    finally:
+        running.wait()  # Ctrl-C reaches it too, and it ends its jobs
+    if running.returncode:
+        raise typer.Exit(running.returncode)
     _write_page(target, home)
 
 
@@ -397,7 +406,7 @@ def _write_page(target: Path, home: Path) -> None:
         claims=storage.read_rows(home / "claims.parquet"),
         tables=tables,
         drawings=drawn,
-        seconds=sum(_seconds(path) for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+        seconds=sum(usage.read(path).cpu_seconds for path in sorted((home / "benchmarks").rglob("*.tsv"))),
         trainings={
             run: storage.read_json(output(home, "train", run, "provenance"))
             for run in tables["comparison"]["run"].unique()
@@ -418,9 +427,3 @@ def _columns(config: Config, folder: Path) -> tuple[str, ...]:
 
     table = next((config.datasets[name] for name in config.tables), None)
     return () if table is None else load_table(folder / str(table.path), table.label or "label").columns
-
-
-def _seconds(path: Path) -> float:
-    """CPU seconds of a job."""
-    names, values = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[:2])
-    return float(dict(zip(names, values, strict=True))["cpu_time"])

@@ -44,7 +44,12 @@ def demo(
     ] = "digits",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of records, network and noise.")] = 0,
 ) -> None:
-    """Write one offline page of images that an attacker recovers from uploads, without and with a channel."""
+    """Write one offline page of images that an attacker recovers from uploads, without and with a channel.
+
+    Example: leakbound demo
+
+    Example: leakbound demo --dataset cifar10 --out cifar10.html
+    """
     check_outputs(out)
     own_records.check_absent(out)
     publishable = [original for original in ORIGINALS if datasets.may_be_published(DATASETS.get(original))]

@@ -99,7 +99,13 @@ def protect(
         ),
     ] = None,
 ) -> None:
-    """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target."""
+    """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target.
+
+    Example: leakbound protect photos --target-leakage 4 --out noisy
+
+    Example: leakbound protect patients.csv --label diagnosis --public others.csv
+    --target-identification 0.1 --candidates 1000 --out noisy.parquet
+    """
     from leakbound.datasets.pixels import PictureForm
     from leakbound.storage.new_folders import created
 

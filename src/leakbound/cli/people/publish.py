@@ -22,7 +22,10 @@ def publish(
     ] = 0,
     configfile: ConfigOption = Path("config/config.yaml"),
 ) -> None:
-    """Write one replica of a run with its channel, privacy event and leakage. Refuse data without a bound."""
+    """Write one replica of a run with its channel, privacy event and leakage. Refuse data without a bound.
+
+    Example: leakbound publish digits/mlp/natural-4/n400-b32 --out released
+    """
     from leakbound.jobs.results.publication import publication
 
     made = job_list(reading.load(configfile))

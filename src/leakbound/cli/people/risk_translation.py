@@ -68,7 +68,12 @@ def risk(
     exclude: own_records.ExcludeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
-    """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets."""
+    """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets.
+
+    Example: leakbound risk --nats 2 --records 1000
+
+    Example: leakbound risk --nats 2 --records 100 --records 1000000 --data photos --resize 32
+    """
     from leakbound.datasets.pixels import PictureForm
 
     read = partial(

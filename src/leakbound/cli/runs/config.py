@@ -15,7 +15,12 @@ def config(
     check: Annotated[bool, typer.Option(help="Only check that the generated files are up to date.")] = False,
     folder: Annotated[Path, typer.Option(help="Project with the generated files.")] = Path("."),
 ) -> None:
-    """Check a configuration, or write the default one and the JSON schema for editors."""
+    """Check a configuration, or write the default one and the JSON schema for editors.
+
+    Example: leakbound config --configfile config/small.yaml
+
+    Example: leakbound config --check
+    """
     from leakbound.cli.steps.job_list import try_networks
     from leakbound.config import reading
 

@@ -12,6 +12,7 @@ import typer
 from leakbound import storage
 from leakbound.cli.text_table import text_table
 from leakbound.config.messages import read_yaml, shown
+from leakbound.registry import nearest_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ def diff(
 def _run_of(folder: Path) -> str | None:
     """Return the name of the run that a folder holds, None for a folder of results."""
     if not folder.is_dir():
-        raise typer.BadParameter(f"{folder}: there is no such folder")
+        raise typer.BadParameter(f"{folder}: there is no such folder{nearest_path(folder)}")
     return "/".join(folder.absolute().parts[-4:]) if (folder / "rates.parquet").is_file() else None
 
 

@@ -11,6 +11,7 @@ import typer
 
 from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list, try_networks
+from leakbound.cli.text_table import text_table
 from leakbound.config import reading
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.jobs.job import JobList
@@ -39,7 +40,12 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time."""
+    """Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time.
+
+    Example: leakbound plan --configfile config/small.yaml -j 4
+
+    Example: leakbound plan --configfile config/one_gpu_hour.yaml --device cuda --gpu-jobs 2
+    """
     config = reading.load(configfile)
     try_networks(config, str(configfile))
     made = job_list(config)
@@ -76,8 +82,7 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     lines = [
         f"Plan of {jobs.table.config.preset} on {device}, times {source}",
         "",
-        *_table(estimates, "about GPU hours" if costs.about else "GPU hours"),
-        "",
+        _table(estimates, "about GPU hours" if costs.about else "GPU hours"),
         "Jobs: " + ", ".join(f"{count} {rule}" for rule, count in counts.items()),
         *_shared(jobs),
         "",
@@ -87,17 +92,14 @@ def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) ->
     return "\n".join(lines) + "\n"
 
 
-def _table(estimates: Sequence[JobCost], on_gpu: str) -> Iterator[str]:
-    """Yield the lines of the table: one for each purpose, and the total."""
+def _table(estimates: Sequence[JobCost], on_gpu: str) -> str:
+    """Write the table: one line for each purpose, and the total."""
     purposes: dict[str, list[JobCost]] = {}
     for estimate in estimates:
         purposes.setdefault(estimate.job.purpose, []).append(estimate)
     columns = ("study", "jobs", "CPU hours", on_gpu, "disk")
-    rows = [columns, *(_row(name, group) for name, group in purposes.items()), _row("total", estimates)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *numbers in rows:
-        cells = [text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True)]
-        yield "  ".join([first.ljust(widths[0]), *cells])
+    groups = [*purposes.items(), ("total", estimates)]
+    return text_table([columns, *(_row(name, group) for name, group in groups)])
 
 
 def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:

@@ -16,5 +16,8 @@ def write_report(
         Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
     ] = None,
 ) -> None:
-    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
+    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration.
+
+    Example: leakbound report --configfile config/small.yaml --out small.html
+    """
     write_page(reading.load(configfile), out)

@@ -18,15 +18,18 @@ _SERVER = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "PYTHONWARNINGS": "ignore",
 }
-# With its default server MLflow mounts an assistant that executes commands.
-_GUNICORN = "--worker-class gthread --threads 8 --no-control-socket"
 
 
 def sync(
     configfile: ConfigOption = Path("config/config.yaml"),
     everything: Annotated[bool, typer.Option(help="Send all runs again, e.g. to a new store.")] = False,
 ) -> None:
-    """Send to MLflow the runs that it has not accepted yet."""
+    """Send to MLflow the runs that it has not accepted yet.
+
+    Example: leakbound sync --configfile config/small.yaml
+
+    Example: leakbound sync --everything
+    """
     from leakbound.tracking.sending import send_pending
 
     config = reading.load(configfile)
@@ -43,7 +46,10 @@ def ui(
     configfile: ConfigOption = Path("config/config.yaml"),
     port: Annotated[int, typer.Option(help="Port on this machine.", min=1, max=65535)] = 5000,
 ) -> None:
-    """Open MLflow's pages for the runs of a configuration, on this machine only."""
+    """Open MLflow's pages for the runs of a configuration, on this machine only.
+
+    Example: leakbound ui --port 5001
+    """
     from leakbound.tracking.sending import pages
     from leakbound.tracking.store import is_server, sqlite_file, upgrade_store
 
@@ -67,18 +73,15 @@ def ui(
         sys.stdout.write(f"{printable(name)}: {address}{page}\n")
     sys.stdout.flush()
     hosts = {"MLFLOW_SERVER_ALLOWED_HOSTS": f"127.0.0.1:{port},localhost:{port}"}
-    os.execve(sys.executable, _server_command(store, artifacts, port), os.environ | _SERVER | hosts)
-
-
-def _server_command(store: str, artifacts: Path, port: int) -> list[str]:
-    """Return the command of MLflow's server for one user of this machine."""
-    options = {
-        "--backend-store-uri": store,
-        "--artifacts-destination": artifacts,
-        "--host": "127.0.0.1",
-        "--port": port,
-        "--workers": 1,
-        "--app-name": "leakbound-without-passwords",
-        "--gunicorn-opts": _GUNICORN,
-    }
-    return [sys.executable, "-m", "mlflow", "ui", *(f"{name}={value}" for name, value in options.items())]
+    options = (
+        f"--backend-store-uri={store}",
+        f"--artifacts-destination={artifacts}",
+        "--host=127.0.0.1",
+        f"--port={port}",
+        "--workers=1",
+        "--app-name=leakbound-without-passwords",
+        # With its default server MLflow mounts an assistant that executes commands.
+        "--gunicorn-opts=--worker-class gthread --threads 8 --no-control-socket",
+    )
+    command = [sys.executable, "-m", "mlflow", "ui", *options]
+    os.execve(sys.executable, command, os.environ | _SERVER | hosts)

@@ -27,6 +27,10 @@ def verify(
     """Compare every file of the results with its seal, and its settings with those of the configuration.
 
     Exit with code 1 if a file is damaged, was made by other settings, or has no seal.
+
+    Example: leakbound verify --configfile config/small.yaml
+
+    Example: leakbound verify --remove
     """
     config = reading.load(configfile)
     root = Path(config.root)

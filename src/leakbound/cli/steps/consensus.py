@@ -30,7 +30,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def consensus(settings: ConsensusSettings, rows: Path) -> None:
-    """Compute one table of private average consensus: simulated averaging, or the levels of observers."""
+    """Compute one table of private average consensus: simulated averaging, or the levels of observers.
+
+    Example: leakbound step consensus --settings '{"table": "privacy", "seed": 0, "config": {}}' --rows
+    privacy.parquet
+    """
     from leakbound.consensus.simulations import simulation_rows
 
     storage.write_rows(

@@ -76,6 +76,9 @@ def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provena
     With secure noise, records are secret. Only the owner can read the files. Their hashes are keyed with a
     secret that is drawn each time and stays with the records. The labels do not influence which other records
     are members. If the file is made again, its responses to labels are others, whose nats add up.
+
+    Example: leakbound step prepare --settings '{"dataset": "digits", "seed": 0, "config": {"members":
+    100}}' --out digits.safetensors --provenance digits.json
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals

@@ -24,6 +24,7 @@ from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from leakbound.figures.report.page import ReportFigure
@@ -79,15 +80,9 @@ def write_page(config: Config, out: Path | None) -> None:
         figures=list(_figures(root, table, tables)),
         claims=_verdicts(root, table),
         provenance=summary(root, made),
-        counts={
-            "runs": len(table.runs) + len(table.all_federated()),
-            "networks trained": sum(run.replicas for run in table.runs.values() if run.rounds > 0)
-            + sum(job.settings["replicas"] for job in made.of("federate")),
-            "attacks": sum(len(attacks) for attacks in table.attacks.values()),
-            "figures": len(table.figures),
-        },
         links=dict(_links(root, made, config.tracking.pages)),
         tables=tables,
+        curves=dict(_curves(root, tables)),
     )
     storage.write_text(target, page(report))
     sys.stdout.write("\n".join([*report.sentences, f"{target}: {target.stat().st_size / 1e6:.1f} MB", ""]))
@@ -126,6 +121,19 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
             notes(figure, whole, ran),
             warnings(figure, whole),
         )
+
+
+def _curves(
+    root: Path, tables: dict[str, pd.DataFrame]
+) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """Yield defenses, each with the rates of the strongest membership attack on the run where it shows least."""
+    from leakbound.attacks.rows import mean_roc_curve
+    from leakbound.figures.report.overview import ATTACKERS, attacked_runs
+
+    for defense, run in attacked_runs(tables).items():
+        scores = storage.read_arrays(output(root, "attack", f"{run}/membership", "arrays"))
+        name = next(name for name in ATTACKERS if f"{name}_members" in scores)
+        yield defense, mean_roc_curve(scores[f"{name}_members"], scores[f"{name}_nonmembers"])
 
 
 def _verdicts(root: Path, table: RunTable) -> pd.DataFrame:

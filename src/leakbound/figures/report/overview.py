@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from leakbound.accounting.risk import bound_text
 from leakbound.claims.evaluation import VERDICTS
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.data import size_of
@@ -145,34 +146,93 @@ _PICTURES = (
     "tan2024/fig09",
 )
 """Figures that open a report, in the order of preference."""
-_ARMS = 5
+ATTACKERS = ("strongest", "white_box")
+"""Membership attacks on the last weights, in the order of preference."""
 _RECIPES = ("early_stopping", "stopped", "clipping")
-_ATTACKERS = ("strongest", "white_box")
+_ACCURACY = "test accuracy"
+_MEMBERSHIP = "AUC, last weights"
+_NATS = "nats, whole training"
+_OUTCOMES = {
+    _ACCURACY: ("test_accuracy", ("",)),
+    _MEMBERSHIP: ("auc", ATTACKERS),
+    "AUC, uploads": ("auc", ("likelihood",)),
+    "error from a gradient": ("relative_mse", ("attack",)),
+    _NATS: ("leakage", ("",)),
+}
+"""Columns of the table that opens a report: their metric, and its variants by preference."""
 
 
-def pictures(figures: Collection[str], most: int = 3) -> list[str]:
-    """List the keys ``paper/id`` of the figures that open a report: preferred ones, then others in their order."""
-    first = [key for key in _PICTURES if key in figures]
-    return [*first, *(key for key in figures if key not in first)][:most]
+def opening_picture(figures: Collection[str]) -> str | None:
+    """Return the key ``paper/id`` of the figure that opens a report, None without figures."""
+    return next(iter([*(key for key in _PICTURES if key in figures), *figures]), None)
+
+
+def outcomes(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Compute the means that open a report, for the first dataset and network of the study with most defenses.
+
+    Args:
+        tables: Rows of studies by name.
+
+    Returns:
+        Means over replicas at the chosen learning rates, of each defense and level in order. The level is
+        infinite for a defense without one. Only measured quantities have a column.
+    """
+    means = {}
+    for name, (metric, variants) in _OUTCOMES.items():
+        rows = (_of_one_network(tables, metric, variant) for variant in variants)
+        if (measured := next(filter(len, rows), None)) is not None:
+            arms = measured.fillna({"level": math.inf}).groupby(["defense", "level"])
+            means[name] = arms["value"].mean()
+    table = pd.DataFrame(means)
+    defenses = style.ordered({defense for defense, _ in table.index})
+    defenses.sort(key=lambda name: name in _RECIPES)
+    return table.loc[sorted(table.index, key=lambda arm: (defenses.index(arm[0]), arm[1]))]
+
+
+def attacked_runs(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Choose the run of each defense whose last weights show least of membership, by the name of the defense."""
+    rows = next(filter(len, (_of_one_network(tables, "auc", name) for name in ATTACKERS)), pd.DataFrame())
+    if rows.empty:
+        return {}
+    means = rows.groupby(["defense", "run"])["value"].mean()
+    return {defense: means[defense].idxmin() for defense in style.ordered(rows["defense"].unique())}
+
+
+def outcome_lines(tables: Mapping[str, pd.DataFrame]) -> list[list[str]]:
+    """Write :func:`outcomes` as text, the headings first. Empty without outcomes."""
+    table = outcomes(tables)
+    lines = []
+    for arm, row in table.iterrows():
+        # A training for which nothing is stated has no bound. Other runs were not trained.
+        blank = {_NATS: "no bound" if row.get(_ACCURACY, math.nan) >= 0 else "–"}
+        nats = {_NATS: bound_text}
+        lines.append(
+            [
+                *_arm(arm),
+                *(
+                    blank.get(name, "–") if math.isnan(value) else nats.get(name, _number)(value)
+                    for name, value in row.items()
+                ),
+            ]
+        )
+    return [["defense", "level", *table.columns], *lines] if lines else []
+
+
+def _arm(arm: Any) -> list[str]:
+    """Write a defense, and its level with the unit."""
+    defense, level = arm
+    shown = style.level_label(defense, level, unit=True) if math.isfinite(level) else ""
+    return [style.style_of(defense).label, shown]
 
 
 def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> list[str]:
-    """Write sentences on verdicts, accuracy, membership inference, gradient inversion and demonstrated leakage.
-
-    Numbers are means over replicas at the chosen learning rates, for the first dataset and network of a
-    study.
+    """Write the sentences that open a report: on verdicts, membership inference and demonstrated leakage.
 
     Args:
         tables: Rows of studies by name.
         totals: Verdict to number of claims.
     """
-    return [
-        *_verdicts(totals),
-        *_accuracy(tables),
-        *_membership(tables),
-        *_gradients(tables),
-        *_demonstrated(tables),
-    ]
+    return [*_verdicts(totals), *_membership(tables), *_demonstrated(tables)]
 
 
 def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
@@ -183,56 +243,45 @@ def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
         yield f"Of {claims} claims about experiments: {counts}."
 
 
-def _accuracy(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield a sentence on the accuracy of each defense."""
-    rows = _of_one_network(tables, "test_accuracy", "")
-    if len(rows):
-        yield f"Test accuracy{_place(rows)}: {_arms(rows)}."
-
-
 def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield a sentence on the AUC of the strongest attack on the last weights, and on the uploads."""
-    for seen, variants in (("last weights", _ATTACKERS), ("uploads", ("likelihood",))):
-        for variant in variants:
-            rows = _of_one_network(tables, "auc", variant)
-            if len(rows):
-                yield (
-                    f"Membership inference from the {seen} by the "
-                    f"{style.style_of(variant).label}{_place(rows)}, AUC (chance is .5): {_arms(rows)}."
-                )
-                break
-
-
-def _gradients(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield a sentence on the error of records recovered from a gradient, relative to the mean record."""
-    errors = _of_one_network(tables, "relative_mse", "attack")
-    prior = _of_one_network(tables, "mse", "prior")
-    if len(errors) and len(prior):
-        yield (
-            f"Error of the record recovered from one gradient{_place(errors)}, over that of the mean record, "
-            f"which is {_number(prior['value'].mean())}: {_arms(errors)}."
-        )
+    """Yield a sentence on the defense under which the last weights show least of membership, and its accuracy."""
+    table = outcomes(tables)
+    if not {_ACCURACY, _MEMBERSHIP} <= set(table.columns):
+        return
+    both = table.dropna(subset=[_ACCURACY, _MEMBERSHIP])
+    first = _of_one_network(tables, "test_accuracy", "").iloc[0]
+    least = both[_MEMBERSHIP].idxmin()
+    written = [
+        f"{', '.join(filter(None, _arm(arm)))}: {_number(row[_MEMBERSHIP])} at a test accuracy of "
+        f"{_number(row[_ACCURACY])}"
+        for arm, row in both.iterrows()
+        if arm[0] == "none" or arm == least
+    ]
+    yield (
+        f"Membership inference from the last weights ({style.written(first['dataset'])}, "
+        f"{style.written(first['model'])}), AUC (chance is .5): {'; least under '.join(written)}."
+    )
 
 
 def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """Yield a sentence on the largest share of a bound that an attack proves."""
-    for rows in tables.values():
-        if not {"run", "metric", "variant", "unit"} <= set(rows.columns):
+    for table in tables.values():
+        if not {"run", "metric", "variant", "unit"} <= set(table.columns):
             continue
-        nats = rows[
-            rows["metric"].astype(str).str.endswith("_nats")
-            & rows["variant"].isin(["demonstrated", "allowed"])
-        ]
-        shares = nats.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value").dropna()
-        if shares.empty or not {"demonstrated", "allowed"} <= set(shares.columns):
-            continue
-        run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
-        shown, allowed = (_number(shares.loc[best, name]) for name in ("demonstrated", "allowed"))
-        release = (
-            "noisy copies" if metric == "images_nats" else metric.removesuffix("_nats").replace("_", " ")
-        )
-        yield f"Attacks prove {shown} of the {allowed} nats about one record that its {release} may reveal ({run})."
-        return
+        rows = table[table["metric"].astype(str).str.endswith("_nats")]
+        shares = rows.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value")
+        if {"demonstrated", "allowed"} <= set(shares.columns):
+            run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
+            shown = _number(shares["demonstrated"][best])
+            allowed = _number(shares["allowed"][best])
+            release = (
+                "noisy copies" if metric == "images_nats" else metric.removesuffix("_nats").replace("_", " ")
+            )
+            yield (
+                f"Attacks prove {shown} of the {allowed} nats about one record that its "
+                f"{release} may reveal ({run})."
+            )
+            return
 
 
 def _number(value: float) -> str:
@@ -241,58 +290,21 @@ def _number(value: float) -> str:
 
 
 def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: str) -> pd.DataFrame:
-    """Choose sound rows of a metric in the study with most defenses.
+    """Choose sound rows of a metric in all studies.
 
-    They are those of the first dataset and network, the longest training and the smallest batches.
+    They are those of the first dataset and network of the study with most defenses, at its longest training
+    and smallest batches.
     """
-    needed = {
-        "metric",
-        "variant",
-        "defense",
-        "level",
-        "dataset",
-        "model",
-        "rounds",
-        "batch_size",
-        "chosen",
-        "status",
-    }
-    best = pd.DataFrame()
+    sound = []
     for table in tables.values():
-        if not needed <= set(table.columns):
-            continue
-        rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
-        rows = rows[(rows["status"].astype(str) == "") & rows["value"].notna()]
-        if len(rows) and (best.empty or rows["defense"].nunique() > best["defense"].nunique()):
-            best = rows
+        if {"chosen", "defense"} <= set(table.columns):
+            rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
+            sound.append(rows[(rows["status"].astype(str) == "") & rows["value"].notna()])
+    best = max(sound, key=lambda rows: rows["defense"].nunique(), default=pd.DataFrame())
     if best.empty:
         return best
     first = best.iloc[0]
-    best = best[(best["dataset"] == first["dataset"]) & (best["model"] == first["model"])]
-    best = best[best["rounds"] == best["rounds"].max()]
-    return best[best["batch_size"] == best["batch_size"].min()]
-
-
-def _place(rows: pd.DataFrame) -> str:
-    """Write dataset and network in brackets."""
-    first = rows.iloc[0]
-    return f" ({style.written(first['dataset'])}, {style.written(first['model'])})"
-
-
-def _arms(rows: pd.DataFrame) -> str:
-    """Write the means of the first few defenses at their outer levels. Recipes of plain SGD come last."""
-    names = sorted(style.ordered(rows["defense"].unique()), key=lambda name: name in _RECIPES)
-    return "; ".join(_arm(name, rows[rows["defense"] == name]) for name in names[:_ARMS])
-
-
-def _arm(defense: str, rows: pd.DataFrame) -> str:
-    """Write a defense with its mean, or with the means of its lowest and its highest level."""
-    means = rows.groupby("level")["value"].mean()  # leaves out rows without a level
-    label = style.style_of(defense).label
-    if means.empty:
-        return f"{label} {_number(rows['value'].mean())}"
-    ends = sorted({means.index.min(), means.index.max()})
-    written = [
-        f"{_number(means[level])} ({style.level_label(defense, level)})".removesuffix(" ()") for level in ends
-    ]
-    return f"{label} {' to '.join(written)}"
+    rows = pd.concat(sound)
+    rows = rows[(rows["dataset"] == first["dataset"]) & (rows["model"] == first["model"])]
+    rows = rows[rows["rounds"] == best["rounds"].max()]
+    return rows[rows["batch_size"] == best["batch_size"].min()]

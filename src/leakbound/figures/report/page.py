@@ -3,16 +3,16 @@
 It holds the SVG that each plot wrote, with points that link to their runs.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, scoreboard_rows
@@ -22,24 +22,12 @@ from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.plots import planes
 from leakbound.figures.plots.planes import POINT
-from leakbound.figures.report.overview import (
-    bounds_of_runs,
-    bounds_table,
-    category,
-    datasets,
-    families,
-    pictures,
-    releases,
-    sentences,
-    studies,
-)
+from leakbound.figures.report import overview
+from leakbound.figures.report.audit_page import drawn_roc
 from leakbound.figures.report.page_templates import picture_address, templates
-from leakbound.registry import PLOTS
 
 _LARGEST_DRAWING = 300_000
 _WIDE = 6.0
-_THUMBNAIL = (3.6, 2.5)  # inches
-_SHORT_LEGEND = 4  # entries
 _SYMBOLS = dict(zip((*VERDICTS, *EXACT_VERDICTS), "✓✗±≈?✓✗", strict=True))
 
 
@@ -82,15 +70,19 @@ class ReportFigure:
         return picture_address("svg+xml", self.drawing) if small else picture_address("png", self.picture)
 
     @property
-    def thumbnail(self) -> str:
-        """Address that contains a small picture."""
-        return picture_address("svg+xml", thumbnail(self.config, self.rows))
+    def size(self) -> dict[str, int]:
+        """Width and height of the drawing in points. Empty if it states none."""
+        points = re.search(rb'<svg[^>]* width="([\d.]+)pt" height="([\d.]+)pt"', self.drawing[:2000])
+        return (
+            dict(zip(("width", "height"), map(round, map(float, points.groups())), strict=True))
+            if points
+            else {}
+        )
 
     @property
     def wide(self) -> bool:
         """True for a drawing that takes the width of two."""
-        points = re.search(rb'<svg[^>]* width="([\d.]+)pt"', self.drawing[:2000])
-        return points is not None and float(points[1]) > _WIDE * 72
+        return self.size.get("width", 0) > _WIDE * 72
 
 
 @dataclass(frozen=True)
@@ -102,59 +94,24 @@ class Report:
         figures: Figures in the catalogue's order.
         claims: Rows of ``evaluate`` for all figures.
         provenance: Origin of the results, as ``summary`` states it.
-        counts: Noun to a number, e.g. that of runs.
         links: Slug of a run to the address of its page.
         tables: Study to its rows.
+        curves: Defense to false- and true-positive rates of the membership attack on its last weights.
     """
 
     config: Config
     figures: Sequence[ReportFigure]
     claims: pd.DataFrame
     provenance: Mapping[str, Any]
-    counts: Mapping[str, int] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-
-    @property
-    def totals(self) -> dict[str, int]:
-        """Verdict to number of claims, about experiments and about closed forms."""
-        last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
-        return {name: int(last.get(name, 0)) for name in (*VERDICTS, *CLOSED_FORMS.values())}
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences that open the page: verdicts, accuracy, attacks."""
-        return sentences(self.tables, {name: self.totals[name] for name in VERDICTS})
-
-
-def thumbnail(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
-    """Draw a figure for a small space: only its first panel, and a legend only if it is short.
-
-    Args:
-        figure: Entry of the catalogue.
-        rows: All rows that the figure shows.
-
-    Returns:
-        The picture as SVG.
-    """
-    for column in ("dataset", "model"):
-        if column in rows.columns and len(rows):
-            rows = rows[rows[column] == style.ordered(rows[column], style.NAMES)[0]]
-    options = dict(figure.options)
-    for several in {"rows", "leakages"} & options.keys():
-        kept = options[several]
-        options[several] = dict([*kept.items()][:1]) if isinstance(kept, dict) else kept[:1]
-    drawn = BytesIO()
-    with style.applied():
-        picture = PLOTS.get(figure.plot)(rows, options=options)
-        for legend in picture.legends:
-            if len(legend.get_texts()) > _SHORT_LEGEND:
-                legend.set_visible(False)
-                legend.set_in_layout(False)
-                picture.supxlabel(legend.get_title().get_text().partition("\n")[0], fontsize=style.FONT_SIZE)
-        picture.set_size_inches(_THUMBNAIL)
-        FigureCanvasSVG(picture).print_svg(drawn, metadata={"Date": None, "Title": figure.title})
-    return drawn.getvalue()
+        """Sentences that open the page: verdicts, membership inference, demonstrated leakage."""
+        last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
+        return overview.sentences(self.tables, {name: int(last.get(name, 0)) for name in VERDICTS})
 
 
 def page(report: Report) -> str:
@@ -175,21 +132,31 @@ def page(report: Report) -> str:
     by_key = {figure.key: figure for figure in report.figures}
     return surroundings.get_template("report.html").render(
         report=report,
-        totals=report.totals,
         sentences=report.sentences,
-        pictures=[by_key[key] for key in pictures(by_key)],
+        picture=by_key.get(overview.opening_picture(by_key) or ""),
+        outcomes=overview.outcome_lines(report.tables),
+        roc=_roc(report.curves),
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
         ],
         claims=_listed(report, claims),
         papers=list(_papers(report, claims)),
-        datasets=datasets(report.config, report.provenance),
-        studies=studies(report.config),
-        bounds=bounds_table(report.provenance),
-        bounds_of_runs=bounds_of_runs(report.provenance),
-        releases=releases(report.provenance),
+        datasets=overview.datasets(report.config, report.provenance),
+        studies=overview.studies(report.config),
+        bounds=overview.bounds_table(report.provenance),
+        bounds_of_runs=overview.bounds_of_runs(report.provenance),
+        releases=overview.releases(report.provenance),
         tables=sorted({figure.config.table for figure in report.figures if figure.config.table}),
     )
+
+
+def _roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    """Place the curves of defenses, and guessing, on axes down to the least rate that was measured."""
+    least = min((false[0] for false, _ in curves.values()), default=0.1)
+    guessing = np.geomspace(least, 1, 60)
+    marks = {name: style.style_of(name) for name in curves}
+    lines = [(mark.label, str(mark.color), curves[name]) for name, mark in marks.items()]
+    return drawn_roc([("guessing", "chance", (guessing, guessing)), *lines], math.ceil(-math.log10(least)))
 
 
 def _claims(report: Report) -> Iterator[dict[str, Any]]:
@@ -266,7 +233,7 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
     for paper in style.ordered((figure.config.paper for figure in report.figures), style.PAPERS):
         by_key = {figure.key: figure for figure in report.figures if figure.config.paper == paper}
         groups: dict[str, list[list[dict[str, Any]]]] = {}
-        for keys in families([figure.config for figure in by_key.values()]):
+        for keys in overview.families([figure.config for figure in by_key.values()]):
             family = [
                 {
                     "figure": by_key[key],
@@ -276,7 +243,7 @@ def _papers(report: Report, claims: Sequence[dict[str, Any]]) -> Iterator[dict[s
                 }
                 for key in keys
             ]
-            groups.setdefault(category(by_key[keys[0]].config), []).append(family)
+            groups.setdefault(overview.category(by_key[keys[0]].config), []).append(family)
         yield {"id": paper, "name": style.PAPERS[paper], "categories": groups}
 
 

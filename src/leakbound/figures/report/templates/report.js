@@ -38,9 +38,11 @@
       row.textContent.toLowerCase().includes(wanted.words.trim().toLowerCase()),
     "claims",
   );
-  // The contents fold away once they have been used.
+  // Above the text, the contents fold away once they have been used; a link opens what is folded around its target.
   const contents = document.getElementById("contents");
-  for (const link of all("a", contents)) link.addEventListener("click", () => { contents.open = false; });
+  const fold = () => { contents.open = matchMedia("(min-width: 70rem)").matches; };
+  fold();
+  for (const link of all("a", contents)) link.addEventListener("click", fold);
   contents.addEventListener("keydown", (event) => { if (event.key === "Escape") contents.open = false; });
 
   window.addEventListener("resize", scrollers);
