@@ -39,17 +39,7 @@ myst_heading_anchors = 4
 autoapi_dirs = ["../src/leakbound"]
 autoapi_ignore = [
     f"*/leakbound/{room}/*"
-    for room in (
-        "cli",
-        "jobs",
-        "tracking",
-        "figures",
-        "claims",
-        "storage",
-        "consensus",
-        "theory",
-        "config",
-    )
+    for room in ("cli", "jobs", "tracking", "figures", "claims", "storage", "consensus", "theory", "config")
 ]
 autoapi_file_patterns = ["*.py"]
 autoapi_root = "api"

@@ -130,12 +130,12 @@ main()
 @pytest.mark.parametrize(
     ("words", "nearest"),
     [
-        ("plan --configfile config/smal.yaml", "config/small.yaml"),
-        ("plan --configfile confg/small.yaml", "config"),
+        ("plan --configfile config/smaller.yaml", "config/small.yaml"),
+        ("plan --configfile conf/small.yaml", "config"),
         ("plan --table src/leakbound/jobs/plan/cost.csv", "src/leakbound/jobs/plan/costs.csv"),
         ("calibrate test --target-leakage 1", "tests"),
         ("calibrate docs/earlier_verdict.csv --target-leakage 1", "docs/earlier_verdicts.csv"),
-        ("diff results/referenc results/reference", "results/reference"),
+        ("diff results/references results/reference", "results/reference"),
         ("account results/reference/photos/provenanc.json", "results/reference/photos/provenance.json"),
         ("audit --checkpoint Makefile --script Snakefile:f --members MakeFil --others Makefile", "Makefile"),
         ("audit --checkpoint Makefil --script docs/conf.py:f --members {0} --others {0}", "Makefile"),

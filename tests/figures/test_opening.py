@@ -32,7 +32,7 @@ ACCURACY = {("none", math.nan): [0.8, 0.6], ("natural", 50.0): [0.5], ("natural"
 def test_each_defense_at_each_level_has_a_line_with_its_means():
     both = pd.concat([rows("test_accuracy", "", ACCURACY), rows("leakage", "", {("natural", 9.0): [2.00001, 2.00001]})])
     assert outcome_lines({"x": both}) == [
-        ["defense", "level", "test accuracy", "nats, whole training"],
+        ["digits, LeNet", "level", "test accuracy", "nats, whole training"],
         ["undefended", "", "0.7", "no bound"],
         ["natural", "9 nats", "0.25", "2.01"],  # a bound is rounded up
         ["natural", "50 nats", "0.5", "no bound"],
@@ -67,6 +67,14 @@ def test_network_is_that_of_the_study_with_most_defenses():
     small = rows("test_accuracy", "", {("none", math.nan): [0.1]}, model="resnet10")
     large = rows("test_accuracy", "", ACCURACY)
     assert outcome_lines({"small": small, "large": large}) == outcome_lines({"large": large})
+
+
+def test_all_columns_are_of_the_network_that_was_trained_under_most_defenses():
+    trained = rows("test_accuracy", "", ACCURACY)
+    other = rows("relative_mse", "attack", {("none", math.nan): [9.0], ("white", 4.0): [9.0]}, model="resnet10")
+    assert outcome_lines({"x": trained, "y": other}) == outcome_lines({"x": trained})
+    more = rows("auc", "strongest", {("none", math.nan): [0.9], ("white", 4.0): [0.5]}, model="resnet10", run="other")
+    assert attacked_runs({"x": trained, "y": more}) == {}
 
 
 def test_strongest_attack_stands_where_it_was_made_and_those_on_uploads_in_a_column_of_their_own():

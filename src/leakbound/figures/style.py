@@ -189,7 +189,7 @@ def bounds(metric: str) -> tuple[float, float]:
 
 def level_label(defense: str, level: float, *, unit: bool = False) -> str:
     """Write a level, with its unit if asked, or nothing for a defense without a level or with a single one."""
-    if level != level or defense == "clipping":
+    if not math.isfinite(level) or defense == "clipping":
         return ""
     settings = default_defenses().get(defense)
     return settings.level_label(level, unit=unit) if settings else level_text(level)

@@ -15,9 +15,6 @@ from leakbound.config.data import size_of
 from leakbound.config.whole import Config
 from leakbound.figures import style
 
-_STATED = ("replica", "replicas")
-_NO_BOUND = ("–", "no bound", "no bound")
-
 
 def category(figure: FigureConfig) -> str:
     """Return the category of a figure: its study, another table, or closed forms."""
@@ -92,10 +89,12 @@ def _of_all(leakage: Mapping[str, Any]) -> str:
 
 def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
     """List how much the weights of each run leak about one member: those of one replica, and those of all."""
+    runs = [pair for leakage in provenance.get("leakage", {}).values() for pair in leakage["runs"].items()]
     return [
-        [run, *([str(bound["count"]), *(bound[name]["stated"] for name in _STATED)] if bound else _NO_BOUND)]
-        for leakage in provenance.get("leakage", {}).values()
-        for run, bound in leakage["runs"].items()
+        [run, str(bound["count"]), bound["replica"]["stated"], bound["replicas"]["stated"]]
+        if bound
+        else [run, "–", "no bound", "no bound"]
+        for run, bound in runs
     ]
 
 
@@ -103,12 +102,8 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
     """List the releases of jobs, whether a bound covers them and why, and the number of jobs."""
     counts: Counter[tuple[str, bool, str]] = Counter()
     for leakage in provenance.get("leakage", {}).values():
-        counts.update(
-            {
-                (release["item"], release["covered"], release["why"]): release["jobs"]
-                for release in leakage["released"]
-            }
-        )
+        for release in leakage["released"]:
+            counts[release["item"], release["covered"], release["why"]] += release["jobs"]
     return [
         [item, "covered" if covered else "not covered", why, f"{jobs:,}"]
         for (item, covered, why), jobs in sorted(counts.items())
@@ -148,7 +143,7 @@ _PICTURES = (
 """Figures that open a report, in the order of preference."""
 ATTACKERS = ("strongest", "white_box")
 """Membership attacks on the last weights, in the order of preference."""
-_RECIPES = ("early_stopping", "stopped", "clipping")
+_NETWORK = ["dataset", "model"]
 _ACCURACY = "test accuracy"
 _MEMBERSHIP = "AUC, last weights"
 _NATS = "nats, whole training"
@@ -175,24 +170,29 @@ def outcomes(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     Returns:
         Means over replicas at the chosen learning rates, of each defense and level in order. The level is
-        infinite for a defense without one. Only measured quantities have a column.
+        infinite for a defense without one. Only measured quantities have a column. The attribute ``network``
+        holds dataset and model.
     """
     means = {}
+    network = None
     for name, (metric, variants) in _OUTCOMES.items():
-        rows = (_of_one_network(tables, metric, variant) for variant in variants)
+        rows = (_of_one_network(tables, metric, variant, network) for variant in variants)
         if (measured := next(filter(len, rows), None)) is not None:
+            network = measured.iloc[0][_NETWORK]
             arms = measured.fillna({"level": math.inf}).groupby(["defense", "level"])
             means[name] = arms["value"].mean()
     table = pd.DataFrame(means)
+    table.attrs["network"] = network
     defenses = style.ordered({defense for defense, _ in table.index})
-    defenses.sort(key=lambda name: name in _RECIPES)
+    defenses.sort(key=lambda name: name in ("early_stopping", "stopped", "clipping"))
     return table.loc[sorted(table.index, key=lambda arm: (defenses.index(arm[0]), arm[1]))]
 
 
 def attacked_runs(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Choose the run of each defense whose last weights show least of membership, by the name of the defense."""
-    rows = next(filter(len, (_of_one_network(tables, "auc", name) for name in ATTACKERS)), pd.DataFrame())
-    if rows.empty:
+    network = outcomes(tables).attrs["network"]
+    rows = next(filter(len, (_of_one_network(tables, "auc", name, network) for name in ATTACKERS)), None)
+    if rows is None:
         return {}
     means = rows.groupby(["defense", "run"])["value"].mean()
     return {defense: means[defense].idxmin() for defense in style.ordered(rows["defense"].unique())}
@@ -203,26 +203,24 @@ def outcome_lines(tables: Mapping[str, pd.DataFrame]) -> list[list[str]]:
     table = outcomes(tables)
     lines = []
     for arm, row in table.iterrows():
-        # A training for which nothing is stated has no bound. Other runs were not trained.
-        blank = {_NATS: "no bound" if row.get(_ACCURACY, math.nan) >= 0 else "–"}
-        nats = {_NATS: bound_text}
-        lines.append(
-            [
-                *_arm(arm),
-                *(
-                    blank.get(name, "–") if math.isnan(value) else nats.get(name, _number)(value)
-                    for name, value in row.items()
-                ),
-            ]
-        )
-    return [["defense", "level", *table.columns], *lines] if lines else []
+        texts = row.map(lambda value: "–" if math.isnan(value) else _number(value))
+        if row.get(_NATS, 0.0) > 0.0:
+            texts[_NATS] = bound_text(row[_NATS])
+        elif _NATS in row and row.get(_ACCURACY, math.nan) >= 0.0:
+            texts[_NATS] = "no bound"  # none is stated for this training
+        lines.append([*_arm(arm), *texts])
+    return [[_written(table), "level", *table.columns], *lines] if lines else []
+
+
+def _written(table: pd.DataFrame) -> str:
+    """Write dataset and network of outcomes."""
+    return ", ".join(map(style.written, table.attrs["network"]))
 
 
 def _arm(arm: Any) -> list[str]:
     """Write a defense, and its level with the unit."""
     defense, level = arm
-    shown = style.level_label(defense, level, unit=True) if math.isfinite(level) else ""
-    return [style.style_of(defense).label, shown]
+    return [style.style_of(defense).label, style.level_label(defense, level, unit=True)]
 
 
 def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> list[str]:
@@ -249,7 +247,6 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     if not {_ACCURACY, _MEMBERSHIP} <= set(table.columns):
         return
     both = table.dropna(subset=[_ACCURACY, _MEMBERSHIP])
-    first = _of_one_network(tables, "test_accuracy", "").iloc[0]
     least = both[_MEMBERSHIP].idxmin()
     written = [
         f"{', '.join(filter(None, _arm(arm)))}: {_number(row[_MEMBERSHIP])} at a test accuracy of "
@@ -258,8 +255,8 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         if arm[0] == "none" or arm == least
     ]
     yield (
-        f"Membership inference from the last weights ({style.written(first['dataset'])}, "
-        f"{style.written(first['model'])}), AUC (chance is .5): {'; least under '.join(written)}."
+        f"Membership inference from the last weights ({_written(table)}), AUC (chance is .5): "
+        f"{'; least under '.join(written)}."
     )
 
 
@@ -289,22 +286,24 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
 
 
-def _of_one_network(tables: Mapping[str, pd.DataFrame], metric: str, variant: str) -> pd.DataFrame:
+def _of_one_network(
+    tables: Mapping[str, pd.DataFrame], metric: str, variant: str, network: pd.Series | None
+) -> pd.DataFrame:
     """Choose sound rows of a metric in all studies.
 
-    They are those of the first dataset and network of the study with most defenses, at its longest training
-    and smallest batches.
+    They are those of the longest training and the smallest batches of the study with most defenses, for a
+    dataset and network. Without one, they are those of its first dataset and network.
     """
     sound = []
     for table in tables.values():
         if {"chosen", "defense"} <= set(table.columns):
             rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
+            rows = rows if network is None else rows[(rows[_NETWORK] == network).all(axis=1)]
             sound.append(rows[(rows["status"].astype(str) == "") & rows["value"].notna()])
     best = max(sound, key=lambda rows: rows["defense"].nunique(), default=pd.DataFrame())
     if best.empty:
         return best
-    first = best.iloc[0]
     rows = pd.concat(sound)
-    rows = rows[(rows["dataset"] == first["dataset"]) & (rows["model"] == first["model"])]
+    rows = rows[(rows[_NETWORK] == best.iloc[0][_NETWORK]).all(axis=1)]
     rows = rows[rows["rounds"] == best["rounds"].max()]
     return rows[rows["batch_size"] == best["batch_size"].min()]

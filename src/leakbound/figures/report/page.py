@@ -27,7 +27,6 @@ from leakbound.figures.report.audit_page import drawn_roc
 from leakbound.figures.report.page_templates import picture_address, templates
 
 _LARGEST_DRAWING = 300_000
-_WIDE = 6.0
 _SYMBOLS = dict(zip((*VERDICTS, *EXACT_VERDICTS), "✓✗±≈?✓✗", strict=True))
 
 
@@ -82,7 +81,7 @@ class ReportFigure:
     @property
     def wide(self) -> bool:
         """True for a drawing that takes the width of two."""
-        return self.size.get("width", 0) > _WIDE * 72
+        return self.size.get("width", 0) > 432  # 6 inches
 
 
 @dataclass(frozen=True)

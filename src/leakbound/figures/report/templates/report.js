@@ -38,7 +38,7 @@
       row.textContent.toLowerCase().includes(wanted.words.trim().toLowerCase()),
     "claims",
   );
-  // Above the text, the contents fold away once they have been used; a link opens what is folded around its target.
+  // Where there is no room at the side, the contents fold away once they have been used.
   const contents = document.getElementById("contents");
   const fold = () => { contents.open = matchMedia("(min-width: 70rem)").matches; };
   fold();
