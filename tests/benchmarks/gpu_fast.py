@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 from unittest import mock
 
@@ -174,16 +173,13 @@ def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) ->
 
 
 def precisions(model: str, device: str, seconds: float) -> Values:
-    """Steps of one large network in each precision, with both layouts of its kernels, against float32."""
+    """Steps of one large network in each precision, against float32."""
     steps: dict[str, Step] = {}
     network = initial_network(request(model, BATCH, device, "none", 1), 0)  # which takes seconds for VGG16
-    for precision, turned in (("float32", False), *product(("tf32", "bfloat16"), (False, True))):
-        with (
-            mock.patch.object(stack, "prefers_channels_last", lambda *_, turned=turned: turned),
-            mock.patch.object(sgd, "initial_network", side_effect=lambda *_: deepcopy(network)),
-        ):
+    for precision in ("float32", "tf32", "bfloat16"):
+        with mock.patch.object(sgd, "initial_network", side_effect=lambda *_: deepcopy(network)):
             (learner,) = learners_of(rounded(request(model, BATCH, device, "none", 1), precision))
-        steps[precision + ", channels last" * turned] = learner.step
+        steps[precision] = learner.step
     yield from timed(steps, device, seconds, {}, "float32", model, inverse=True)
     torch.cuda.empty_cache()
 

@@ -15,7 +15,7 @@ from leakbound.datasets import prepare
 from leakbound.models import ImageShapeError
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.training import memory, stack
+from leakbound.training import memory
 
 SMALL = {"members": 100, "test": 300, "aux": 500, "side": 8}
 
@@ -95,6 +95,3 @@ def test_stacks_on_a_gpu_are_of_small_networks_which_alone_are_faster_in_one(nam
     network = models.build(name, 3, 10, torch.Generator())
     assert memory.stack_size("auto", 10, "cuda", network, (3, 32, 32), 64) == networks
     assert memory.stack_size(10, 10, "cuda", network, (3, 32, 32), 64) == 10
-    assert stack.prefers_channels_last(network, "cuda", "tf32") == (networks == 1)
-    assert not stack.prefers_channels_last(network, "cuda", "float32")
-    assert not stack.prefers_channels_last(network, "cpu", "bfloat16")

@@ -1,4 +1,3 @@
-import copy
 import math
 
 import pytest
@@ -11,7 +10,6 @@ from leakbound.datasets import Split
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import memory, stack
 from leakbound.training.precision import forward_in
-from leakbound.training.sgd import StackLearner
 
 
 def networks(name, count, colors=1):
@@ -114,26 +112,6 @@ def test_a_pass_in_bfloat16_gives_rounded_logits_and_gradients_in_float32(slots)
         apart = float((rounded - full).norm() / full.norm())
         assert 1e-4 < apart < 0.1
     assert stack.written_out(networks[0], weights.params, images) is not None
-
-
-def test_kernels_with_channels_side_by_side_are_trained_to_the_same_weights(request_for, monkeypatch):
-    plain = StackLearner(request_for(), request_for().slots)
-    monkeypatch.setattr(stack, "prefers_channels_last", lambda *_: True)
-    turned = StackLearner(request_for(), request_for().slots)
-    for learner in (plain, turned):
-        for _ in range(4):
-            learner.step()
-    kernels = [value[0] for value in turned.params.values() if value.ndim == 5 and value.shape[2] > 1]
-    assert len(kernels) == 1
-    assert kernels[0].is_contiguous(memory_format=torch.channels_last)
-    assert not kernels[0].is_contiguous()
-    for name, value in plain.params.items():
-        torch.testing.assert_close(turned.params[name], value, rtol=1e-5, atol=1e-6)
-    other = StackLearner(request_for(), request_for().slots)
-    other.restore(copy.deepcopy(turned.state()))
-    for learner in (turned, other):
-        learner.step()
-    assert all(torch.equal(other.params[name], value) for name, value in turned.params.items())
 
 
 def test_stack_keeps_a_broken_slot_from_the_others():

@@ -78,11 +78,8 @@ def test_training_refuses_what_it_cannot_do(request_for, changes, message):
         train(request_for(**changes))
 
 
-def test_precision_is_that_of_the_device_unless_it_is_set(request_for):
-    asked = [request_for(device=device) for device in ("cpu", "cuda")]
-    assert [request.precision for request in asked] == ["float32", "tf32"]
-    for precision in ("float32", "tf32", "bfloat16"):
-        assert request_for(device="cuda", training={"precision": precision}).precision == precision
+def test_precision_is_float32_on_every_device_unless_it_is_set(request_for):
+    assert [request_for(device=device).config.precision for device in ("cpu", "cuda")] == ["float32", "float32"]
 
 
 def test_training_names_every_reason_at_once(request_for):

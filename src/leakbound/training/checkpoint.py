@@ -64,7 +64,7 @@ def fingerprint(request: TrainingRequest) -> str:
                 mode="json", include={"momentum", "evaluations", "max_stack"}
             ),
             "device": torch.device(request.device).type,
-            "precision": request.precision,
+            "precision": request.config.precision,
             **{name: getattr(request, name) for name in _SCALARS},
             **scored,
         },

@@ -14,7 +14,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.defenses import Defense
-from leakbound.config.training import Length, Precision, TrainingConfig
+from leakbound.config.training import Length, TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.datasets.splits import reference_dataset
 from leakbound.randomness.seeding import PrivacyNoise, derive_seed, torch_generator
@@ -130,12 +130,6 @@ class TrainingRequest:
     def records(self) -> int:
         """Records that a step averages over."""
         return self.defense.records_in_step(self.level, self.batch_size)
-
-    @property
-    def precision(self) -> Precision:
-        """Precision of forward and backward passes."""
-        default: Precision = "tf32" if torch.device(self.device).type == "cuda" else "float32"
-        return default if self.config.precision == "auto" else self.config.precision
 
     def noise(
         self, replica: int, purpose: str = "noise", device: str | None = None

@@ -54,9 +54,6 @@ class StackLearner:
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
         networks = [initial_network(request, slot.replica) for slot in slots]
-        wide = stack.prefers_channels_last(networks[0], request.device, request.precision)
-        if wide and len(slots) == 1 and not request.defense.changes_gradients:
-            networks[0].to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._weights = stack.StackWeights(networks, [slot.learning_rate for slot in slots], request.device)
         self.model = networks[0].to(request.device)
         self._optimizer = sgd_optimizer(request, self._weights.leaves, 1.0)
@@ -90,7 +87,7 @@ class StackLearner:
 
     def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
         """Compute the gradients of a step, and update the weights if gradients are uploaded unchanged."""
-        precision = self._request.precision
+        precision = self._request.config.precision
         forward = forward_in(precision, self._request.device, stack.forward)
         with passes_in(precision, self._request.device):
             logits = forward(self.model, self.params, self._inputs.seen(indices, noise))

@@ -14,29 +14,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from leakbound.config.training import Precision
 from leakbound.datasets import Split
 from leakbound.training import memory
 from leakbound.training.stacked_layers import by_record, written_out
 
 Parameters = dict[str, Tensor]
-_WIDE = 64  # feature maps of each convolution from which on tensor cores take channels side by side
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last
 
 
 def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
     """Stack the parameters of equal networks, one slot each, as new leaf tensors that require gradients.
 
-    Those of a single network lie in memory as they did.
-
     Args:
         models: One or more networks of one architecture, each on any device.
         device: Device of the stack.
     """
     params = [dict(model.named_parameters()) for model in models]
-    joined = torch.stack if len(models) > 1 else lambda values: values[0].clone()[None]
     return {
-        name: joined([slot[name].detach().to(device) for slot in params]).requires_grad_()
+        name: torch.stack([slot[name].detach().to(device) for slot in params]).requires_grad_()
         for name in params[0]
     }
 
@@ -92,14 +87,6 @@ class StackWeights:
         torch._foreach_mul_(gradients, float(self._rates) if self._rates.numel() == 1 else [self._rates])
 
 
-def prefers_channels_last(model: nn.Module, device: str | torch.device, precision: Precision) -> bool:
-    """Check that the products of a network are those of wide convolutions on a GPU's tensor cores."""
-    if torch.device(device).type != "cuda" or precision == "float32":
-        return False
-    widths = [layer.out_channels for layer in model.modules() if isinstance(layer, nn.Conv2d)]
-    return min(widths, default=0) >= _WIDE
-
-
 def forward(
     model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
 ) -> Float[Tensor, "slots batch classes"]:
@@ -146,8 +133,8 @@ def gradients(
 ) -> list[Tensor]:
     """Compute gradients of the sum of the slots' :func:`loss`, 0 for a leaf that the logits do not use.
 
-    No two gradients share memory, so that they can be changed in place. They lie in memory like the leaves,
-    as fused optimizers require.
+    No two gradients share memory, so that they can be changed in place. They are contiguous, as fused
+    optimizers require.
 
     Args:
         leaves: Tensors to differentiate by.
@@ -161,9 +148,7 @@ def gradients(
     seen: set[int] = set()
     separate = []
     for leaf, grad in zip(leaves, grads, strict=True):
-        dense = torch.zeros_like(leaf) if grad is None else grad
-        if dense.stride() != leaf.stride():
-            dense = torch.empty_like(leaf).copy_(dense)
+        dense = torch.zeros_like(leaf) if grad is None else grad.contiguous()
         # Autograd returns one tensor for both terms of a sum.
         separate.append(dense.clone() if id(dense) in seen else dense)
         seen.add(id(dense))

@@ -75,9 +75,9 @@ def check_request(request: TrainingRequest) -> None:
             request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
         ),
     ]
-    if request.precision != "float32" and torch.device(request.device).type != "cuda":
+    if request.config.precision != "float32" and torch.device(request.device).type != "cuda":
         problems.append(
-            f"training.precision = {request.precision!r} on the device {request.device!r}: only a GPU "
+            f"training.precision = {request.config.precision!r} on the device {request.device!r}: only a GPU "
             "computes in it; leave it at 'auto' or 'float32', or train on a GPU"
         )
     if problems:

@@ -24,13 +24,15 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
     Whatever records channels are made from, the capacity under the members' moments is computed too.
     """
+    # Moments are alike on all devices, so a machine without a GPU may make those of results from one with a GPU.
+    device = "cpu" if table.config.device_of("covariance") == "cpu" else "auto"
     for name in table.config.datasets:
         for records in get_args(CovarianceOf):
             yield new_job(
                 table.config,
                 "covariance",
                 f"{name}/{records}",
-                {"covariance": records, "device": table.config.device_of("covariance")},
+                {"covariance": records, "device": device},
                 inputs={"dataset": table.file("prepare", name)},
                 purpose="data and channels",
                 work=partial(_work, table, name, records),

@@ -93,7 +93,7 @@ def references(
         device_name(settings.device),
         began,
         code=code,
-        precision=request.precision,
+        precision=request.config.precision,
         events=[event.to_dict() for event in result.events],
         diverged=result.diverged,
         **statement(request, result.events, source, covariance_of(channel) if channel else None),

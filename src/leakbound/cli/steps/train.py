@@ -101,7 +101,7 @@ def train(
         began,
         code=code,
         rates=tried.astype(object).where(tried.notna(), None).to_dict("records"),  # NaN: diverged
-        precision=request.precision,
+        precision=request.config.precision,
         events=[event.to_dict() for event in result.events],
         diverged=[bool(flag) for flag in tried.loc[tried["chosen"], "diverged"]],
         outputs={"weights": storage.check(weights)},
@@ -120,7 +120,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
     config = table.config
     defense = table.defense_of(run)
     lengths = table.lengths[run.slug]
-    kept = _KEPT if config.training.precision == "auto" else _KEPT | {"precision"}
+    kept = _KEPT if config.training.precision == "float32" else _KEPT | {"precision"}
     return {
         "dataset": run.dataset,
         "model": run.model,

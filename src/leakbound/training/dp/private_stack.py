@@ -85,7 +85,9 @@ class PrivateStackLearner(AccountedLearner):
             images = by_record(self._images, self._rows.gather(1, indices))
             labels = self._labels.gather(1, indices)
             weigh = partial(self._weigh, piece >= 0)
-            by_name = stacked_sums(self.model, self.params, images, labels, weigh, self._request.precision)
+            by_name = stacked_sums(
+                self.model, self.params, images, labels, weigh, self._request.config.precision
+            )
             of_piece = list(by_name.values())
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         if noise is None:
