@@ -124,7 +124,7 @@ check: .venv/ready
 	mypy
 	lint-imports
 	codespell
-	snakefmt --check Snakefile workflow
+	snakefmt --check workflow
 	leakbound config --check
 	python tools/figures.py --check
 	snakemake --lint

@@ -13,7 +13,7 @@ import leakbound
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "leakbound"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "SECURITY.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md")),
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "changelog.md"),
 ]
 NOW = [path for path in PAGES if path.name != "CHANGELOG.md"]

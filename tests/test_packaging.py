@@ -121,7 +121,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
 def test_container_copies_what_is_there_and_uses_the_python_of_the_project():
     lines = (ROOT / "Containerfile").read_text().replace("\\\n", " ").splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
-    assert {"src", "pyproject.toml", "Snakefile", "workflow", "config", "requirements"} <= {*copied}
+    assert {"src", "pyproject.toml", "workflow", "config", "requirements"} <= {*copied}
     assert [name for name in copied if not (ROOT / name).exists()] == []
     (image,) = [line for line in lines if line.startswith("FROM ")]
     assert image.endswith(f"/python:{PROJECT['requires-python'].removeprefix('>=')}-slim")

@@ -112,7 +112,7 @@ AT_MOST: dict[str, dict[str, int]] = {
 
 def pages() -> list[Path]:
     """The README and the pages of the documentation that are written by hand."""
-    found = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [path for path in found if path.name not in NOT_HERE and path.parent.name != "figures"]
 
 

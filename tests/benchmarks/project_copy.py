@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("src", "workflow", "profiles", "config", "Snakefile", "environment.yml")
+NEEDED = ("src", "workflow", "profiles", "config", "environment.yml")
 """All that a run reads of the project."""
 
 

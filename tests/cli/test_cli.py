@@ -137,7 +137,7 @@ main()
         ("calibrate docs/earlier_verdict.csv --target-leakage 1", "docs/earlier_verdicts.csv"),
         ("diff results/references results/reference", "results/reference"),
         ("account results/reference/photos/provenanc.json", "results/reference/photos/provenance.json"),
-        ("audit --checkpoint Makefile --script Snakefile:f --members MakeFil --others Makefile", "Makefile"),
+        ("audit --checkpoint Makefile --script Containerfile:f --members MakeFil --others Makefile", "Makefile"),
         ("audit --checkpoint Makefil --script docs/conf.py:f --members {0} --others {0}", "Makefile"),
         ("audit --checkpoint Makefile --script doc/conf.py:f --members {0} --others {0}", "docs"),
     ],

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
     home = tmp_path / "clone"
-    home.mkdir()
-    shutil.copy(ROOT / "Snakefile", home)
+    (home / "workflow").mkdir(parents=True)
+    shutil.copy(ROOT / "workflow/Snakefile", home / "workflow")
     (home / "config").symlink_to(ROOT / "config")
     monkeypatch.setattr(compare, "_ROOT", home)
     monkeypatch.chdir(home)

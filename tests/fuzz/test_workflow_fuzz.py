@@ -27,7 +27,7 @@ def test_snakemake_ends_with_the_mistake_and_makes_nothing(tmp_path, text, optio
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "figures").symlink_to(REPOSITORY / "config" / "figures")
     (tmp_path / "broken.yaml").write_text(text)
-    command = [sys.executable, "-m", "snakemake", "-n", "--snakefile", str(REPOSITORY / "Snakefile")]
+    command = [sys.executable, "-m", "snakemake", "-n", "--snakefile", str(REPOSITORY / "workflow/Snakefile")]
     done = subprocess.run(
         [*command, "--configfile", "broken.yaml", *options],
         cwd=tmp_path,

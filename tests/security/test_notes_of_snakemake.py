@@ -62,7 +62,7 @@ def test_hashes_of_secret_originals_are_in_no_file_that_others_may_read(tmp_path
     (tmp_path / "config/config.yaml").write_text(yaml.safe_dump({**CONFIG, "privacy_noise": noise}))
     for seed, split in enumerate(("train", "test")):
         original(tmp_path / f"mine_{split}.parquet", seed)
-    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", tmp_path]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "workflow/Snakefile", "--directory", tmp_path]
     command += ["--configfile", tmp_path / "config/config.yaml", "-j", "1", "--", "results/notes/data/mine.json"]
     own = os.environ | {"LEAKBOUND_DATA": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=400, umask=0o022)

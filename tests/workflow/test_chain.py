@@ -262,7 +262,7 @@ def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(sma
     ("options", "left"), [((), "None"), (("--max-jobs-per-timespan", "7/2s"), "7 jobs in 2 seconds")]
 )
 def test_no_limit_of_jobs_a_second_is_kept_that_nobody_asked_for(fresh, options, left):
-    with (fresh.folder / "Snakefile").open("a") as file:
+    with (fresh.folder / "workflow/Snakefile").open("a") as file:
         file.write(
             "\n\nonsuccess:\n"
             "    limit = workflow.scheduler.job_rate_limiter\n"

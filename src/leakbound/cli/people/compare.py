@@ -123,7 +123,7 @@ def compare(
     """
     from leakbound.datasets.pixels import PictureForm
 
-    if not (_ROOT / "Snakefile").is_file():
+    if not (_ROOT / "workflow" / "Snakefile").is_file():
         raise typer.BadParameter(
             "compare runs the workflow, which the installed package does not hold: clone the repository, and "
             "call leakbound from its environment (README)"
