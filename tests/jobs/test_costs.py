@@ -90,6 +90,24 @@ def test_packaged_table_knows_every_kind_of_work():
     assert costs.notes == set()
 
 
+def test_packaged_stack_on_a_gpu_takes_no_less_time_than_fewer_networks():
+    found = [one for one in read_costs(PACKAGED) if one["device"] == "cuda"]
+    for unit, model in {(one["unit"], one["model"]) for one in found}:
+        stacks = sorted(
+            (int(one["slots"]), float(one["value"])) for one in found if (one["unit"], one["model"]) == (unit, model)
+        )
+        seconds = [value for _, value in stacks]
+        assert seconds == sorted(seconds), (unit, model)
+
+
+@pytest.mark.parametrize("slots", [1, 10])
+def test_packaged_step_of_dp_sgd_on_a_gpu_is_the_captured_one(slots):
+    costs = UnitCosts(read_costs(PACKAGED), "cuda")
+    private, plain = (costs.seconds(step(kind, slots=slots)) for kind in ("dpsgd", "none"))
+    assert 1 < private / plain < 2.5
+    assert not costs.about
+
+
 def test_written_table_reads_back(tmp_path):
     path = tmp_path / "costs.csv"
     write_costs(path, [{**one, "source": "here"} for one in [*PLAIN, row("predict", value=2e-4)]])

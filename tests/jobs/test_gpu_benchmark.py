@@ -150,6 +150,27 @@ def test_kept_tables_are_those_that_were_measured(tmp_path, capsys):
     assert gpu.keep(found, kept, ["fast"]) == 1  # and says so
 
 
+def test_docs_say_what_the_kept_tables_say():
+    home = Path(__file__).parents[2]
+    page = (home / "docs" / "performance.md").read_text(encoding="utf-8")
+    correct, fast = (
+        pd.read_parquet(home / "results" / "reference" / "gpu" / f"gpu_{name}.parquet") for name in ("correct", "fast")
+    )
+    counts = correct["status"].value_counts()
+    right, wrong = counts[gpu.OK], counts[gpu.WRONG]
+    assert f"Of {right + wrong} comparisons {right} were right and {wrong} wrong." in page
+    values = fast.set_index(["group", "case", "metric"])["value"]
+    for name in ("ResNet10", "AlexNet", "VGG16"):
+        before, tf32, bfloat16 = (
+            f"{values['precision', f'{name.lower()}, {kind}', 'ms']:.2f}" for kind in ("float32", "tf32", "bfloat16")
+        )
+        assert f"| step of {name}, ms, in TF32 and bfloat16 | {before} | {tf32}, {bfloat16} |" in page
+    for name, count in (("LeNet", 1), ("ten LeNets", 10)):
+        cells = (line for line in page.splitlines() if line.startswith(f"| step of DP-SGD over SGD, {name} |"))
+        ratio = values["private steps", f"lenet, K = {count}, dpsgd", "ratio"]
+        assert next(cells).split("|")[3].strip() == f"{ratio:.2f}"
+
+
 @pytest.mark.parametrize(
     ("apart", "right"),
     [
