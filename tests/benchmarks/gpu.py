@@ -273,6 +273,7 @@ def main(words: list[str] | None = None) -> int:
     )
     whole = run_all(asked, environment, began)
     right = show(asked.out, asked.sections)
+    print(f"\none file to bring back: {shutil.make_archive(str(asked.out), 'gztar', asked.out)}")
     return 0 if whole and right else 1
 
 
