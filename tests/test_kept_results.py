@@ -260,6 +260,8 @@ def test_pages_of_the_repository_show_what_is_kept():
     [
         ("pmidp_unequal", None),
         ("resnet10", None),
+        ("uploads", None),
+        ("gpu_table02", None),
         ("photos", ("fig19", "fig22", "fig05", "table02")),
         ("rates", ("fig15",)),
     ],
@@ -330,6 +332,17 @@ def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
     assert "results/reference/paper_lenet/figures/tan2024/fig26.png" in sections["fig26"]
     assert "results/reference/photos/figures/tan2024/fig06.png" in sections["fig06"]
     assert "(no network of the paper)" in sections["fig06"]
+
+
+def test_times_of_all_networks_of_the_paper_come_before_those_of_some():
+    text = (ROOT / "docs/figures/tan2024.md").read_text(encoding="utf-8")
+    section = text.split("\n## table02")[1].split("\n## ")[0]
+    gpu, cpu = (
+        section.index(f"results/reference/{run}/figures/tan2024/table02.png") for run in ("gpu_table02", "photos")
+    )
+    assert gpu < cpu
+    assert "LeNet, ResNet10 of 4 networks" in section[cpu:]
+    assert "of 4 networks" not in section[:cpu]
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
