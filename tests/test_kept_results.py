@@ -260,6 +260,9 @@ def test_pages_of_the_repository_show_what_is_kept():
     [
         ("pmidp_unequal", None),
         ("resnet10", None),
+        ("uploads", None),
+        ("gpu_table02", None),
+        ("lenet_full", ("fig09", "fig25", "fig10_gain")),
         ("photos", ("fig19", "fig22", "fig05", "table02")),
         ("rates", ("fig15",)),
     ],
@@ -327,9 +330,24 @@ def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
             assert f"results/reference/{run}/figures/tan2024/{key}.png" in sections[key]
             assert f"{rounds} of 10,000 rounds; 3 of 10 repeats" in sections[key]
         assert "results/reference/photos" not in sections[key]
+    for key in ("fig09", "fig11", "fig18", "fig23_gain", "fig29"):  # the whole length, of as many repeats, comes first
+        first = sections[key].split("The same in another run")[0]
+        assert f"results/reference/lenet_full/figures/tan2024/{key}.png" in first
+        assert not {"rounds;", "repeats"} & {*first.split()}
     assert "results/reference/paper_lenet/figures/tan2024/fig26.png" in sections["fig26"]
     assert "results/reference/photos/figures/tan2024/fig06.png" in sections["fig06"]
     assert "(no network of the paper)" in sections["fig06"]
+
+
+def test_times_of_all_networks_of_the_paper_come_before_those_of_some():
+    text = (ROOT / "docs/figures/tan2024.md").read_text(encoding="utf-8")
+    section = text.split("\n## table02")[1].split("\n## ")[0]
+    gpu, cpu = (
+        section.index(f"results/reference/{run}/figures/tan2024/table02.png") for run in ("gpu_table02", "photos")
+    )
+    assert gpu < cpu
+    assert "LeNet, ResNet10 of 4 networks" in section[cpu:]
+    assert "of 4 networks" not in section[:cpu]
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
