@@ -1,6 +1,7 @@
 """Settings and fixtures that tests of several folders share, and which tests stay together on one process."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from jaxtyping import install_import_hook
 # mutmut imports once for all mutants, where pytest's option for checks of shapes and types would come too late.
 if "MUTANT_UNDER_TEST" in os.environ and not any(name.startswith("leakbound") for name in sys.modules):
     install_import_hook("leakbound", "beartype.beartype")
+
+# A suite in the background of a shell ignores Ctrl-C, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Sums of several threads depend on how many there are and on what else the machine does; jobs have one each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

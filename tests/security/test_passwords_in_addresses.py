@@ -127,7 +127,10 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
     assert not (tmp_path / "m").exists()
     run = [sys.executable, "-m", "snakemake", "-n", "-p", "-j1", "--configfile", path, "--directory", tmp_path]
     workflow = subprocess.run(
-        [*run, "-s", ROOT / "workflow/Snakefile", "--workflow-profile", "none"], capture_output=True, text=True, timeout=120
+        [*run, "-s", ROOT / "workflow/Snakefile", "--workflow-profile", "none"],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert workflow.returncode != 0
     assert "tracking.uri" in workflow.stderr
