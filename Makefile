@@ -61,7 +61,7 @@ BENCH ?=
 bench: .venv/ready
 	OMP_NUM_THREADS=1 python tests/benchmarks/bench.py $(BENCH)
 
-# What only a GPU can show: right, and how fast; six minutes, into results/gpu. GPU="--device cpu --quick":
+# What only a GPU can show: right, and how fast; four minutes, into results/gpu. GPU="--device cpu --quick":
 # a rehearsal; GPU="--keep results/gpu": into results/reference/gpu. docs/cluster.md: on a machine without a network.
 GPU ?=
 gpu: .venv/ready

@@ -1,6 +1,6 @@
-"""Everything that only a GPU can show, in one call of at most six minutes: is it right, and how fast.
+"""Everything that only a GPU can show, in one call of at most four minutes: is it right, and how fast.
 
-    python tests/benchmarks/gpu.py [--minutes 6] [--sections correct fast] [--out DIRECTORY]
+    python tests/benchmarks/gpu.py [--minutes 4] [--sections correct fast] [--out DIRECTORY]
     python tests/benchmarks/gpu.py --wheels build/gpu-wheels    # on a machine without the package and a network
     python tests/benchmarks/gpu.py --device cpu --quick         # rehearsal of all sections, in seconds
     python tests/benchmarks/gpu.py --cases private --cases precision    # only cases with one of these words
@@ -39,6 +39,7 @@ FAILED = "failed"
 _FLUSHED = 5.0  # seconds between two writes of a section's rows
 _SPARE = 15.0  # seconds of the whole time that no section is given: the start, the table
 _QUICK = 0.3  # seconds of a case in a rehearsal
+_PARTS = {"correct": 3}  # processes side by side of a section that takes no times, on a machine with cores to spare
 _GRACE = 15.0  # seconds after its deadline at which a section is killed
 
 Values = Iterable[dict[str, Any]]
@@ -70,6 +71,8 @@ class Asked:
         device: ``cuda`` or ``cpu``.
         quick: Whether all sizes are small, for a rehearsal.
         until: Monotonic clock at the section's deadline.
+        part: Number of the part of the cases that this process measures.
+        parts: Number of parts.
         words: Only cases with one of them in ``group/name``, all without any.
     """
 
@@ -77,6 +80,8 @@ class Asked:
     quick: bool
     until: float
     words: tuple[str, ...] = ()
+    part: int = 0
+    parts: int = 1
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -86,7 +91,8 @@ class Asked:
 def rows_of(section: str, cases: Iterable[Case], asked: Asked) -> Iterator[dict[str, Any]]:
     """Rows of a section's cases, in order; those that no time is left for say so, and errors are rows as well."""
     named = ((case, f"{case.group}/{case.name}") for case in cases)
-    waiting = [case for case, name in named if not asked.words or any(word in name for word in asked.words)]
+    chosen = [case for case, name in named if not asked.words or any(word in name for word in asked.words)]
+    waiting = chosen[asked.part :: asked.parts]
     empty = dict.fromkeys(COLUMNS, float("nan")) | {"section": section, "metric": "", "status": ""}
     while waiting:
         case = waiting.pop(0)
@@ -194,18 +200,41 @@ def run_all(asked: argparse.Namespace, environment: dict[str, str], began: float
         section = waiting.pop(0)
         share = SHARES[section] / (SHARES[section] + sum(SHARES[one] for one in waiting))
         seconds = max(1.0, (end - _SPARE - time.monotonic()) * share)
-        words = [sys.executable, __file__, "--section", section, "--within", f"{seconds:.0f}", "--out", str(asked.out)]
-        words += ["--device", asked.device, *(["--quick"] if asked.quick else [])]
-        words += [f"--cases={word}" for word in asked.cases]
-        process = subprocess.Popen(words, env=environment, start_new_session=True)
-        try:
-            whole &= process.wait(timeout=min(seconds + _GRACE, end - time.monotonic())) == 0
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            process.wait()
-            whole = False
-            sys.stderr.write(f"{section}: killed after {seconds + _GRACE:.0f} s; what it had written stays\n")
+        parts = _PARTS.get(section, 1) if len(os.sched_getaffinity(0)) > 4 else 1
+        folders = [asked.out / f"part{part}" for part in range(parts)] if parts > 1 else [asked.out]
+        processes = []
+        for part, folder in enumerate(folders):
+            words = [sys.executable, __file__, "--section", section, "--within", f"{seconds:.0f}", "--out", str(folder)]
+            words += ["--device", asked.device, *(["--quick"] if asked.quick else []), "--part", f"{part}/{parts}"]
+            words += [f"--cases={word}" for word in asked.cases]
+            processes.append(subprocess.Popen(words, env=environment, start_new_session=True))
+        until = min(time.monotonic() + seconds + _GRACE, end)
+        for process in processes:
+            try:
+                whole &= process.wait(timeout=max(0.0, until - time.monotonic())) == 0
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+                whole = False
+                sys.stderr.write(f"{section}: killed after {seconds + _GRACE:.0f} s; what it had written stays\n")
+        if parts > 1:
+            joined(section, folders, asked.out)
     return whole
+
+
+def joined(section: str, folders: Iterable[Path], out: Path) -> None:
+    """Write the tables of a section's parts as one, with the provenance of the first, and remove the parts."""
+    import pandas as pd
+
+    from leakbound import storage
+
+    name = f"gpu_{section}"
+    if written := [folder for folder in folders if (folder / f"{name}.json").exists()]:
+        tables = [storage.read_rows(folder / f"{name}.parquet") for folder in written]
+        storage.write_rows(out / f"{name}.parquet", pd.concat(tables, ignore_index=True))
+        storage.write_json(out / f"{name}.json", storage.read_json(written[0] / f"{name}.json"))
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def show(out: Path, sections: Iterable[str]) -> bool:
@@ -245,7 +274,7 @@ def main(words: list[str] | None = None) -> int:
     """Measure, write and print; the exit status."""
     began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=6.0, help="time for everything")
+    parser.add_argument("--minutes", type=float, default=4.0, help="time for everything")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--sections", nargs="+", choices=list(SHARES), default=list(SHARES))
     parser.add_argument("--cases", action="append", default=[], help="only cases with this in group/name")
@@ -255,10 +284,12 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--wheels", type=Path, help="folder of wheels to install first, without a network")
     parser.add_argument("--section", choices=list(SHARES), help=argparse.SUPPRESS)
     parser.add_argument("--within", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--part", default="0/1", help=argparse.SUPPRESS)
     asked = parser.parse_args(words)
     if asked.section:
         until = time.monotonic() + asked.within
-        run_section(asked.section, Asked(asked.device, asked.quick, until, tuple(asked.cases)), asked.out)
+        options = Asked(asked.device, asked.quick, until, tuple(asked.cases), *map(int, asked.part.split("/")))
+        run_section(asked.section, options, asked.out)
         return 0
     if asked.keep:
         return keep(asked.keep, KEPT, asked.sections)

@@ -62,6 +62,21 @@ def test_only_the_cases_that_are_chosen_are_measured():
     assert len(list(gpu.rows_of("fast", cases, asked(60)))) == 4
 
 
+def test_parts_measure_every_case_once_and_make_one_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        gpu_correct, "cases", lambda _: [gpu.Case("a", str(n), lambda _: [{"metric": "n"}]) for n in range(8)]
+    )
+    folders = [tmp_path / f"part{part}" for part in range(3)]
+    for part, folder in enumerate(folders):
+        gpu.run_section("correct", replace(asked(60), part=part, parts=3), folder)
+    gpu.joined("correct", folders, tmp_path)
+    assert sorted(pd.read_parquet(tmp_path / "gpu_correct.parquet")["case"]) == [str(n) for n in range(8)]
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == [
+        "gpu_correct.json",
+        "gpu_correct.parquet",
+    ]
+
+
 def test_time_is_shared_by_weight_and_what_is_left_goes_to_later_cases():
     given = []
 
