@@ -151,7 +151,7 @@ def test_every_name_within_the_page_is_there_once_and_every_link_to_one_leads_so
 def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict(report, made):
     assert {f"figure-tan2024-{name}" for name in SHOWN} <= {article["id"] for article in made.all("article")}
     first, *others = [image["src"] for image in made.all("img")]
-    assert first == next(figure.source for figure in report.figures if figure.key == "tan2024/fig09")
+    assert first == next(figure.source for figure in report.figures if figure.key == "tan2024/fig15_gain")
     assert [base64.b64decode(source.partition("base64,")[2]) for source in others] == [b"<svg/>"] * (
         len(SHOWN) - len(PLANES)
     )
