@@ -469,7 +469,8 @@ def test_the_package_without_extras_is_enough(place, words):
     done = subprocess.run([sys.executable, "-c", HIDDEN, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = re.compile(
-        r"[a-z ]+: \d+( of \d+)?(, \d+ s)?|leakbound: warning: (single values|more nats|mine.npy: standard deviations) .*"
+        r"[a-z ]+: \d+( of \d+)?(, \d+ s)?|"
+        r"leakbound: warning: (single values|more nats|mine.npy: standard deviations) .*"
     )
     assert not [line for line in done.stderr.splitlines() if not said.fullmatch(line)]
 
