@@ -260,6 +260,12 @@ def _distances(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Ten
     return torch.as_tensor(squares).sqrt().nan_to_num(nan=math.inf)
 
 
+def _judged(case: str, apart: float, bound: float) -> dict[str, Any]:
+    """Row of a relative distance that a bound judges."""
+    said = {"expected": bound, "status": _said(apart <= bound)}
+    return {"case": case, "metric": "relative_distance", "value": apart, **said}
+
+
 def _said(right: bool) -> str:
     """Status of a comparison."""
     return OK if right else WRONG
@@ -366,13 +372,7 @@ def captured_searches(asked: Asked) -> Values:
         with mock.patch.object(search_images, "cuda_graph", side_effect=RuntimeError("left to its kernels")):
             plain = search()
         apart = float(((found - plain).flatten(1).norm(dim=1) / plain.flatten(1).norm(dim=1)).median())
-        yield {
-            "case": f"captured, {name}",
-            "metric": "relative_distance",
-            "value": apart,
-            "expected": _OF_WAY,
-            "status": _said(apart <= _OF_WAY),
-        }
+        yield _judged(f"captured, {name}", apart, _OF_WAY)
 
 
 def compared_moments(asked: Asked) -> Values:
@@ -382,13 +382,7 @@ def compared_moments(asked: Asked) -> Values:
         records = generator.normal(size=(count, values)) * generator.gamma(1.0, size=values)
         exact, seen = (population_moments(records, device=device) for device in ("cpu", asked.device))
         apart = float(np.abs(exact.covariance - seen.covariance).max() / np.abs(exact.covariance).max())
-        yield {
-            "case": f"{count} records of {values} values",
-            "metric": "relative_distance",
-            "value": apart,
-            "expected": _EXACT,
-            "status": _said(apart <= _EXACT),
-        }
+        yield _judged(f"{count} records of {values} values", apart, _EXACT)
 
 
 Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]

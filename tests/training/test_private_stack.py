@@ -185,6 +185,16 @@ def traced(learner):
     return capture
 
 
+def assert_alike(plain: PrivateStackLearner, captured: PrivateStackLearner) -> None:
+    """Eleven steps of both, in which two widths are captured, lead to the same weights."""
+    for _ in range(11):
+        plain.step()
+        captured.step()
+    assert len(captured._pass._replays) == 2
+    for name, value in plain.params.items():
+        assert torch.equal(captured.params[name], value)
+
+
 @pytest.mark.parametrize("mechanism", CLIPPED)
 @pytest.mark.parametrize("held", [10**6, 30])
 def test_captured_private_training_is_the_training(request_for, monkeypatch, mechanism, held):
@@ -195,12 +205,7 @@ def test_captured_private_training_is_the_training(request_for, monkeypatch, mec
     request = request_for(defense=defense, level=0.5, learning_rates=(0.02, 0.05), replicas=2)
     plain, captured = (PrivateStackLearner(request, request.slots) for _ in range(2))
     captured._pass = Replayed(captured._differentiate, traced(captured))
-    for _ in range(11):
-        plain.step()
-        captured.step()
-    assert len(captured._pass._replays) == 2
-    for name, value in plain.params.items():
-        assert torch.equal(captured.params[name], value)
+    assert_alike(plain, captured)
 
 
 def test_noise_that_is_not_drawn_ahead_is_added_to_captured_sums(request_for):
@@ -221,12 +226,7 @@ def test_noise_that_is_not_drawn_ahead_is_added_to_captured_sums(request_for):
         return replay
 
     captured._pass = Replayed(captured._differentiate, capture)
-    for _ in range(11):
-        plain.step()
-        captured.step()
-    assert len(captured._pass._replays) == 2
-    for name, value in plain.params.items():
-        assert torch.equal(captured.params[name], value)
+    assert_alike(plain, captured)
 
 
 def test_secure_noise_is_drawn_outside_of_a_captured_step(request_for, monkeypatch):

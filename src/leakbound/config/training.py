@@ -28,6 +28,6 @@ class TrainingConfig(Settings):
     max_stack: Count | Literal["auto"] = "auto"
     """Networks trained as one batch. auto takes as many as fit the cache of a CPU, or the memory of a GPU."""
     precision: Precision = "float32"
-    """Arithmetic of the products in forward and backward passes, on a CPU float32. On a GPU tf32 and bfloat16 make
-    steps of large networks about twice as fast, and other networks of them: after 20 steps ResNet10 was .16 of its
-    way apart in tf32. Weights, noise, clipping, evaluations and attacks are in float32 everywhere."""
+    """Arithmetic of the products in forward and backward passes; a CPU takes float32 alone. On a GPU tf32 and bfloat16
+    halve the time of a step of large networks and lead to other weights: in tf32 those of ResNet10 were .16 of their
+    way from float32's after 20 steps. Weights, noise, clipping, evaluations and attacks are in float32 everywhere."""
