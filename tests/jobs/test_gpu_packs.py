@@ -204,16 +204,15 @@ def test_pack_with_anything_else_is_refused_and_leaves_nothing(made, tmp_path, m
     assert sorted(Path().rglob("*")) == before
 
 
-def test_pack_without_a_part_is_refused_and_leaves_nothing(made, lent, tmp_path, monkeypatch):
+@pytest.mark.parametrize("size", [2, 4, 9])
+def test_pack_without_a_part_is_refused_and_leaves_nothing(size, made, lent, tmp_path, monkeypatch):
     gpu_packs.pack(made, tmp_path / "packs")
     (whole,) = (tmp_path / "packs").iterdir()
-    gpu_packs.pack(
-        made, tmp_path / "packs", part=whole.stat().st_size // 4 + 100
-    )  # so that the last holds more than an end
-    parts = sorted((tmp_path / "packs").iterdir())
+    gpu_packs.pack(made, tmp_path / "packs", part=whole.stat().st_size // size + 1)
+    parts = sorted((tmp_path / "packs").iterdir(), key=lambda path: int(path.suffix[1:]))
     prepared(made, tmp_path / "here", monkeypatch)
     before = sorted(Path().rglob("*"))
-    for given in (parts[:-1], [*parts[:1], *parts[2:]]):
+    for given in ([*parts[:place], *parts[place + 1 :]] for place in range(len(parts))):
         with pytest.raises(SystemExit, match="a part is missing"):
             merged(made, given)
     with pytest.raises(SystemExit, match=r"is no part of a pack; give all of its files pack\.tgz\.0"):
