@@ -6,8 +6,10 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from calling import called, files_in
 
@@ -71,6 +73,34 @@ def test_weights_go_to_the_script_and_a_table_is_shown(files):
     assert re.search(r"TPR at 0.1 % FPR +needs 1020 others", result.out)
     assert "nats = 600 is not contradicted at confidence 0.95: the lower limit is 0, and one network" in result.out
     assert not list(files.glob("*.html"))
+
+
+def test_tables_and_folders_are_audited_as_the_same_arrays_are(files):
+    expected = {name: dict(np.load(f"{name}.npz")) for name in ("members", "others")}
+    draw = np.random.default_rng(1)
+    for name, held in expected.items():
+        labels = draw.integers(2, size=len(held["records"]))
+        table = pd.DataFrame(held["records"], columns=list("abcd")).assign(patient=range(len(labels)), kind=labels)
+        table.to_csv(f"{name}.csv", index=False)
+        np.savez(f"{name}.npz", records=held["records"], labels=labels)
+    words = ("--json", "--label", "kind", "--exclude", "patient")
+    tables, arrays = audit(*words, members="members.csv", others="others.csv"), audit("--json")
+    assert tables.code == arrays.code == 0, tables.err
+    assert json.loads(tables.out) == json.loads(arrays.out)
+    for name, count in (("members", 30), ("others", 30)):
+        for place in range(count):
+            path = Path(name, "ab"[place % 2], f"{place}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(draw.integers(256, size=(6, 6, 3), dtype=np.uint8)).save(path)
+    Path("my_score.py").write_text(
+        "def score(network, records, labels):\n    return records.mean((1, 2, 3)) + labels\n"
+    )
+    folders = audit("--json", "--resize", "4", "--color", "gray", members="members", others="others")
+    assert folders.code == 0, folders.err
+    assert json.loads(folders.out)["members"] == 30
+    Path("others/b").rename("others/c")
+    mixed = audit(members="members", others="others")
+    assert (mixed.code, "--others others: classes ['a', 'c']" in mixed.message) == (2, True), mixed.message
 
 
 REFUSED = {

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
+from leakbound.cli.people import own_records
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import MEMBERSHIP, membership_scores
 from leakbound.cli.text_table import text_table
@@ -48,10 +49,16 @@ _ScriptOption = Annotated[
     ),
 ]
 _MembersOption = Annotated[
-    Path | None, _option("NPZ", "Members, the records of the training: arrays records and labels.")
+    Path | None,
+    _option(
+        "PATH",
+        "Members, the records of the training: .npz with arrays records and labels, a folder with a subfolder of "
+        "images for each class, a Parquet file of images, or a table .csv or .parquet. Images are levels from 0 to 255 "
+        "of shape (n, colors, height, width), and classes are numbered in the order of their names.",
+    ),
 ]
 _OthersOption = Annotated[
-    Path | None, _option("NPZ", "Non-members of the same distribution: arrays records and labels.")
+    Path | None, _option("PATH", "Non-members of the same distribution, in the same form.")
 ]
 _ReferencesOption = Annotated[
     Path | None,
@@ -117,6 +124,12 @@ def audit(
     uses: _UsesOption = 1,
     out: _OutOption = None,
     seed: _SeedOption = 0,
+    label: own_records.LabelOption = "label",
+    image: own_records.ImageOption = "image",
+    resize: own_records.ResizeOption = None,
+    color: own_records.ColorOption = None,
+    span: own_records.RangeOption = None,
+    exclude: own_records.ExcludeOption = None,
 ) -> None:
     """Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.
 
@@ -129,7 +142,7 @@ def audit(
     public
     """
     needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
-    more = (references, canaries, epsilon, delta, nats, out)
+    more = (references, canaries, epsilon, delta, nats, out, resize, color, span, exclude)
     if run is not None:
         if any(value is not None for value in (*needed.values(), *more)):
             raise typer.BadParameter(
@@ -141,6 +154,7 @@ def audit(
         raise typer.BadParameter(f"give a RUN of the workflow, or for a network of your own also {missing}")
     else:
         from leakbound.cli.people.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
+        from leakbound.datasets.pixels import PictureForm
 
         bound = stated_bound(epsilon, delta, nats, uses)
         audit_checkpoint(
@@ -150,6 +164,10 @@ def audit(
             seed,
             out,
             as_json,
+            label=label,
+            image=image,
+            form=PictureForm(resize, color, span),
+            exclude=exclude or (),
         )
 
 

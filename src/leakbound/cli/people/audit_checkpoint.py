@@ -24,6 +24,8 @@ from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
 from leakbound.cli.text_table import text_table
+from leakbound.config.messages import shown
+from leakbound.datasets.collection import read_collection
 from leakbound.registry import nearest_path
 
 _LIMITS = ("coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right")
@@ -39,8 +41,8 @@ class NetworkFiles:
     Attributes:
         checkpoint: Weights, or the file that ``load`` of the script reads.
         script: Script and function, e.g. ``my_score.py:score``.
-        members: Records and labels of the training, .npz.
-        others: Further records and labels, .npz.
+        members: Records and labels of the training.
+        others: Further records and labels, in the same form.
         references: Outputs of reference networks, .npz.
         canaries: Records, labels and coins, .npz.
     """
@@ -81,8 +83,11 @@ def audit_checkpoint(
     seed: int,
     out: Path | None,
     as_json: bool,
+    **reading: Any,
 ) -> None:
     """Audit a network, write the results, and exit with code 1 if the bound is contradicted.
+
+    Further parameters are those of :func:`leakbound.datasets.collection.read_collection`.
 
     Raises:
         BadParameter: If a file or the script cannot be used.
@@ -90,8 +95,7 @@ def audit_checkpoint(
     if out is not None:
         check_outputs(out)
         own_records.check_absent(out)
-    members, labels = _arrays("members", files.members, ("records", "labels"))
-    others, other_labels = _arrays("others", files.others, ("records", "labels"))
+    members, others = _records(files, reading)
     references = planted = None
     if files.references is not None:
         references = ReferenceScores(
@@ -105,8 +109,8 @@ def audit_checkpoint(
     with counted("scoring records", None) as each:
         audit = audit_network(
             _score(files, each),
-            (members, labels),
-            (others, other_labels),
+            members,
+            others,
             references=references,
             canaries=planted,
             bound=bound,
@@ -124,6 +128,33 @@ def audit_checkpoint(
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _text(facts, out))
     if audit.contradicted:
         raise typer.Exit(1)
+
+
+def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Read members and non-members: arrays as they are stored, or folders and tables as all commands read them.
+
+    Raises:
+        BadParameter: If a file cannot be read, or the two number their classes or columns differently.
+        DatasetError: If a folder or table cannot be read.
+    """
+    pairs, forms = [], []
+    for option, path in (("members", files.members), ("others", files.others)):
+        if path.is_dir() or path.suffix.lower() in (".csv", ".parquet"):
+            held = read_collection(path, labelled=True, **reading)
+            pairs.append((held.values, np.asarray(held.labels)))
+            forms.append(
+                f"classes {shown(held.classes)}, columns {shown(held.names if held.kind == 'table' else ())}"
+            )
+        else:
+            values, labels = _arrays(option, path, ("records", "labels"))
+            pairs.append((values, labels))
+            forms.append("arrays")
+    if forms[0] != forms[1]:
+        raise typer.BadParameter(
+            f"--others {files.others}: {forms[1]}, but --members {files.members}: {forms[0]}; both need one "
+            "form, so that labels and columns mean the same"
+        )
+    return pairs
 
 
 def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] = ()) -> list[Any]:
