@@ -259,11 +259,15 @@ def show(out: Path, sections: Iterable[str]) -> bool:
 
 
 def keep(found: Path, kept: Path, sections: Iterable[str]) -> int:
-    """Replace a folder by the tables of another one and where they come from, and print them; the exit status."""
+    """Replace tables of a folder by those of another one and where they come from, and print them; the exit status."""
     sys.path.append(str(Path(__file__).parents[2] / "tools"))
     from replaced_folders import replaced_folder
 
+    replaced = {f"gpu_{name}" for name in sections}
     with replaced_folder(kept) as folder:
+        for path in kept.glob("gpu_*"):
+            if path.stem not in replaced:
+                shutil.copy(path, folder)
         for name in sections:
             for path in (found / f"gpu_{name}.parquet", found / f"gpu_{name}.json"):
                 shutil.copy(path, folder)

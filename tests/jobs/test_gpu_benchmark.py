@@ -159,7 +159,10 @@ def test_kept_tables_are_those_that_were_measured(tmp_path, capsys):
     gpu._write("fast", rows, asked(9), found, time.time())
     assert gpu.keep(found, kept, ["fast"]) == 0
     assert "2.5" in capsys.readouterr().out
-    assert sorted(path.name for path in kept.iterdir()) == ["MANIFEST.sha256", "gpu_fast.json", "gpu_fast.parquet"]
+    gpu._write("correct", rows, asked(9), found, time.time())
+    assert gpu.keep(found, kept, ["correct"]) == 0  # next to those of the other section
+    tables = [f"gpu_{name}.{kind}" for name in ("correct", "fast") for kind in ("json", "parquet")]
+    assert sorted(path.name for path in kept.iterdir()) == ["MANIFEST.sha256", *tables]
     assert pd.read_parquet(kept / "gpu_fast.parquet")["value"].tolist() == [2.5]
     gpu._write("fast", [{**rows[0], "status": gpu.WRONG}], asked(9), found, time.time())
     assert gpu.keep(found, kept, ["fast"]) == 1  # and says so

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from leakbound.accounting.event import PrivacyEvent
@@ -143,9 +144,9 @@ class Decision:
                     "rate": accuracy["learning_rate"].mode().min(),
                     "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
                     "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
-                    **_mean("accuracy", accuracy["value"]),
-                    **_mean("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
-                    **_mean("uploads", self._uploads_auc(of_arm["run"])),
+                    **_share("accuracy", accuracy["value"]),
+                    **_share("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
+                    **_share("uploads", self._uploads_auc(of_arm["run"])),
                     **self._bounds(self.trainings[of_arm["run"].iloc[0]]),
                 }
 
@@ -237,10 +238,11 @@ def decision_page(decision: Decision) -> str:
     return page.render(decision=decision, pictures=pictures, next_step=decision.next_step, **_BOUNDS)
 
 
-def _mean(name: str, values: pd.Series) -> dict[str, float]:
-    """Return the mean over replicas with both ends of its 95 % interval, NaN without replicas."""
+def _share(name: str, values: pd.Series) -> dict[str, float]:
+    """Return the mean share over replicas with both ends of its 95 % interval within [0, 1], NaN without replicas."""
     estimate = mean_interval(values.to_numpy()) if len(values) else Estimate(math.nan, math.nan, math.nan)
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    low, high = np.clip(estimate[1:], 0.0, 1.0)  # Student's t knows no bounds
+    return {name: estimate.value, f"{name}_low": float(low), f"{name}_high": float(high)}
 
 
 def _time(seconds: float) -> str:
