@@ -91,10 +91,14 @@ def part(blocks: Blocks, *settings: str) -> Blocks:
         settings: Their names, as :func:`names` lists them.
     """
     name = _names(blocks)
-    # A step between two levels that only other settings have is no step of these.
-    return blocks.changed(
-        lambda table: table[[name(*row) in settings for row in table.index]].dropna(axis="columns", how="all")
-    )
+
+    def chosen(table: pd.DataFrame) -> pd.DataFrame:
+        rows = table[[name(*row) in settings for row in table.index]]
+        empty = np.isnan(rows.to_numpy(float)).all(axis=0)
+        # A step between two levels that only other settings have is no step of these.
+        return rows.loc[:, ~empty] if empty.any() else rows
+
+    return blocks.changed(chosen)
 
 
 def names(blocks: Blocks) -> list[str]:
@@ -306,7 +310,8 @@ def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) 
     """
     results = {}
     for name in scores:
-        values = scores[name].dropna().to_numpy(float)
+        values = scores[name].to_numpy(float)
+        values = values[~np.isnan(values)]
         holds, fails = _p_values(values * blocks.claimed, blocks.rule, delta, tails)
         results[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
     against = {name: p for name, (p, direction) in results.items() if direction < 0}
