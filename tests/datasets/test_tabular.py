@@ -121,6 +121,17 @@ def test_the_index_of_a_frame_is_no_column_unless_it_is_the_label(home):
         assert [*load_table(home / f"{name}.parquet", "outcome").columns] == kept, name
 
 
+def test_codes_of_classes_keep_their_zeros_and_a_missing_one_is_refused(tmp_path):
+    path = tmp_path / "codes.csv"
+    rows = [f"{30.5 + row},{1.7 - row / 9:.2f},{'007' if row % 2 else '12'}" for row in range(6)]
+    path.write_text("\n".join(["age,height,label", *rows, ""]))
+    table = load_table(path, "label")
+    assert table.classes == ("007", "12")
+    path.write_text(path.read_text() + "41,1.6,NA\n")
+    with pytest.raises(DatasetError, match=r"row 6: 'label' is missing"):
+        load_table(path, "label")
+
+
 @pytest.mark.parametrize("other", ["None", "NA", "null"])
 def test_a_class_may_have_the_name_of_nothing(home, other):
     patients().replace({"outcome": {"well": other}}).to_csv(home / "x.csv", index=False)

@@ -205,7 +205,9 @@ def _csv(path: Path, label: str) -> pd.DataFrame:
     if label in table:
         numbers = pd.to_numeric(table[label], errors="coerce")
         texts = table[label][numbers.isna()]
-        table[label] = numbers if len(texts) < len(table) and texts.isin(_MISSING).all() else table[label]
+        if len(texts) < len(table) and texts.isin(_MISSING).all():
+            codes = table[label].str.match(r"\s*-?0\d").any()  # 007 is a name
+            table[label] = table[label].mask(numbers.isna()) if codes else numbers
     return table
 
 
