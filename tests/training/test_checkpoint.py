@@ -23,9 +23,7 @@ IDENTITY = "0" * 64
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["leakbound.training.dp.per_sample", "leakbound.datasets", "pytest", "pyarrow.parquet"]
-    )
+    context.set_forkserver_preload(["leakbound.training.per_sample", "leakbound.datasets", "pytest", "pyarrow.parquet"])
     return context
 
 

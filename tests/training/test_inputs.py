@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from leakbound.channels.sampling import ChannelSampler
+from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
-from leakbound.training import memory
-from leakbound.training.stack_inputs import FreshInputs, FrozenInputs, Inputs
+from leakbound.training.batches import FreshInputs, FrozenInputs, Inputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
 

@@ -12,7 +12,7 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense
 from leakbound.models import build
 from leakbound.training import train
 from leakbound.training.client_steps import client_step
-from leakbound.training.dp.per_sample import PerSampleLearner
+from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.sgd import StackLearner
 
 INDICES = torch.arange(20).repeat(2, 1)
@@ -67,7 +67,7 @@ def test_frozen_noise_of_training_is_one_copy(request_for, channel):
 def test_batches_of_private_training_vary_as_poisson_samples(request_for):
     """What an ε counts on: each record by itself, in a step or not. Two tests with false alarms of 1e-6 each."""
     request = request_for(defense=DPSGD(), level=1.0, batch_size=32)
-    batches = PerSampleLearner(request, request.slots)._batches
+    batches = OpacusLearner(request, request.slots)._batches
     drawn, rate, steps = [batches.draw() for _ in range(1000)], 32 / 400, 1000
     sizes = np.array([len(batch) for batch in drawn])
     assert abs(sizes.mean() - 32) < 5 * math.sqrt(32 * (1 - rate) / steps)

@@ -11,13 +11,13 @@ from opacus.optimizers import DPOptimizer
 
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
+from leakbound.models.gradients import record_gradients
+from leakbound.models.layers import factorable
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import train
-from leakbound.training.client_steps import client_step, record_gradients
-from leakbound.training.dp import accounted, per_sample
-from leakbound.training.dp.per_sample import PrivateOptimizer
-from leakbound.training.dp.weighted_sums import weighted_sums
-from leakbound.training.known_layers import factorable
+from leakbound.training import per_sample, train
+from leakbound.training.client_steps import client_step
+from leakbound.training.per_sample import PrivateOptimizer
+from leakbound.training.weighted_sums import weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
@@ -179,25 +179,25 @@ def test_training_does_not_depend_on_how_many_records_are_held_at_once(request_f
 def test_no_gradients_of_single_records_are_held_of_the_networks_of_the_studies(name, least):
     model = models.build(name, 3, 10, torch_generator(0, "init"))
     assert factorable(model)
-    assert accounted.physical_batch(model, (3, 32, 32), "cpu") >= least
+    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") >= least
 
 
 def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu():
     model = layers(torch.nn.Flatten(), torch.nn.Linear(3072, 2000), torch.nn.LayerNorm(2000))
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    records = accounted.physical_batch(model, (3, 32, 32), "cpu")
+    records = per_sample.physical_batch(model, (3, 32, 32), "cpu")
     assert 0.9 * 2**30 < 4 * parameters * records < 2**30
 
 
 def test_a_batch_of_lenet_is_never_divided():
     model = models.build("lenet", 3, 10, torch_generator(0, "init"))
-    assert accounted.physical_batch(model, (3, 32, 32), "cpu") > 2048
+    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") > 2048
 
 
 def test_one_record_is_held_even_if_it_exceeds_the_memory(monkeypatch):
-    monkeypatch.setattr("leakbound.training.memory.GRADIENT_BYTES", 1)
+    monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", 1)
     model = models.build("lenet", 1, 10, torch_generator(0, "init"))
-    assert accounted.physical_batch(model, (1, 32, 32), "cpu") == 1
+    assert per_sample.physical_batch(model, (1, 32, 32), "cpu") == 1
 
 
 def psac(norms, r=0.1):

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, ParameterNoise, Stopped
 from leakbound.training import train
-from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.rates import RATE_COLUMNS, chosen_rates
-from leakbound.training.request import Slot
+from leakbound.training.per_sample import OpacusLearner
+from leakbound.training.request import RATE_COLUMNS, Slot, chosen_rates
 from leakbound.training.sgd import StackLearner
 
 RATES = (0.1, 0.2, 0.3)
@@ -167,7 +166,7 @@ def test_all_defenses_levels_and_rates_share_members_weights_and_batches(request
 
 def test_private_training_shares_members_and_weights_and_its_levels_share_batches_and_noise(request_for, digits):
     made = [
-        PerSampleLearner(request, request.slots[1:])
+        OpacusLearner(request, request.slots[1:])
         for level in (0.0, 0.5, 2.0)
         for request in [request_for(replicas=2, defense=DPSGD(), level=level, slug=f"dpsgd-{level}")]
     ]

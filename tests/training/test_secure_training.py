@@ -16,11 +16,10 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, Pa
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.training import UntrainableError, train
-from leakbound.training.batches import PoissonBatches
+from leakbound.training.batches import FreshInputs, FrozenInputs, PoissonBatches
 from leakbound.training.client_steps import client_step
-from leakbound.training.dp.per_sample import PerSampleLearner, PrivateOptimizer
+from leakbound.training.per_sample import OpacusLearner, PrivateOptimizer
 from leakbound.training.sgd import StackLearner
-from leakbound.training.stack_inputs import FreshInputs, FrozenInputs
 from leakbound.training.uploads import StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
@@ -47,7 +46,7 @@ def secure(request_for, channel):
 
 
 def learner_of(request):
-    kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
+    kind = OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
     return kind(request, request.slots[:1])
 
 
@@ -85,7 +84,7 @@ def test_what_is_kept_for_a_resumption_holds_no_state_of_noise(secure, case):
 @pytest.mark.parametrize("case", CASES)
 def test_interrupted_training_goes_on_where_it_was_saved(secure, case, tmp_path, monkeypatch):
     request = secure(case, rounds=6, checkpoint=tmp_path / "checkpoint")
-    kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
+    kind = OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
     step, taken = kind.step, []
 
     def dying(learner):

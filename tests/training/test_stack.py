@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from leakbound import models
 from leakbound.datasets import Split
+from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import memory, stack
-from leakbound.training.precision import forward_in
+from leakbound.training import stack
+from leakbound.training.stack import forward_in
 
 
 def networks(name, count, colors=1):
@@ -40,14 +41,14 @@ def test_weights_in_one_row_of_memory_are_those_of_the_slots_and_follow_their_ra
     labels = torch.randint(0, 10, (slots, 3), generator=torch_generator(0, "labels"))
     gradients = stack.gradients(weights.leaves, stack.forward(singles[0], weights.params, images), labels)
     parts = [part.clone() for part in weights.parts(gradients)]
-    weights.scale(gradients)
+    before = {name: value.detach().clone() for name, value in weights.params.items()}
+    weights.update(gradients)
     for slot, model in enumerate(singles):
         F.cross_entropy(model(images[slot]), labels[slot]).backward()
-        found = zip(model.named_parameters(), parts, weights.parts(gradients), strict=True)
-        for (name, parameter), part, scaled in found:
-            assert torch.equal(weights.params[name][slot], parameter)
+        for (name, parameter), part in zip(model.named_parameters(), parts, strict=True):
+            assert torch.equal(before[name][slot], parameter)
             torch.testing.assert_close(part[slot], parameter.grad, rtol=1e-4, atol=1e-6)
-            assert torch.equal(scaled[slot], rates[slot] * part[slot])
+            assert torch.equal(weights.params[name][slot], parameter - rates[slot] * part[slot])
 
 
 class ByPixel(nn.Sequential):
@@ -61,11 +62,9 @@ def test_a_fused_step_of_a_network_that_lays_its_channels_otherwise_is_a_plain_o
     model = ByPixel(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Conv2d(4, 6, 5), nn.Flatten(), nn.Linear(6 * 24 * 24, 10))
     images = torch.randn(1, 3, 3, 32, 32, generator=torch_generator(0, "images"))
     labels = torch.randint(0, 10, (1, 3), generator=torch_generator(0, "labels"))
-    weights = stack.StackWeights([model], [0.1], "cpu")
+    weights = stack.StackWeights([model], [0.1], "cpu", momentum=0.9)
     gradients = stack.gradients(weights.leaves, stack.forward(model, weights.params, images), labels)
-    for leaf, gradient in zip(weights.leaves, gradients, strict=True):
-        leaf.grad = gradient
-    torch.optim.SGD(weights.leaves, lr=0.1, momentum=0.9, fused=True).step()
+    weights.update(gradients)
     F.cross_entropy(model(images[0]), labels[0]).backward()
     torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False).step()
     for name, parameter in model.named_parameters():

@@ -16,13 +16,12 @@ import torch
 from leakbound.config.catalogue import STUDY_COLUMNS
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
-from leakbound.training import memory
-from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.dp.private_stack import PrivateStackLearner
-from leakbound.training.precision import full_precision
+from leakbound.models import memory
+from leakbound.training.loop import Learner
+from leakbound.training.per_sample import OpacusLearner, PrivateStackLearner
 from leakbound.training.request import TrainingRequest
 from leakbound.training.sgd import StackLearner
-from leakbound.training.stack_training import Learner
+from leakbound.training.stack import full_precision
 from leakbound.training.trainers import check_request
 
 BASELINE = "none"
@@ -68,7 +67,7 @@ def measure_steps(
         for repetition in range(-1, repeats):
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
-                one_by_one = isinstance(learner, PerSampleLearner)
+                one_by_one = isinstance(learner, OpacusLearner)
                 device = torch.device(requests[name].device)
                 serial = requests[name].replicas if one_by_one else 1
                 # On a GPU whole blocks of noise, and few questions of the time, each of which waits for the GPU.
@@ -85,7 +84,7 @@ def _learner(request: TrainingRequest) -> Learner:
     if not request.defense.clips:
         return StackLearner(request, request.slots)
     if torch.device(request.device).type == "cpu":
-        return PerSampleLearner(request, request.slots[:1])
+        return OpacusLearner(request, request.slots[:1])
     return PrivateStackLearner(request, request.slots)
 
 

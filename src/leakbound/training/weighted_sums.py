@@ -1,7 +1,7 @@
 """Sums of the weighted gradients of single records, without forming these gradients where layers allow it.
 
 The gradient of a record with respect to a layer's parameters is an outer product
-(:mod:`leakbound.training.factors`). So one forward and one backward pass through the activations give all
+(:mod:`leakbound.models.gradients`). So one forward and one backward pass through the activations give all
 norms. Weights follow from the norms, and the sum of the weighted gradients is that of a batch with weighted
 output gradients. For a network with layers of other kinds the gradient of each record is computed.
 
@@ -21,12 +21,10 @@ from torch.func import functional_call
 from torch.nn.grad import conv2d_weight
 
 from leakbound.config.training import Precision
-from leakbound.training import memory
-from leakbound.training.client_steps import Gradients, record_gradients
-from leakbound.training.factors import Factor, Factors
-from leakbound.training.known_layers import factorable, parameter_layers, strided_windows, zero_padding
-from leakbound.training.precision import forward_in, passes_in
-from leakbound.training.stacked_layers import written_out
+from leakbound.models import memory
+from leakbound.models.gradients import Factor, Factors, Gradients, record_gradients
+from leakbound.models.layers import factorable, parameter_layers, strided_windows, written_out, zero_padding
+from leakbound.training.stack import forward_in, passes_in
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
 _HELD = 2**14  # values of a layer's weight up to which the gradients of single records are kept
@@ -57,7 +55,7 @@ def weighted_sums(
         weigh: Function from norms (n,), over all parameters together, to weights (n,).
 
     Returns:
-        Parameter name to its sum. It equals that of :func:`~leakbound.training.client_steps.record_gradients`
+        Parameter name to its sum. It equals that of :func:`~leakbound.models.gradients.record_gradients`
         up to rounding.
     """
     if len(labels) == 0:
