@@ -1,4 +1,4 @@
-"""Known layers: linear, convolutional and group-normalising ones, and networks of them written out for a stack.
+"""Known layers: linear, convolutional and group-normalising ones, and networks of them for a stack.
 
 Per-record gradients of known layers are outer products (:mod:`leakbound.models.gradients`). A network of them
 is written out for all slots of a stack, with as many kernels as for one network.
@@ -49,19 +49,20 @@ def whole(layer: nn.Module) -> bool:
 
 def stackable(model: nn.Module) -> bool:
     """Check that each parameter is in one layer only, which can be computed for all slots at once."""
-    return _divisible(model, _is_known)
+    layers = parameter_layers(model).values()
+    owned = [id(parameter) for layer in layers for parameter in own_parameters(layer).values()]
+    return len(owned) == len(set(owned)) and all(_is_known(layer) for layer in layers)
 
 
 def factorable(model: nn.Module) -> bool:
-    """Check that each parameter is in one layer only, whose per-record gradients are outer products."""
-    return _divisible(model, _has_outer_products)
+    """Check that each parameter is in one layer only, whose per-record gradients are outer products.
 
-
-def _divisible(model: nn.Module, suits: Callable[[nn.Module], bool]) -> bool:
-    """Check that each parameter is in one layer only, and that all these layers are suitable."""
-    layers = parameter_layers(model).values()
-    owned = [id(parameter) for layer in layers for parameter in own_parameters(layer).values()]
-    return len(owned) == len(set(owned)) and all(suits(layer) for layer in layers)
+    They are, for known layers, if a convolution has one group and numeric padding.
+    """
+    layers = [layer for layer in parameter_layers(model).values() if isinstance(layer, nn.Conv2d)]
+    return stackable(model) and not any(
+        layer.groups != 1 or isinstance(layer.padding, str) for layer in layers
+    )
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -70,13 +71,6 @@ def _is_known(layer: nn.Module) -> bool:
         type(layer) in (nn.Linear, nn.GroupNorm)
         or (type(layer) is nn.Conv2d and layer.padding_mode == "zeros")
     )
-
-
-def _has_outer_products(layer: nn.Module) -> bool:
-    """Check that a layer is known and, for a convolution, has one group and numeric padding."""
-    if isinstance(layer, nn.Conv2d) and (layer.groups != 1 or isinstance(layer.padding, str)):
-        return False
-    return _is_known(layer)
 
 
 def windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n values places"]:
@@ -97,9 +91,7 @@ def strided_windows(inputs: ImageTensor, layer: nn.Conv2d) -> Float[Tensor, "n v
     """
     (high, wide), (down, right), (far, apart) = layer.kernel_size, layer.stride, layer.dilation
     vertical, horizontal = zero_padding(layer)
-    inputs = (
-        inputs.contiguous()
-    )  # where the channels of a pixel lie side by side, rows are copied value by value
+    inputs = inputs.contiguous()  # else rows are copied value by value, where channels lie side by side
     if vertical or horizontal:
         inputs = F.pad(inputs, (horizontal, horizontal, vertical, vertical))
     seen = inputs.unfold(2, far * (high - 1) + 1, down).unfold(3, apart * (wide - 1) + 1, right)

@@ -171,9 +171,11 @@ class ClientStep:
             labels: Classes of the records.
             source: Source of the noise, or a generator, on the device of the images.
         """
+        # What the networks see, and the weighted gradients of its records.
         source = as_source(source)
         released = self.released(images, source)
         sums = self._summed(model, released, labels)
+        # The average that is sent, of all batches at once if the defense treats rows independently.
         together = type(self).disguised is ClientStep.disguised or hasattr(self.disguised, "row_by_row")
         rows = zip(*(total.split(len(total) if together else 1) for total in sums.values()), strict=True)
         uploads = [self.averaged(list(row), labels.shape[1], source) for row in rows]
@@ -191,10 +193,12 @@ class ClientStep:
         parameters = dict(model.named_parameters())
         at_once = max(1, memory.GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
         sums = {name: images.new_zeros(count, *value.shape) for name, value in parameters.items()}
+        # Whole batches where memory holds them, else pieces of one batch.
         for batches in torch.arange(count, device=labels.device).split(max(1, at_once // size)):
             for records in torch.arange(size, device=labels.device).split(at_once):
                 piece = (batches[:, None], records)
                 gradients = record_gradients(model, images[piece].flatten(0, 1), labels[piece].flatten())
+                # Each record is weighted by its own norm over all parameters, before anything is summed.
                 squares = [tensor.flatten(1).square().sum(1) for tensor in gradients.values()]
                 weights = self.record_weights(torch.stack(squares).sum(0).sqrt())
                 for name, tensor in gradients.items():

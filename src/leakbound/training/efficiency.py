@@ -59,11 +59,13 @@ def measure_steps(
         raise ValueError(
             f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once"
         )
+    # All defenses are refused or made before the first is measured.
     for request in requests.values():
         check_request(request)
     learners = {name: _learner(request) for name, request in requests.items()}
     rows = []
     with one_thread():
+        # Turns back and forth, so that a machine that slows down steadily favours none. The first warms up.
         for repetition in range(-1, repeats):
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
@@ -148,6 +150,7 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     Raises:
         ValueError: If a model lacks the times of plain SGD.
     """
+    # Times of plain SGD in the same repetition, which each time is divided by.
     rounds = config.epochs * config.records / config.batch_size
     plain = times[times["defense"] == BASELINE].set_index(["model", "repetition"])["seconds"]
     reference = plain.reindex(pd.MultiIndex.from_frame(times[["model", "repetition"]])).to_numpy()
@@ -156,6 +159,7 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         raise ValueError(
             f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too"
         )
+    # One table for each metric, in the columns that all studies share.
     seconds = times["seconds"].to_numpy()
     values = {"seconds_per_step": seconds, "seconds": rounds * seconds, "ratio": seconds / reference}
     levels = ["" if math.isnan(level) else f"-{level:g}" for level in times["level"]]

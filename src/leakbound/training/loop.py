@@ -82,6 +82,7 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
     Raises:
         torch.OutOfMemoryError: If memory does not hold one slot.
     """
+    # Finished stacks and the one in training, as a checkpoint of the same run holds them.
     identity = fingerprint(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     run = checkpoint.load() or {"size": size, "finished": [], "current": None}
@@ -112,7 +113,7 @@ def _trained(
     run: dict[str, Any],
     checkpoint: Checkpoint,
 ) -> bool:
-    """Train some slots to their end, and add their result to the run. Return False if memory does not hold them.
+    """Train some slots to their end, and add their result to the run. Return False if memory is too small.
 
     Raises:
         torch.OutOfMemoryError: If memory does not hold one slot.

@@ -261,15 +261,6 @@ def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
     return [bool(flag) for flag in flags.all(0)]
 
 
-def full_precision(device: str | torch.device) -> AbstractContextManager[None]:
-    """Compute convolutions and products in full float32 on a GPU, and restore the user's settings afterwards.
-
-    Args:
-        device: Device of the work. For a CPU nothing changes.
-    """
-    return _products(device, "ieee")
-
-
 def passes_in(precision: Precision, device: str | torch.device) -> AbstractContextManager[None]:
     """Allow TF32 in forward and backward passes on a GPU, within :func:`full_precision`.
 
@@ -277,7 +268,7 @@ def passes_in(precision: Precision, device: str | torch.device) -> AbstractConte
         precision: ``float32`` changes nothing.
         device: Device of the passes.
     """
-    return nullcontext() if precision == "float32" else _products(device, "tf32")
+    return nullcontext() if precision == "float32" else full_precision(device, "tf32")
 
 
 def forward_in(
@@ -292,8 +283,13 @@ def forward_in(
 
 
 @contextmanager
-def _products(device: str | torch.device, precision: Literal["ieee", "tf32"]) -> Iterator[None]:
-    """Compute convolutions and products of float32 values on a GPU in full precision, or in TF32."""
+def full_precision(device: str | torch.device, precision: Literal["ieee", "tf32"] = "ieee") -> Iterator[None]:
+    """Compute convolutions and products in full float32 on a GPU, and restore the user's settings afterwards.
+
+    Args:
+        device: Device of the work. For a CPU nothing changes.
+        precision: ``tf32`` for rounded products within the context of another call.
+    """
     if torch.device(device).type == "cpu":
         yield
         return
