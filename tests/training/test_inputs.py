@@ -30,10 +30,6 @@ def sampler(request, channel):
     return ChannelSampler(channel(request.param, 8.0), (1, 32, 32))
 
 
-def test_clean_inputs_are_the_images(members, rows):
-    assert torch.equal(Inputs(members, rows).take(INDICES), members[INDICES])
-
-
 def test_each_slot_takes_images_of_its_own_members(members):
     own = torch.stack([torch.arange(10), torch.arange(59, 49, -1)])
     assert torch.equal(Inputs(members, own).take(INDICES), members[torch.tensor([[3, 1, 3, 7], [59, 57, 54, 50]])])

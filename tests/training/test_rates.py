@@ -181,16 +181,6 @@ def test_private_training_shares_members_and_weights_and_its_levels_share_batche
     assert torch.equal(little, much)
 
 
-def test_noise_of_two_levels_of_dp_is_a_multiple_of_each_other(request_for):
-    """One step from the same weights on the same records: only the multiplier of the same normals differs."""
-    silent, little, much = (
-        train(request_for(defense=DPSGD(), level=level, rounds=1, learning_rates=(1.0,))).weights
-        for level in (0.0, 0.5, 2.0)
-    )
-    for name, value in silent.items():
-        torch.testing.assert_close(4 * (little[name] - value), much[name] - value, rtol=1e-3, atol=1e-6)
-
-
 def seen_noise(request_for, channel, shape, level, noise="fresh", steps=9):
     """Noise on the images of some steps of replica 1, each beside its clean image; white noise is drawn by eights."""
     noisy, clean = (
@@ -354,9 +344,3 @@ def test_a_training_that_diverges_late_keeps_its_sound_lengths(request_for, monk
     sound = [all(bool(torch.isfinite(values[row]).all()) for values in result.weights.values()) for row in range(3)]
     assert sound == [True, True, False]
     assert {*result.curves["length"]} == {*LENGTHS}
-
-
-def test_clipping_alone_has_no_finite_epsilon_and_shares_the_batches_of_dp(request_for):
-    result = train(request_for(defense=DPSGD(), level=0.0, rounds=2))
-    assert (result.curves.query("metric == 'epsilon'")["value"] == math.inf).all()
-    assert result.events[0].noise_multiplier == 0

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy import stats
 
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, ParameterNoise
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.training import UntrainableError, train
-from leakbound.training.batches import FreshInputs, FrozenInputs, PoissonBatches
+from leakbound.training.batches import FreshInputs, FrozenInputs
 from leakbound.training.client_steps import client_step
 from leakbound.training.per_sample import OpacusLearner, PrivateOptimizer
 from leakbound.training.sgd import StackLearner
@@ -173,21 +172,6 @@ def test_secure_noise_of_dp_is_on_the_grid_of_the_sum():
     assert (noisy_sum / step % 1 == 0).all()
     # 60,000 draws, and a sum of norm 10 among them, which adds 100 / 60,000 to a variance of 9.
     assert noisy_sum.std().item() == pytest.approx(3.0, rel=7 / math.sqrt(120_000) + 4e-4)
-
-
-def test_secret_sampling_has_binomial_sizes_and_follows_no_seed():
-    """Two tests of a source without a seed, false alarms at 1e-8 each."""
-    population, rate, steps = 300, 0.1, 1000
-    batches = PoissonBatches(population, rate, SecureNoise())
-    drawn = [batches.draw() for _ in range(steps)]
-    sizes = np.array([len(batch) for batch in drawn])
-    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > 1e-8
-    counts = np.bincount(torch.cat(drawn).numpy(), minlength=population)
-    spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
-    assert 1e-8 < stats.chi2.cdf(spread, population) < 1 - 1e-8
-    again = PoissonBatches(population, rate, SecureNoise())
-    again.restore(batches.state())
-    assert any(not torch.equal(again.draw(), batches.draw()) for _ in range(3))
 
 
 def test_secure_training_learns_handwriting(secure, channel):

@@ -275,13 +275,12 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
         ascending=[True, True, False, True, True],
         kind="stable",
     )
-    best = ranked.drop_duplicates("replica").index
-    edges = table.groupby("replica")["learning_rate"].agg(["min", "max"]).loc[table["replica"]]
-    rates = table["learning_rate"].to_numpy()
-    outer = (rates == edges["min"].to_numpy()) | (rates == edges["max"].to_numpy())
-    inner = edges["min"].to_numpy() < edges["max"].to_numpy()
-    chosen = table.index.isin(best)
-    return table.assign(chosen=chosen, at_edge=chosen & outer & inner)
+    chosen = table.index.isin(ranked.drop_duplicates("replica").index)
+    candidates = table.groupby("replica")["learning_rate"]
+    least = candidates.transform("min")
+    most = candidates.transform("max")
+    outer = (table["learning_rate"] == least) | (table["learning_rate"] == most)
+    return table.assign(chosen=chosen, at_edge=chosen & outer & (least < most))
 
 
 def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:
