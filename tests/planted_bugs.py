@@ -83,8 +83,8 @@ BUGS = (
     Bug(
         "noise of private training halved",
         "training/per_sample.py",
-        "noise_multiplier=self._client.level",
-        "noise_multiplier=0.5 * self._client.level",
+        "noise_multiplier=self._client.level,\n            max_grad_norm",
+        "noise_multiplier=0.5 * self._client.level,\n            max_grad_norm",
         "tests/training/test_per_sample.py::"
         "test_noise_has_the_standard_deviation_of_multiplier_times_bound_over_batch[dpsgd]",
     ),
