@@ -94,20 +94,6 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
     assert [path.name for path in resumable.checkpoint.parent.iterdir()] == ["checkpoint"]
 
 
-def test_training_resumes_at_the_saved_step(request_for, tmp_path, monkeypatch):
-    request = request_for(rounds=8, replicas=2, training=OFTEN, checkpoint=tmp_path / "checkpoint")
-    train(request)
-    from leakbound.training.sgd import StackLearner
-
-    steps = []
-    step = StackLearner.step
-    monkeypatch.setattr(StackLearner, "step", lambda learner: (steps.append(1), step(learner)))
-    again = train(request)
-    assert len(steps) < 16
-    fresh = train(dataclasses.replace(request, checkpoint=None))
-    assert all(torch.equal(again.weights[name], fresh.weights[name]) for name in fresh.weights)
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"), [(b"no checkpoint" * 99, "damaged checkpoint"), (None, "checkpoint of other settings")]
 )

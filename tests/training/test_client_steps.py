@@ -9,7 +9,6 @@ from leakbound import datasets
 from leakbound.channels import Moments, estimate_moments
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
-    DPPSAC,
     DPSGD,
     ChannelDefense,
     Compression,
@@ -53,13 +52,6 @@ def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
         sent = client.upload(model, images, labels, torch.Generator().manual_seed(seed))
         found.append(torch.cat([part.flatten(1) for part in sent.gradients.values()], dim=1))
     return found[1], found[0]
-
-
-@pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
-def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, moments, defense):
-    sent, plain = sent_by(defense, 0.0, digits, moments=moments)
-    assert (sent.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
-    torch.testing.assert_close(F.cosine_similarity(sent, plain), torch.ones(4))
 
 
 class LaplaceStep(ClientStep):

@@ -89,8 +89,8 @@ def test_every_replica_chooses_for_itself_as_if_it_were_alone(values):
 
 
 def test_training_chooses_the_rate_that_validation_records_like_best(request_for):
-    """A rate too small to learn anything in 70 steps, one that learns, and one that diverges."""
-    result = train(request_for(rounds=70, learning_rates=(90.0, 0.03, 1e-5)))
+    """A rate too small to learn anything in 70 steps, one that learns, given twice, and one that diverges."""
+    result = train(request_for(rounds=70, learning_rates=(90.0, 0.03, 1e-5, 0.03)))
     rates = result.rates
     assert rates["learning_rate"].tolist() == [1e-5, 0.03, 90.0]
     assert rates["chosen"].tolist() == [False, True, False]
@@ -102,13 +102,6 @@ def test_training_chooses_the_rate_that_validation_records_like_best(request_for
         assert row["validation_loss"] == ends.loc[rate, "validation_loss"]
     assert ends.loc[0.03, "validation_accuracy"] > 0.6 > ends.loc[1e-5, "validation_accuracy"]
     assert rates.loc[2, ["validation_accuracy", "validation_loss"]].isna().all()
-
-
-def test_equal_candidates_count_once(request_for):
-    assert train(request_for(rounds=1, learning_rates=(0.05, 0.01, 0.05))).rates["learning_rate"].tolist() == [
-        0.01,
-        0.05,
-    ]
 
 
 # -- streams that all defenses, levels and candidates of a replica share ----------------------------------------------
