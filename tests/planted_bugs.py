@@ -82,9 +82,9 @@ BUGS = (
     ),
     Bug(
         "noise of private training halved",
-        "training/dp/per_sample.py",
-        "noise_multiplier=self._client.level",
-        "noise_multiplier=0.5 * self._client.level",
+        "training/per_sample.py",
+        "noise_multiplier=self._client.level,\n            max_grad_norm",
+        "noise_multiplier=0.5 * self._client.level,\n            max_grad_norm",
         "tests/training/test_per_sample.py::"
         "test_noise_has_the_standard_deviation_of_multiplier_times_bound_over_batch[dpsgd]",
     ),
@@ -104,7 +104,7 @@ BUGS = (
     ),
     Bug(
         "noise reused: the same block at every step",
-        "training/stack_inputs.py",
+        "training/batches.py",
         "            drawn = self._sampler.stacked_noise(",
         "            self._first = getattr(self, '_first', self._before)\n"
         "            for source, before in zip(self._sources, self._first, strict=True):\n"
@@ -114,14 +114,14 @@ BUGS = (
     ),
     Bug(
         "noise reused: the same rows of a block in every batch",
-        "training/stack_inputs.py",
+        "training/batches.py",
         "return self._noise[self._used - 1]",
         "return self._noise[0]",
         "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[white]",
     ),
     Bug(
         "generator repeated: private training draws the same noise at each step",
-        "training/dp/per_sample.py",
+        "training/per_sample.py",
         "        pieces = self._batches.draw()",
         "        self._noise.generator.manual_seed(0)\n        pieces = self._batches.draw()",
         "tests/training/test_noise_of_its_own.py::test_two_steps_of_private_training_have_independent_noise",
@@ -193,7 +193,7 @@ BUGS = (
     ),
     Bug(
         "secure noise of private training left to Opacus' generator",
-        "training/dp/per_sample.py",
+        "training/per_sample.py",
         "if self._secure is None:",
         "if True:",
         "tests/training/test_secure_training.py::test_secure_noise_of_dp_is_on_the_grid_of_the_sum",
@@ -222,21 +222,21 @@ BUGS = (
     ),
     Bug(
         "clipping after the sum in training",
-        "training/dp/weighted_sums.py",
+        "training/weighted_sums.py",
         "weights = weigh(_norms(parts))",
         "weights = weigh(_norms(parts).square().sum().sqrt()[None]).expand(len(labels))",
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
     ),
     Bug(
         "records that fill up a batch counted in a stack",
-        "training/dp/private_stack.py",
-        "return self._weights(norms.flatten()).view(norms.shape) * drawn",
-        "return self._weights(norms.flatten()).view(norms.shape)",
+        "training/per_sample.py",
+        "return self._weigh(norms.flatten()).view(norms.shape) * drawn",
+        "return self._weigh(norms.flatten()).view(norms.shape)",
         "tests/training/test_private_stack.py::test_stack_of_private_training_equals_one_by_one[dpsgd]",
     ),
     Bug(
         "bias left out of the norm that a record is clipped by",
-        "training/dp/weighted_sums.py",
+        "training/weighted_sums.py",
         "(inputs.square().sum(1) + (factor.layer.bias is not None))",
         "inputs.square().sum(1)",
         "tests/training/test_per_sample.py::test_clipped_sums_equal_those_of_opacus[lenet-0.3]",
@@ -246,7 +246,7 @@ BUGS = (
         "training/client_steps.py",
         "weighted = tensor * weights.view",
         "weighted = tensor * self.record_weights(tensor.flatten(1).norm(dim=1)).view",
-        "tests/training/test_client_steps.py::test_clipped_uploads_stay_within_the_bound_and_keep_their_direction",
+        "tests/training/test_noise_of_its_own.py::test_each_record_of_an_upload_is_clipped_on_its_own[defense0]",
     ),
     Bug(
         "contribution of a record up to 2 S, noise for S",
@@ -264,7 +264,7 @@ BUGS = (
     ),
     Bug(
         "sum divided by the records drawn, not by those expected",
-        "training/dp/per_sample.py",
+        "training/per_sample.py",
         "        self._optimizer.step()\n\n    def state",
         "        self._optimizer.expected_batch_size = max(1, len(indices))\n"
         "        self._optimizer.step()\n\n    def state",
@@ -280,14 +280,11 @@ BUGS = (
     # -- accounting --------------------------------------------------------------------------------------------------
     Bug(
         "shuffled batches with the ε of Poisson sampling",
-        "training/dp/per_sample.py",
-        "self._batches = PoissonBatches(\n"
-        '            len(members.labels), self._rate, request.noise(replica, "batches", "cpu")\n'
-        "        )",
+        "training/per_sample.py",
+        "return PoissonBatches(self._population, self._rate, source)",
         "from leakbound.training.batches import ShuffledBatches\n"
-        "        self._batches = ShuffledBatches(\n"
-        '            len(members.labels), request.batch_size, request.generator(replica, "batches")\n'
-        "        )",
+        '        generator = self._request.generator(replica, "batches")\n'
+        "        return ShuffledBatches(self._population, self._request.batch_size, generator)",
         "tests/training/test_noise_of_its_own.py::test_batches_of_private_training_vary_as_poisson_samples",
     ),
     Bug(
@@ -299,7 +296,7 @@ BUGS = (
     ),
     Bug(
         "accountant told half of the sample rate",
-        "training/dp/per_sample.py",
+        "training/per_sample.py",
         "get_optimizer_hook_fn(sample_rate=self._rate)",
         "get_optimizer_hook_fn(sample_rate=0.5 * self._rate)",
         "tests/training/test_per_sample.py::test_epsilon_equals_the_accountant_called_on_its_own[rdp-RDPAccountant]",

@@ -11,10 +11,10 @@ from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.model_inversion import queries as inverting
+from leakbound.models import memory
+from leakbound.models.gradients import record_gradients
+from leakbound.models.layers import strided_windows
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import memory
-from leakbound.training.client_steps import record_gradients
-from leakbound.training.known_layers import strided_windows
 from leakbound.training.stack import stacked
 from operations import waits
 

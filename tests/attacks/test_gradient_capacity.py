@@ -13,7 +13,7 @@ from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
 from leakbound.models import build
-from leakbound.training.client_steps import record_gradients
+from leakbound.models.gradients import record_gradients
 from leakbound.training.stack import stacked
 
 SLUG = "digits/lenet/dpsgd-0.5/n10-b64"
@@ -81,7 +81,7 @@ def test_gradients_of_large_networks_are_taken_in_smaller_pieces(weights, digits
 
     monkeypatch.setattr(gradient_capacity, "record_gradients", gradients)
     for records_held, pieces in ((5, [5, 5, 2]), (0.5, [1] * 12)):
-        monkeypatch.setattr("leakbound.training.memory.GRADIENT_BYTES", int(4 * parameters * records_held))
+        monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", int(4 * parameters * records_held))
         sizes.clear()
         found, _ = measured(weights, digits, records=12)
         assert sizes == pieces * 2  # replicas

@@ -25,9 +25,10 @@ from leakbound.config.defenses import (
     Undefended,
 )
 from leakbound.models import build
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.client_steps import client_step
 
 FIXED = {"tv_weights": (1e-3,), "untuned_tv_weight": 1e-3}
 CONFIG = GradientInversionConfig(images=2, iterations=200, search_iterations=100, **FIXED)

@@ -18,8 +18,8 @@ from leakbound.config.attacks import UploadMembershipConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.training import TrainingRequest, stack_training, train, upload_scores
-from leakbound.training.client_steps import record_gradients
+from leakbound.models.gradients import record_gradients
+from leakbound.training import TrainingRequest, loop, train, upload_scores
 from leakbound.training.request import UploadScoring, initial_network
 
 CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
@@ -185,17 +185,17 @@ def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training
         checkpoint=tmp_path / "checkpoint.pt",
         config=request.config.model_copy(update={"checkpoint_seconds": 0.0}),
     )
-    advance, steps = stack_training.StackTraining.advance, iter(range(7))
+    advance, steps = loop.StackTraining.advance, iter(range(7))
 
-    def interrupted(training, bar):
+    def interrupted(training):
         if next(steps, None) is None:
             raise KeyboardInterrupt
-        return advance(training, bar)
+        return advance(training)
 
-    monkeypatch.setattr(stack_training.StackTraining, "advance", interrupted)
+    monkeypatch.setattr(loop.StackTraining, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(saved)
-    monkeypatch.setattr(stack_training.StackTraining, "advance", advance)
+    monkeypatch.setattr(loop.StackTraining, "advance", advance)
     resumed, plain = train(saved), train(replace(request, scoring=None))
     assert torch.equal(resumed.scores, whole.scores)
     assert all(torch.equal(whole.weights[name], plain.weights[name]) for name in plain.weights)

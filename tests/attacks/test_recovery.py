@@ -14,8 +14,9 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.models import build
+from leakbound.models.gradients import record_gradients
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.client_steps import client_step
 
 SHAPE = (1, 32, 32)
 

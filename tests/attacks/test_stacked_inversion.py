@@ -25,13 +25,12 @@ from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
-from leakbound.models import build
+from leakbound.models import build, memory
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
-from leakbound.training import memory
-from leakbound.training.client_steps import client_step, record_gradients
-from leakbound.training.factors import stack_of
-from leakbound.training.stack import stacked
+from leakbound.training.client_steps import client_step
+from leakbound.training.stack import stack_of, stacked
 from operations import Operations, waits
 
 SHAPE = (1, 32, 32)

@@ -14,10 +14,10 @@ from leakbound.attacks.model_inversion import queries
 from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert, joined_inversion
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.config.data import DatasetConfig
+from leakbound.models import memory
+from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import memory
 from leakbound.training.stack import stacked
-from leakbound.training.stacked_layers import written_out
 from operations import Operations, waits
 
 

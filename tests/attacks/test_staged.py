@@ -20,8 +20,9 @@ from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
 from leakbound.models import build
+from leakbound.models.gradients import record_gradients
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import client_step, record_gradients
+from leakbound.training.client_steps import client_step
 
 SHAPE = (2, 12, 12)
 

@@ -26,8 +26,8 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
+from leakbound.models.gradients import record_gradients
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import record_gradients
 from leakbound.training.stack import stacked
 
 INVERSION = ModelInversionConfig(iterations=8, tv_weights=(0.0, 1e-3))

@@ -22,10 +22,10 @@ from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
-from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import BASELINE, measure_steps
 from leakbound.training.request import TrainingRequest
 

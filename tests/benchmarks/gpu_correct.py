@@ -48,12 +48,12 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, prepare
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
-from leakbound.training import TrainingRequest, train
-from leakbound.training.client_steps import ClientStep, record_gradients
-from leakbound.training.dp import private_stack
+from leakbound.training import TrainingRequest, per_sample, train
+from leakbound.training.client_steps import ClientStep
 from leakbound.training.request import reference_request
 
 LEVELS: dict[str, float | None] = {
@@ -299,7 +299,7 @@ def captured_weights(name: str, slots: int, device: str, rounds: int) -> Values:
     config = EXACT.model_copy(update={"max_stack": slots})
     asked = TrainingRequest(**vars(request(name, slots, device, rounds, config=config)))
     found = train(asked).weights
-    with mock.patch.object(private_stack, "cuda_graph", None):
+    with mock.patch.object(per_sample, "cuda_graph", None):
         plain = train(asked).weights
     way = _distances(plain, train(replace(asked, rounds=0)).weights)
     apart = float((_distances(found, plain) / way).max())

@@ -38,14 +38,14 @@ from leakbound.attacks.model_inversion.attack import invert_models
 from leakbound.attacks.model_inversion.queries import invert
 from leakbound.channels import population_moments
 from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
+from leakbound.models import memory
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load_attribute
-from leakbound.training import TrainingRequest, loop, memory, sgd, stack
-from leakbound.training.client_steps import record_gradients
-from leakbound.training.cuda_graph import cuda_graph
-from leakbound.training.dp import private_stack
-from leakbound.training.sgd import initial_network, sgd_optimizer
-from leakbound.training.stack_training import Learner
+from leakbound.training import TrainingRequest, per_sample, sgd, stack
+from leakbound.training.loop import Learner
+from leakbound.training.request import initial_network
+from leakbound.training.stack import cuda_graph
 
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)
@@ -167,7 +167,7 @@ def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) ->
     for name, asked in found.items():
         steps[name] = partial(_each, [learner.step for learner in learners_of(asked)])
         if name != "none" and asked.device == "cuda":
-            with mock.patch.object(private_stack, "cuda_graph", None):
+            with mock.patch.object(per_sample, "cuda_graph", None):
                 steps[f"{name}, kernel by kernel"] = partial(_each, [one.step for one in learners_of(asked)])
     yield from timed(steps, found["none"].device, seconds, {}, "none", group, inverse=True)
 
@@ -194,7 +194,7 @@ def learners_of(asked: TrainingRequest) -> list[Learner]:
     def stop(request: TrainingRequest, learner: Any, size: int) -> None:
         raise _ChosenError(learner, size)
 
-    with mock.patch.object(loop, "train_slots", stop), mock.patch.object(sgd, "train_slots", stop):
+    with mock.patch.object(per_sample, "train_slots", stop), mock.patch.object(sgd, "train_slots", stop):
         try:
             load_attribute(asked.defense.trainer, "trainer")(asked)
         except _ChosenError as chosen:
@@ -289,7 +289,7 @@ def plain(asked: TrainingRequest) -> Step:
     networks = [initial_network(asked, replica) for replica in range(asked.replicas)]
     network, device = networks[0].to(asked.device), asked.device
     parameters = stack.stacked(networks, device) if len(networks) > 1 else dict(network.named_parameters())
-    optimizer = sgd_optimizer(asked, list(parameters.values()), asked.candidates[0])
+    optimizer = torch.optim.SGD(parameters.values(), asked.candidates[0], asked.config.momentum, fused=True)
     images, labels, rows = _batches(asked)
     turn = [0]
 
@@ -308,7 +308,7 @@ def captured(asked: TrainingRequest) -> Step:
     """The same step of one network as a CUDA graph, which is told the records of each step by one copy."""
     network = initial_network(asked, 0).to(asked.device)
     parameters = dict(network.named_parameters())
-    optimizer = sgd_optimizer(asked, list(parameters.values()), asked.candidates[0])
+    optimizer = torch.optim.SGD(parameters.values(), asked.candidates[0], asked.config.momentum, fused=True)
     images, labels, rows = _batches(asked)
 
     def once(chosen: Tensor) -> None:

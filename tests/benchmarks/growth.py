@@ -23,8 +23,8 @@ from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
-from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.efficiency import clock_of, one_thread
+from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.request import TrainingRequest
 from leakbound.training.sgd import StackLearner
 
@@ -119,7 +119,7 @@ def boxes(plain: TrainingRequest) -> Iterator[Box]:
     counts = tuple(len(records) // part for part in (8, 4, 2, 1))
     yield Box("covariance", "records", {n: partial(estimate_moments, [records[:n]]) for n in counts}, 1.0)
     private = replace(plain, defense=DPSGD(), level=1.0)
-    learners = {n: PerSampleLearner(one := replace(private, batch_size=n), one.slots) for n in (32, 64, 128, 256)}
+    learners = {n: OpacusLearner(one := replace(private, batch_size=n), one.slots) for n in (32, 64, 128, 256)}
     yield Box("step of DP-SGD", "records", {n: learner.step for n, learner in learners.items()}, 1.0)
     yield Box("step", "replicas", {count: _steps(plain, count) for count in (1, 2, 4, 8)}, 1.0)
     spectrum = natural.decompose(moments[sizes[1]])

@@ -36,8 +36,8 @@ from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.jobs.plan.unit_costs import COLUMNS, PACKAGED, read_costs
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import record_gradients
 from leakbound.training.efficiency import clock_of, measure_steps
 from leakbound.training.request import TrainingRequest
 from leakbound.training.stack import stacked

@@ -22,8 +22,9 @@ import pytest
 import torch
 
 from leakbound.config.training import TrainingConfig
-from leakbound.training import memory, train
-from leakbound.training.sgd import members_of
+from leakbound.models import memory
+from leakbound.training import train
+from leakbound.training.request import members_of
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 

@@ -12,10 +12,10 @@ from leakbound import models
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
 from leakbound.training import stack
-from leakbound.training.client_steps import record_gradients
 
 LARGE = ("alexnet", "vgg16", "resnet10")
 WIDTHS = {"alexnet": 4096, "vgg16": 4096, "resnet10": 512}

@@ -12,10 +12,9 @@ from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, DatasetConfig, image_sha
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import config_of
 from leakbound.datasets import prepare
-from leakbound.models import ImageShapeError
+from leakbound.models import ImageShapeError, memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.training import memory
 
 SMALL = {"members": 100, "test": 300, "aux": 500, "side": 8}
 

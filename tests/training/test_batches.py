@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import SecureNoise
 from leakbound.training.batches import PoissonBatches, ShuffledBatches, StackedBatches
 
 
@@ -43,18 +44,27 @@ def test_batches_go_on_from_their_state(make):
         assert torch.equal(other.uses, batches.uses)
 
 
-def test_poisson_batches_have_binomial_sizes_and_include_every_record_at_the_rate():
+@pytest.mark.parametrize(
+    ("source", "alarm"), [(torch_generator(0, "batches"), 1e-4), (SecureNoise(), 1e-8)], ids=["seeded", "secure"]
+)
+def test_poisson_batches_have_binomial_sizes_and_include_every_record_at_the_rate(source, alarm):
+    """Mean size, variance of the size and spread over records: three tests, without a seed with rarer alarms."""
     population, rate, steps = 300, 0.1, 2000
-    batches = PoissonBatches(population, rate, torch_generator(0, "batches"))
+    batches = PoissonBatches(population, rate, source)
     drawn = [batches.draw() for _ in range(steps)]
     sizes = np.array([len(batch) for batch in drawn])
     counts = np.bincount(torch.cat(drawn).numpy(), minlength=population)
-    # Three tests with a fixed seed, false alarms at 1e-4 each: mean size, variance of the size, spread over records.
-    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > 1e-4
+    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > alarm
     variance = population * rate * (1 - rate)
-    assert 1e-4 < stats.chi2.cdf((sizes.var(ddof=1) * (steps - 1)) / variance, steps - 1) < 1 - 1e-4
+    assert alarm < stats.chi2.cdf((sizes.var(ddof=1) * (steps - 1)) / variance, steps - 1) < 1 - alarm
     spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
-    assert 1e-4 < stats.chi2.cdf(spread, population) < 1 - 1e-4
+    assert alarm < stats.chi2.cdf(spread, population) < 1 - alarm
+
+
+def test_secret_batches_follow_no_state():
+    batches, again = (PoissonBatches(300, 0.1, SecureNoise()) for _ in range(2))
+    again.restore(batches.state())
+    assert any(not torch.equal(again.draw(), batches.draw()) for _ in range(3))
 
 
 def test_poisson_batches_can_be_empty():

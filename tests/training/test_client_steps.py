@@ -9,7 +9,6 @@ from leakbound import datasets
 from leakbound.channels import Moments, estimate_moments
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
-    DPPSAC,
     DPSGD,
     ChannelDefense,
     Compression,
@@ -20,12 +19,13 @@ from leakbound.config.defenses import (
 )
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training import train
-from leakbound.training.client_steps import ClientStep, client_step, record_gradients
+from leakbound.training.client_steps import ClientStep, client_step
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +52,6 @@ def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
         sent = client.upload(model, images, labels, torch.Generator().manual_seed(seed))
         found.append(torch.cat([part.flatten(1) for part in sent.gradients.values()], dim=1))
     return found[1], found[0]
-
-
-@pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
-def test_clipped_uploads_stay_within_the_bound_and_keep_their_direction(digits, moments, defense):
-    sent, plain = sent_by(defense, 0.0, digits, moments=moments)
-    assert (sent.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
-    torch.testing.assert_close(F.cosine_similarity(sent, plain), torch.ones(4))
 
 
 class LaplaceStep(ClientStep):
@@ -148,7 +141,7 @@ def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
 def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):
     defense = DPSGD(max_grad_norm=0.5)
     whole, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
-    monkeypatch.setattr("leakbound.training.memory.GRADIENT_BYTES", 3 * 4 * whole.shape[1])
+    monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", 3 * 4 * whole.shape[1])
     parts, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-7)
 

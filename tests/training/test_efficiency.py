@@ -11,8 +11,8 @@ from leakbound.claims.tabulation import COLUMNS
 from leakbound.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
 from leakbound.config.studies import EfficiencyConfig
 from leakbound.training import UntrainableError
-from leakbound.training.dp.per_sample import PerSampleLearner
 from leakbound.training.efficiency import clock_of, efficiency_rows, measure_steps
+from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.sgd import StackLearner
 
 CONFIG = EfficiencyConfig(
@@ -58,7 +58,7 @@ def test_turn_that_takes_too_long_ends_where_noise_is_drawn_anew(request_for, ch
         monkeypatch.setattr(kind, "step", take)
 
     counted(StackLearner, "white")
-    counted(PerSampleLearner, "dpsgd")
+    counted(OpacusLearner, "dpsgd")
     requests = {
         "white": request_for(defense=ChannelDefense(shape="white"), level=4.0, channel=channel("white", 4.0)),
         "dpsgd": request_for(defense=DPSGD(), level=1.0),

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from leakbound.channels.sampling import ChannelSampler
+from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
-from leakbound.training import memory
-from leakbound.training.stack_inputs import FreshInputs, FrozenInputs, Inputs
+from leakbound.training.batches import FreshInputs, FrozenInputs, Inputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
 
@@ -28,10 +28,6 @@ def rows():
 @pytest.fixture(params=["natural", "white", "rate_distortion"])
 def sampler(request, channel):
     return ChannelSampler(channel(request.param, 8.0), (1, 32, 32))
-
-
-def test_clean_inputs_are_the_images(members, rows):
-    assert torch.equal(Inputs(members, rows).take(INDICES), members[INDICES])
 
 
 def test_each_slot_takes_images_of_its_own_members(members):

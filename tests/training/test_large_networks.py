@@ -10,7 +10,7 @@ from images import gathered
 from leakbound.channels import GaussianChannel
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
 from leakbound.datasets import Split
-from leakbound.training.dp.per_sample import PerSampleLearner
+from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.sgd import StackLearner
 
 pytestmark = pytest.mark.slow
@@ -18,8 +18,8 @@ NATURAL = {"defense": ChannelDefense(), "level": 50.0, "channel": GaussianChanne
 FAMILIES = {
     "none": (StackLearner, {"defense": Undefended()}),
     "channel": (StackLearner, NATURAL),
-    "dpsgd": (PerSampleLearner, {"defense": DPSGD(), "level": 0.5}),
-    "dppsac": (PerSampleLearner, {"defense": DPPSAC(), "level": 0.5}),
+    "dpsgd": (OpacusLearner, {"defense": DPSGD(), "level": 0.5}),
+    "dppsac": (OpacusLearner, {"defense": DPPSAC(), "level": 0.5}),
 }
 
 

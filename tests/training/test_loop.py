@@ -147,13 +147,6 @@ def test_momentum_acts_on_what_is_sent(request_for):
     assert sum(int((sent[name] != start[name]).sum()) for name in start) == 1
 
 
-def test_a_further_replica_changes_no_other_one(request_for, channel):
-    few = train(request_for(replicas=1, **through(channel, "natural")))
-    more = train(request_for(replicas=2, **through(channel, "natural")))
-    assert all(torch.equal(more.weights[name][:1], values) for name, values in few.weights.items())
-    assert not torch.equal(more.weights["head.weight"][0], more.weights["head.weight"][1])
-
-
 def test_seed_and_dataset_decide_the_weights_and_the_name_of_the_run_does_not(request_for, digits):
     named = dataclasses.replace(digits, name="others")
     one, seeded, other, renamed = (
@@ -249,9 +242,3 @@ def test_points_before_the_last_use_a_part_of_large_splits(request_for, monkeypa
     losses = [result.curves.query("metric == 'train_loss'")["value"].tolist() for result in (part, whole)]
     assert losses[0][0] != losses[1][0]
     assert losses[0][1] == losses[1][1]
-
-
-def test_request_is_a_value(request_for):
-    request = request_for()
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        request.rounds = 5

@@ -14,12 +14,13 @@ from leakbound import models
 from leakbound.attacks.attack_request import AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
+from leakbound.models.gradients import record_gradients
 from leakbound.registry import MODELS
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import ShuffledBatches
-from leakbound.training.client_steps import client_step, record_gradients
-from leakbound.training.network_trial import network_problems
+from leakbound.training.client_steps import client_step
 from leakbound.training.request import initial_network
+from leakbound.training.trainers import network_problems
 
 _DRAWN = torch.Generator().manual_seed(5)
 LOADED = {"body.weight": 0.03 * torch.randn(20, 1024, generator=_DRAWN), "body.bias": torch.linspace(-0.1, 0.1, 20)}

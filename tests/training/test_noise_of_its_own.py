@@ -10,9 +10,10 @@ from scipy import stats
 
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense
 from leakbound.models import build
+from leakbound.models.gradients import record_gradients
 from leakbound.training import train
 from leakbound.training.client_steps import client_step
-from leakbound.training.dp.per_sample import PerSampleLearner
+from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.sgd import StackLearner
 
 INDICES = torch.arange(20).repeat(2, 1)
@@ -67,7 +68,7 @@ def test_frozen_noise_of_training_is_one_copy(request_for, channel):
 def test_batches_of_private_training_vary_as_poisson_samples(request_for):
     """What an ε counts on: each record by itself, in a step or not. Two tests with false alarms of 1e-6 each."""
     request = request_for(defense=DPSGD(), level=1.0, batch_size=32)
-    batches = PerSampleLearner(request, request.slots)._batches
+    batches = OpacusLearner(request, request.slots)._batches
     drawn, rate, steps = [batches.draw() for _ in range(1000)], 32 / 400, 1000
     sizes = np.array([len(batch) for batch in drawn])
     assert abs(sizes.mean() - 32) < 5 * math.sqrt(32 * (1 - rate) / steps)
@@ -81,7 +82,7 @@ def test_batches_of_private_training_vary_as_poisson_samples(request_for):
 
 @pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
 def test_each_record_of_an_upload_is_clipped_on_its_own(digits, defense):
-    """The sum over a batch is that of uploads of one record each, so none of them weighs more than S in it."""
+    """The sum over a batch is that of uploads of one record each: at most of length S, in the gradient's direction."""
     model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
     images, labels = torch.from_numpy(digits.pool.images[:5]), torch.from_numpy(digits.pool.labels[:5])
     client, unused = client_step(defense, 0.0), torch.Generator()
@@ -89,5 +90,7 @@ def test_each_record_of_an_upload_is_clipped_on_its_own(digits, defense):
     alone = [client.upload(model, images[None, [i]], labels[None, [i]], unused).gradients for i in range(5)]
     for name, sent in together.items():
         torch.testing.assert_close(5 * sent[0], sum(one[name][0] for one in alone), rtol=1e-4, atol=1e-6)
-    for one in alone:
-        assert math.sqrt(sum(float(value.square().sum()) for value in one.values())) <= 0.5 * (1 + 1e-6)
+    plain = torch.cat([value.flatten(1) for value in record_gradients(model, images, labels).values()], dim=1)
+    sent = torch.stack([torch.cat([value.flatten() for value in one.values()]) for one in alone])
+    assert (sent.norm(dim=1) <= 0.5 * (1 + 1e-6)).all()
+    torch.testing.assert_close(torch.cosine_similarity(sent, plain), torch.ones(5))

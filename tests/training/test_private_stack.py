@@ -11,14 +11,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD
+from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import loop, memory, stack, train
+from leakbound.training import loop, per_sample, stack, train
 from leakbound.training.batches import PaddedBatches, PoissonBatches, padded
 from leakbound.training.client_steps import client_step
-from leakbound.training.cuda_graph import Replayed
-from leakbound.training.dp import private_stack
-from leakbound.training.dp.private_stack import PrivateStackLearner
-from leakbound.training.dp.weighted_sums import stacked_sums, weighted_sums
+from leakbound.training.per_sample import PrivateStackLearner
+from leakbound.training.stack import Replayed
+from leakbound.training.weighted_sums import stacked_sums, weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
@@ -104,7 +104,7 @@ def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
 def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch):
     request = request_for(defense=DPSGD(max_grad_norm=0.3), level=0.5, rounds=3, replicas=2)
     whole = loop.train_slots(request, PrivateStackLearner, 2)
-    monkeypatch.setattr(private_stack, "physical_batch", lambda *_: 14)
+    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: 14)
     parted = loop.train_slots(request, PrivateStackLearner, 2)
     for name, value in whole.weights.items():
         torch.testing.assert_close(parted.weights[name], value, rtol=1e-4, atol=1e-6)
@@ -175,8 +175,8 @@ def traced(learner):
     """Capture of a step as the operations on tensors that it is: a replay runs no Python of the learner."""
 
     def capture(step, tensors, earlier=None):
-        moments = [state["momentum_buffer"] for state in learner._optimizer.state.values()]
-        changed = [value.detach() for value in (*learner._row.leaves, *moments)]
+        moments = [state["momentum_buffer"] for state in learner._weights._optimizer.state.values()]
+        changed = [value.detach() for value in (*learner._weights.leaves, *moments)]
         before = [value.clone() for value in changed]
         replay = make_fx(lambda *given: step(*given))(*[one.clone() for one in tensors])
         torch._foreach_copy_(changed, before)  # a capture computes nothing
@@ -200,7 +200,7 @@ def assert_alike(plain: PrivateStackLearner, captured: PrivateStackLearner) -> N
 def test_captured_private_training_is_the_training(request_for, monkeypatch, mechanism, held):
     """To the byte, for each width of a step by itself, also where a step goes piece by piece."""
     monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(7 * 61_706, 7 * 61_706))
-    monkeypatch.setattr(private_stack, "physical_batch", lambda *_: held)
+    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: held)
     defense = CLIPPED[mechanism](max_grad_norm=0.5)
     request = request_for(defense=defense, level=0.5, learning_rates=(0.02, 0.05), replicas=2)
     plain, captured = (PrivateStackLearner(request, request.slots) for _ in range(2))

@@ -8,9 +8,8 @@ import torch
 
 from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
-from leakbound.training.cuda_graph import Replayed
-from leakbound.training.precision import full_precision, passes_in
 from leakbound.training.sgd import StackLearner
+from leakbound.training.stack import Replayed, full_precision, passes_in
 
 
 class Recorder:

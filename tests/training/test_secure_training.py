@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from scipy import stats
 
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, ParameterNoise
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
 from leakbound.training import UntrainableError, train
-from leakbound.training.batches import PoissonBatches
+from leakbound.training.batches import FreshInputs, FrozenInputs
 from leakbound.training.client_steps import client_step
-from leakbound.training.dp.per_sample import PerSampleLearner, PrivateOptimizer
+from leakbound.training.per_sample import OpacusLearner, PrivateOptimizer
 from leakbound.training.sgd import StackLearner
-from leakbound.training.stack_inputs import FreshInputs, FrozenInputs
 from leakbound.training.uploads import StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
@@ -47,7 +45,7 @@ def secure(request_for, channel):
 
 
 def learner_of(request):
-    kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
+    kind = OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
     return kind(request, request.slots[:1])
 
 
@@ -85,7 +83,7 @@ def test_what_is_kept_for_a_resumption_holds_no_state_of_noise(secure, case):
 @pytest.mark.parametrize("case", CASES)
 def test_interrupted_training_goes_on_where_it_was_saved(secure, case, tmp_path, monkeypatch):
     request = secure(case, rounds=6, checkpoint=tmp_path / "checkpoint")
-    kind = PerSampleLearner if isinstance(request.defense, DPSGD) else StackLearner
+    kind = OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
     step, taken = kind.step, []
 
     def dying(learner):
@@ -174,21 +172,6 @@ def test_secure_noise_of_dp_is_on_the_grid_of_the_sum():
     assert (noisy_sum / step % 1 == 0).all()
     # 60,000 draws, and a sum of norm 10 among them, which adds 100 / 60,000 to a variance of 9.
     assert noisy_sum.std().item() == pytest.approx(3.0, rel=7 / math.sqrt(120_000) + 4e-4)
-
-
-def test_secret_sampling_has_binomial_sizes_and_follows_no_seed():
-    """Two tests of a source without a seed, false alarms at 1e-8 each."""
-    population, rate, steps = 300, 0.1, 1000
-    batches = PoissonBatches(population, rate, SecureNoise())
-    drawn = [batches.draw() for _ in range(steps)]
-    sizes = np.array([len(batch) for batch in drawn])
-    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > 1e-8
-    counts = np.bincount(torch.cat(drawn).numpy(), minlength=population)
-    spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
-    assert 1e-8 < stats.chi2.cdf(spread, population) < 1 - 1e-8
-    again = PoissonBatches(population, rate, SecureNoise())
-    again.restore(batches.state())
-    assert any(not torch.equal(again.draw(), batches.draw()) for _ in range(3))
 
 
 def test_secure_training_learns_handwriting(secure, channel):

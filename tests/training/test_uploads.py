@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
+from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import memory
 from leakbound.training.client_steps import ClientStep, NoisyAverageStep, client_step, keep_largest
 from leakbound.training.uploads import StackUploads
 

@@ -9,10 +9,11 @@ from torch import nn
 
 from leakbound import models
 from leakbound.config.defenses import GradientCompression, ParameterNoise
+from leakbound.models import memory
+from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.training import memory, sgd, stack
-from leakbound.training.stacked_layers import written_out
+from leakbound.training import sgd, stack
 from operations import Operations
 
 LARGE = ("alexnet", "vgg16")

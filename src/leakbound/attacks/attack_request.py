@@ -20,7 +20,7 @@ from leakbound.models import build
 from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
-from leakbound.training.precision import full_precision
+from leakbound.training.stack import full_precision
 
 Config = TypeVar("Config", bound=Attack)
 Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
@@ -139,7 +139,7 @@ def joined(replicas: Iterable[Attacked]) -> Attacked:
 def in_full_precision(
     attack: Callable[[AttackRequest[Config]], Attacked],
 ) -> Callable[[AttackRequest[Config]], Attacked]:
-    """Let an attack compute in :func:`~leakbound.training.precision.full_precision` on its device.
+    """Let an attack compute in :func:`~leakbound.training.stack.full_precision` on its device.
 
     Attention is computed by plain products, which can be differentiated twice.
     """

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from leakbound.training.cuda_graph import Replayed, TensorStep, cuda_graph
+from leakbound.training.stack import Replayed, TensorStep, cuda_graph
 
 LARGEST_PIXEL = 1.0
 """Largest absolute value of a pixel on the networks' scale."""

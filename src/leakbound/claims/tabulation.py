@@ -160,7 +160,7 @@ class RunResults:
         level: Level of the defense, e.g. a capacity in nats or a noise multiplier. None without a defense.
         rounds: Number of local optimisation steps.
         batch_size: Records in a step.
-        rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.rates` makes
+        rates: A row for each replica and candidate learning rate, as :mod:`leakbound.training.request` makes
             it. None if nothing was trained.
         curves: Columns replica, learning_rate, step, metric, value. None if nothing was trained.
         attacks: Attack name to its rows (replica, learning_rate, chosen, variant, unit, metric, value, low,

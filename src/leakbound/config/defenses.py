@@ -271,7 +271,7 @@ class DPSGD(Defense):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "larger level"
     clips: ClassVar[bool] = True
     changes_gradients: ClassVar[bool] = True
-    trainer: ClassVar[str] = "leakbound.training.dp.per_sample:train_per_sample"
+    trainer: ClassVar[str] = "leakbound.training.per_sample:train_per_sample"
     client_step: ClassVar[str] = f"{_STEPS}:ClippedStep"
     styles: ClassVar[Styles] = {"dpsgd": SeriesStyle("DP-SGD", "#B8860B", "X")}
     level_form: ClassVar[str] = "noise {}"

@@ -17,12 +17,12 @@ from leakbound.datasets import ImageDataset
 from leakbound.federated import clients, noise_calibration, partition
 from leakbound.federated.noise_calibration import AggregateNoise, PerClient
 from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
-from leakbound.models import build
+from leakbound.models import build, memory
 from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
-from leakbound.training import memory, stack
+from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint, identity_hash
-from leakbound.training.precision import full_precision
+from leakbound.training.stack import full_precision
 
 logger = logging.getLogger("leakbound")
 ROW_COLUMNS = ("replica", "communication_round", "unit", "metric", "value")

@@ -11,10 +11,8 @@ from functools import cached_property
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
@@ -22,13 +20,13 @@ from leakbound.channels.compression import PrincipalDirection, principal_directi
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, GradientCompression
+from leakbound.models import memory
+from leakbound.models.gradients import Gradients, record_gradients
 from leakbound.randomness.grid import all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound.registry import load_attribute
-from leakbound.training import memory
-from leakbound.training.stack_inputs import FreshInputs, FrozenInputs, Inputs, Members, same_form
+from leakbound.training.batches import FreshInputs, FrozenInputs, Inputs, Members, same_form
 
-Gradients = dict[str, Tensor]
 _Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
 Disguise = Callable[[Any, list[Tensor], Any], list[Tensor]]
@@ -173,9 +171,11 @@ class ClientStep:
             labels: Classes of the records.
             source: Source of the noise, or a generator, on the device of the images.
         """
+        # What the networks see, and the weighted gradients of its records.
         source = as_source(source)
         released = self.released(images, source)
         sums = self._summed(model, released, labels)
+        # The average that is sent, of all batches at once if the defense treats rows independently.
         together = type(self).disguised is ClientStep.disguised or hasattr(self.disguised, "row_by_row")
         rows = zip(*(total.split(len(total) if together else 1) for total in sums.values()), strict=True)
         uploads = [self.averaged(list(row), labels.shape[1], source) for row in rows]
@@ -193,10 +193,12 @@ class ClientStep:
         parameters = dict(model.named_parameters())
         at_once = max(1, memory.GRADIENT_BYTES // (4 * sum(value.numel() for value in parameters.values())))
         sums = {name: images.new_zeros(count, *value.shape) for name, value in parameters.items()}
+        # Whole batches where memory holds them, else pieces of one batch.
         for batches in torch.arange(count, device=labels.device).split(max(1, at_once // size)):
             for records in torch.arange(size, device=labels.device).split(at_once):
                 piece = (batches[:, None], records)
                 gradients = record_gradients(model, images[piece].flatten(0, 1), labels[piece].flatten())
+                # Each record is weighted by its own norm over all parameters, before anything is summed.
                 squares = [tensor.flatten(1).square().sum(1) for tensor in gradients.values()]
                 weights = self.record_weights(torch.stack(squares).sum(0).sqrt())
                 for name, tensor in gradients.items():
@@ -397,33 +399,6 @@ def client_step(
     """
     kind: type[ClientStep] = load_attribute(defense.client_step, f"client step of {defense.mechanism!r}")
     return kind(defense, level, channel, moments)
-
-
-def record_gradients(
-    model: nn.Module,
-    images: Float[Tensor, "n colors height width"],
-    labels: Int[Tensor, " n"] | Float[Tensor, "n classes"],
-) -> Gradients:
-    """Compute the gradient of the cross-entropy of each record by vmap, differentiable in the images.
-
-    Args:
-        model: Network without batch statistics. Its parameters are read, not changed.
-        images: (n, colors, height, width), n >= 0.
-        labels: Class of each image, or its probabilities of all classes.
-
-    Returns:
-        Parameter name to gradients (n, ...).
-    """
-    parameters = {name: value.detach() for name, value in model.named_parameters()}
-    if len(labels) == 0:
-        return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
-
-    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
-        """Compute the cross-entropy of one record."""
-        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
-
-    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
-    return gradients
 
 
 def keep_largest(gradients: Float[Tensor, "n d"], fraction: float) -> Float[Tensor, "n d"]:

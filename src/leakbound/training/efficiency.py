@@ -16,13 +16,12 @@ import torch
 from leakbound.config.catalogue import STUDY_COLUMNS
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.studies import EfficiencyConfig
-from leakbound.training import memory
-from leakbound.training.dp.per_sample import PerSampleLearner
-from leakbound.training.dp.private_stack import PrivateStackLearner
-from leakbound.training.precision import full_precision
+from leakbound.models import memory
+from leakbound.training.loop import Learner
+from leakbound.training.per_sample import OpacusLearner, PrivateStackLearner
 from leakbound.training.request import TrainingRequest
 from leakbound.training.sgd import StackLearner
-from leakbound.training.stack_training import Learner
+from leakbound.training.stack import full_precision
 from leakbound.training.trainers import check_request
 
 BASELINE = "none"
@@ -60,15 +59,17 @@ def measure_steps(
         raise ValueError(
             f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once"
         )
+    # All defenses are refused or made before the first is measured.
     for request in requests.values():
         check_request(request)
     learners = {name: _learner(request) for name, request in requests.items()}
     rows = []
     with one_thread():
+        # Turns back and forth, so that a machine that slows down steadily favours none. The first warms up.
         for repetition in range(-1, repeats):
             order = list(learners.items())
             for name, learner in order if repetition % 2 == 0 else reversed(order):
-                one_by_one = isinstance(learner, PerSampleLearner)
+                one_by_one = isinstance(learner, OpacusLearner)
                 device = torch.device(requests[name].device)
                 serial = requests[name].replicas if one_by_one else 1
                 # On a GPU whole blocks of noise, and few questions of the time, each of which waits for the GPU.
@@ -85,7 +86,7 @@ def _learner(request: TrainingRequest) -> Learner:
     if not request.defense.clips:
         return StackLearner(request, request.slots)
     if torch.device(request.device).type == "cpu":
-        return PerSampleLearner(request, request.slots[:1])
+        return OpacusLearner(request, request.slots[:1])
     return PrivateStackLearner(request, request.slots)
 
 
@@ -149,6 +150,7 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
     Raises:
         ValueError: If a model lacks the times of plain SGD.
     """
+    # Times of plain SGD in the same repetition, which each time is divided by.
     rounds = config.epochs * config.records / config.batch_size
     plain = times[times["defense"] == BASELINE].set_index(["model", "repetition"])["seconds"]
     reference = plain.reindex(pd.MultiIndex.from_frame(times[["model", "repetition"]])).to_numpy()
@@ -157,6 +159,7 @@ def efficiency_rows(times: pd.DataFrame, config: EfficiencyConfig) -> pd.DataFra
         raise ValueError(
             f"{missing} lack the times of {BASELINE!r}, which others are compared with; measure it too"
         )
+    # One table for each metric, in the columns that all studies share.
     seconds = times["seconds"].to_numpy()
     values = {"seconds_per_step": seconds, "seconds": rounds * seconds, "ratio": seconds / reference}
     levels = ["" if math.isnan(level) else f"-{level:g}" for level in times["level"]]

@@ -1,12 +1,17 @@
-"""The two values of every trainer, a request and its result, and the request of reference networks."""
+"""The two values of every trainer, a request and its result, and the choice of learning rates.
+
+All candidates train at full length, and validation decides for each replica.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import models
@@ -21,6 +26,15 @@ from leakbound.randomness.seeding import PrivacyNoise, derive_seed, torch_genera
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
 from leakbound.training.client_steps import ClientStep, client_step
 
+RATE_COLUMNS = (
+    "replica",
+    "learning_rate",
+    "validation_accuracy",
+    "validation_loss",
+    "diverged",
+    "chosen",
+    "at_edge",
+)
 _CHUNK = 4096  # records of the pool whose covariance is computed at once
 
 
@@ -186,8 +200,8 @@ class TrainingResult:
             to this point, and for the best point those of the whole training that it was chosen from.
         events: Privacy event of the whole training, for each slot.
         diverged: Whether loss or weights became infinite or NaN, for each slot. Such a slot is no result.
-        rates: One row per network of ``weights``, as from :func:`leakbound.training.rates.chosen_rates` for
-            slots, and :func:`leakbound.training.rates.rates_of_lengths` for several lengths.
+        rates: One row per network of ``weights``, as from :func:`leakbound.training.request.chosen_rates` for
+            slots, and :func:`leakbound.training.request.rates_of_lengths` for several lengths.
         frozen: Hash of the frozen weights of each network, which ``weights`` leaves out, empty without any.
         scores: (slots, statistics, candidates), of
             :meth:`leakbound.training.upload_scores.UploadScores.values`, NaN if training diverged. None if
@@ -231,3 +245,80 @@ def reference_request(
         replicas=count,
         learning_rates=tuple(sorted(set(learning_rates))),
     )
+
+
+def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
+    """Choose the candidate with the best validation accuracy at the end, for each replica independently.
+
+    If accuracies are equal, the lower loss decides, and then the smaller rate. A diverged candidate is chosen
+    only if all have diverged. A grid of one candidate has no edge.
+
+    Args:
+        slots: Replicas and candidates.
+        curves: Curves of the slots, as :class:`leakbound.training.request.TrainingResult` has them.
+        diverged: Whether each slot diverged.
+
+    Returns:
+        One row per slot with the columns ``RATE_COLUMNS``. Accuracy and loss (nats) are NaN for a diverged
+        slot. ``at_edge`` marks a chosen candidate that is the smallest or the largest one.
+    """
+    last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
+    ends = last.set_index(["replica", "learning_rate", "metric"])["value"]
+    rows = []
+    for slot, failed in zip(slots, diverged, strict=True):
+        keys = [(slot.replica, slot.learning_rate, f"validation_{name}") for name in ("accuracy", "loss")]
+        values = (np.nan, np.nan) if failed else (float(ends[key]) for key in keys)
+        rows.append((slot.replica, slot.learning_rate, *values, failed))
+    table = pd.DataFrame(rows, columns=list(RATE_COLUMNS[:-2]))
+    ranked = table.sort_values(
+        ["replica", "diverged", "validation_accuracy", "validation_loss", "learning_rate"],
+        ascending=[True, True, False, True, True],
+        kind="stable",
+    )
+    chosen = table.index.isin(ranked.drop_duplicates("replica").index)
+    candidates = table.groupby("replica")["learning_rate"]
+    least = candidates.transform("min")
+    most = candidates.transform("max")
+    outer = (table["learning_rate"] == least) | (table["learning_rate"] == most)
+    return table.assign(chosen=chosen, at_edge=chosen & outer & (least < most))
+
+
+def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each slot and length, in this order.
+
+    Args:
+        rates: One row per slot, as :func:`chosen_rates` returns them. They are the rows of the full length.
+        lengths: All lengths, the last one ``full``.
+        ends: Points of the other lengths, with the columns of curves and ``length``.
+
+    Returns:
+        The columns ``RATE_COLUMNS`` and ``length``. Only the full length can be ``chosen``. A length without
+        a point counts as diverged.
+    """
+    points = ends.set_index(["replica", "learning_rate", "length", "metric"])["value"]
+    rows = []
+    for row in rates.to_dict("records"):
+        for length in lengths[:-1]:
+            keys = {name: (row["replica"], row["learning_rate"], length, name) for name in RATE_COLUMNS[2:4]}
+            values = {name: float(points.get(key, np.nan)) for name, key in keys.items()}
+            diverged = bool(np.isnan([*values.values()]).any())
+            rows.append(
+                {**row, **values, "diverged": diverged, "chosen": False, "at_edge": False, "length": length}
+            )
+        rows.append({**row, "length": lengths[-1]})
+    return pd.DataFrame(rows)
+
+
+def members_of(
+    request: TrainingRequest, slots: Sequence[Slot]
+) -> tuple[
+    Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]
+]:
+    """Return the members of some slots on the device: images, rows of each slot, and labels of each slot."""
+    data = request.dataset
+    parts = [request.dataset.parts(slot.replica) for slot in slots]
+    used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
+    rows = torch.from_numpy(places.reshape(len(slots), -1))
+    labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
+    images = torch.from_numpy(data.pool.images[used]).to(request.device)
+    return images, rows.to(request.device), torch.from_numpy(np.stack(labels)).to(request.device)

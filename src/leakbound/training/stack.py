@@ -3,9 +3,20 @@
 Parameters are a dictionary from name to tensor (slots, ...). One slot is computed as a plain network, several
 slots as one batched network. Both give the same result within float32 rounding, and on a CPU the same bytes
 for the same slots.
+
+A GPU computes products in full float32 as a CPU does, or in TF32 and bfloat16 in passes of a training. A step
+is recorded once as a CUDA graph and then replayed by one launch. Work that cannot be captured runs kernel by
+kernel.
 """
 
-from collections.abc import Mapping, Sequence
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -14,12 +25,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from leakbound.config.training import Precision
 from leakbound.datasets import Split
-from leakbound.training import memory
-from leakbound.training.stacked_layers import by_record, written_out
+from leakbound.models import memory
+from leakbound.models.gradients import Factors
+from leakbound.models.layers import WrittenOut, by_record, factorable, written_out
 
+logger = logging.getLogger("leakbound")
 Parameters = dict[str, Tensor]
+TensorStep = Callable[..., None]
+Capture = Callable[..., TensorStep]
 _CURVE_RECORDS = 2000  # records in all points of a curve but the last
+_WARM_UP = 3  # calls before a capture, in which libraries choose their kernels and buffers are made
 
 
 def stacked(models: Sequence[nn.Module], device: str | torch.device = "cpu") -> Parameters:
@@ -41,19 +58,24 @@ class StackWeights:
 
     The row holds parameter by parameter, each with its values for all slots. So the gradient of all slots is
     one tensor. Learning rates, momentum and update take one kernel each, whatever the number of slots and
-    parameters.
+    parameters. The optimizer is SGD, as for all defenses.
 
     Args:
         models: One or more networks of one architecture, one for each slot.
         rates: Learning rate of each slot, > 0.
         device: Device of the stack.
+        momentum: Momentum of SGD, in [0, 1).
 
     Attributes:
-        leaves: Tensors for an optimizer: the parameters of one slot, or the row of several slots.
+        leaves: Tensors to differentiate by: the parameters of one slot, or the row of several slots.
     """
 
     def __init__(
-        self, models: Sequence[nn.Module], rates: Sequence[float], device: str | torch.device
+        self,
+        models: Sequence[nn.Module],
+        rates: Sequence[float],
+        device: str | torch.device,
+        momentum: float = 0.0,
     ) -> None:
         params = stacked(models, device)
         self._shapes = {name: value.shape for name, value in params.items()}
@@ -65,6 +87,7 @@ class StackWeights:
             self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
             of_parameters = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
             self._rates = torch.cat(of_parameters).to(device)
+        self._optimizer = torch.optim.SGD(self.leaves, 1.0, momentum, fused=True)
 
     @property
     def params(self) -> Parameters:
@@ -82,9 +105,24 @@ class StackWeights:
         """Join one tensor (slots, ...) for each parameter into the layout of the leaves."""
         return parts if self._single else [torch.cat([part.flatten() for part in parts])]
 
-    def scale(self, gradients: list[Tensor]) -> None:
-        """Multiply gradients of the leaves by the rate of each slot, in place. Momentum is linear."""
+    def update(self, gradients: list[Tensor]) -> None:
+        """Update momentum and weights by gradients of the leaves, which are changed in place."""
+        # The optimizer's rate is 1: momentum is linear, so the rate of each slot can scale its gradient.
         torch._foreach_mul_(gradients, float(self._rates) if self._rates.numel() == 1 else [self._rates])
+        for leaf, gradient in zip(self.leaves, gradients, strict=True):
+            leaf.grad = gradient
+        self._optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        """Return weights and optimizer."""
+        params = {name: value.detach() for name, value in self.params.items()}
+        return {"params": params, "optimizer": self._optimizer.state_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from :meth:`state`. Momentum moves to other memory, so that steps are captured anew."""
+        for name, value in self.params.items():
+            value.detach().copy_(state["params"][name])
+        self._optimizer.load_state_dict(state["optimizer"])
 
 
 def forward(
@@ -221,3 +259,168 @@ def finite_slots(params: Mapping[str, Tensor]) -> list[bool]:
         [value.detach().isfinite().reshape(len(value), -1).all(1) for value in params.values()]
     )
     return [bool(flag) for flag in flags.all(0)]
+
+
+def passes_in(precision: Precision, device: str | torch.device) -> AbstractContextManager[None]:
+    """Allow TF32 in forward and backward passes on a GPU, within :func:`full_precision`.
+
+    Args:
+        precision: ``float32`` changes nothing.
+        device: Device of the passes.
+    """
+    return nullcontext() if precision == "float32" else full_precision(device, "tf32")
+
+
+def forward_in(
+    precision: Precision, device: str | torch.device, forward: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Return a function that computes the results of ``forward``, in bfloat16 if that is the precision."""
+    if precision != "bfloat16":
+        return forward
+    # A captured step must not keep rounded weights, hence no cache of them.
+    rounding = torch.autocast(torch.device(device).type, torch.bfloat16, cache_enabled=False)
+    return cast(Callable[..., Tensor], rounding(lambda *inputs: forward(*inputs).float()))
+
+
+@contextmanager
+def full_precision(device: str | torch.device, precision: Literal["ieee", "tf32"] = "ieee") -> Iterator[None]:
+    """Compute convolutions and products in full float32 on a GPU, and restore the user's settings afterwards.
+
+    Args:
+        device: Device of the work. For a CPU nothing changes.
+        precision: ``tf32`` for rounded products within the context of another call.
+    """
+    if torch.device(device).type == "cpu":
+        yield
+        return
+    flags: list[Any] = [torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul]  # type: ignore[attr-defined]
+    before = [flag.fp32_precision for flag in flags]
+    older: dict[Any, bool] = {}
+    for flag in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        with suppress(RuntimeError):  # the user has set what the older name cannot say
+            older[flag] = flag.allow_tf32
+    try:
+        for flag in older:  # contexts such as cudnn.flags read it, and fail where it says something else
+            flag.allow_tf32 = precision == "tf32"
+        for flag in flags:
+            flag.fp32_precision = precision
+        yield
+    finally:
+        for flag, allowed in older.items():
+            flag.allow_tf32 = allowed
+        for flag, value in zip(flags, before, strict=True):
+            flag.fp32_precision = value
+
+
+class Replayed:
+    """A step on tensors that is captured after three calls with equal shapes, if possible, and then replayed.
+
+    Args:
+        step: Reads the tensors that it is called with, and changes other tensors. It waits for no value of
+            the GPU. What a replay computes is read before the next one, which may be of another shape.
+        capture: Captures the step without running it, and returns a function that replays it on other
+            tensors of these shapes. It gets the step, the tensors, and for further shapes the first such
+            function, whose memory may be used again. None calls the step itself, as does a capture that
+            raises a ``RuntimeError``.
+    """
+
+    def __init__(self, step: TensorStep, capture: Capture | None = None) -> None:
+        self._step = step
+        self._capture = capture
+        self._calls: Counter[tuple[torch.Size, ...]] = Counter()
+        self._replays: dict[tuple[torch.Size, ...], TensorStep] = {}
+
+    def __call__(self, *tensors: Tensor) -> None:
+        """Run the step once."""
+        shapes = tuple(tensor.shape for tensor in tensors)
+        self._calls[shapes] += 1
+        if self._capture is not None and shapes not in self._replays and self._calls[shapes] > _WARM_UP:
+            first = list(self._replays.values())[:1]
+            try:
+                self._replays[shapes] = self._capture(self._step, tensors, *first)
+            except RuntimeError as error:
+                logger.info(
+                    "the step is not captured as a CUDA graph, its kernels start one by one: %s", error
+                )
+                self._capture = None
+        self._replays.get(shapes, self._step)(*tensors)
+
+
+class _Captured:
+    """A CUDA graph with everything that it reads, because a graph keeps no tensor alive."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, step: TensorStep, inputs: Sequence[Tensor]) -> None:
+        self._graph = graph
+        self._step = step
+        self._inputs = inputs
+        self.pool = graph.pool()
+
+    def __call__(self, *tensors: Tensor) -> None:
+        """Replay the step on other tensors."""
+        for captured, tensor in zip(self._inputs, tensors, strict=True):
+            captured.copy_(tensor)
+        self._graph.replay()
+
+
+def cuda_graph(step: TensorStep, tensors: Sequence[Tensor], earlier: TensorStep | None = None) -> TensorStep:
+    """Capture a step as a CUDA graph, as :class:`Replayed` takes it.
+
+    Args:
+        step: Step as :class:`Replayed` takes it.
+        tensors: Inputs of the step on the GPU, of the shapes of all later calls.
+        earlier: Result for other shapes, whose memory is used again.
+
+    Returns:
+        A function that copies its tensors into the graph's inputs and replays the graph.
+
+    Raises:
+        RuntimeError: If something in the step cannot be captured.
+    """
+    inputs = [tensor.clone() for tensor in tensors]
+    graph = torch.cuda.CUDAGraph()
+    pool = earlier.pool if isinstance(earlier, _Captured) else None
+    gc.collect()  # a graph of an earlier learner that is freed during a capture would end the capture
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            step(*inputs)
+    finally:
+        if collects:
+            gc.enable()
+    return _Captured(graph, step, inputs)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Several networks of one architecture whose records are processed together.
+
+    Attributes:
+        network: The architecture, written out.
+        params: Parameter name to values (slots, ...), which are not differentiated.
+    """
+
+    network: WrittenOut
+    params: Mapping[str, Tensor]
+
+    def factors(self, slots: Sequence[int]) -> Factors:
+        """Return factored gradients of some networks. Rows are record by record, with networks innermost."""
+        chosen = {name: torch.stack([value[slot] for slot in slots]) for name, value in self.params.items()}
+        return Factors(partial(self.network.of_rows, chosen), self.network.layers)
+
+
+def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> Stack | None:
+    """Stack networks. None if their architecture cannot be written out or its gradients not be factored.
+
+    Args:
+        models: Networks of one architecture on one device, in evaluation mode. Their weights are copied.
+        image_shape: (colors, height, width).
+    """
+    device = next(models[0].parameters()).device
+    params = {name: value.detach() for name, value in stacked(models, device).items()}
+    example = next(iter(params.values())).new_zeros((len(models), 1, *image_shape))
+    network = written_out(models[0], params, example, twice=True) if factorable(models[0]) else None
+    if network is None:
+        return None
+    several = Stack(network, params)
+    return several if several.factors(range(len(models))).cover(example.flatten(0, 1)) else None

@@ -1,17 +1,28 @@
 """Train a run by its defense's trainer, after checking that it can."""
 
+import copy
+import json
 import math
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import cast, get_args
 
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
+from leakbound import models
+from leakbound.models.gradients import record_gradients
 from leakbound.models.initialization import frozen_hash
 from leakbound.randomness.seeding import PrivacyNoise
-from leakbound.registry import load_attribute
-from leakbound.training.network_trial import network_problems
-from leakbound.training.precision import full_precision
+from leakbound.registry import MODELS, UnknownNameError, load_attribute
+from leakbound.training import stack
 from leakbound.training.request import TrainingRequest, TrainingResult, initial_network
+from leakbound.training.stack import full_precision
 
 
 class UntrainableError(ValueError):
@@ -138,3 +149,134 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
         f"privacy_noise = 'secure': {defense.mechanism!r} does not say that it draws its noise from "
         "request.noise(replica); once it does, state secure_noise = True in its settings"
     ]
+
+
+_RECORDS = 3
+_CLOSE = 1e-3  # relative difference of logits that rounding explains
+
+
+def network_problems(
+    name: str, image_shape: tuple[int, int, int] | None, classes: int, *, clips: bool
+) -> list[str]:
+    """List reasons why a network cannot be trained as asked, each with the remedy.
+
+    A network from outside is built three times, and computes logits and gradients of a few images of noise.
+
+    Args:
+        name: Registered name.
+        image_shape: (colors, height, width), or None for records of unknown shape.
+        classes: Number of labels.
+        clips: Whether a defense clips gradients of single records.
+
+    Raises:
+        UnknownNameError: If no model has this name.
+    """
+    what = "tables" if image_shape is None else "images of {} color(s) and {}×{} pixels".format(*image_shape)
+    seeds = (0,) if name in MODELS.builtin else (0, 0, 1)
+    try:
+        if image_shape is None:
+            takes = getattr(MODELS.get(name), "any_shape", False)
+            return [] if takes else [f"{name} takes images, not tables; see any_shape in docs/extending.md"]
+        colors, height, width = image_shape
+        side = height if height == width else (height, width)
+        images = torch.rand(_RECORDS, *image_shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # jobs say them
+            made = [
+                models.build(name, colors, classes, torch.Generator().manual_seed(seed), side)
+                for seed in seeds
+            ]
+            problems = [*_layer_problems(name, made[0], clips=clips)]
+            if problems or name in MODELS.builtin:
+                return problems
+            return [*_weight_problems(name, *made)] or [*_call_problems(name, made, images, classes)]
+    except UnknownNameError:
+        raise
+    except Exception as error:  # of a user's code
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return [f"{name} cannot be built, copied or differentiated by torch.func.vmap for {what}: {said}"]
+
+
+def _layer_problems(name: str, model: nn.Module, *, clips: bool) -> Iterator[str]:
+    """Yield layers that break a defense, or equal results on equal seeds."""
+    for place, layer in model.named_modules():
+        this = f"{name}.{place} is a {type(layer).__name__}, which"
+        if isinstance(layer, _BatchNorm) and layer.training:
+            yield (
+                f"{this} mixes the records of a batch; all defenses train the same network, so use "
+                "GroupNorm, or call eval() of a pretrained one in the constructor"
+            )
+        if isinstance(layer, _DropoutNd) and layer.training and layer.p > 0:
+            yield f"{this} draws from a generator that no seed of a run controls; remove it"
+    if clips:
+        from opacus.validators import ModuleValidator
+
+        for error in ModuleValidator.validate(model, strict=False):
+            if model.training or "training mode" not in str(error):
+                yield f"{name} cannot be trained by Opacus: {error}"
+
+
+def _weight_problems(name: str, first: nn.Module, again: nn.Module, other: nn.Module) -> Iterator[str]:
+    """Yield what is missing, and weights that do not follow from the seed as they have to."""
+    if not list(first.parameters()):
+        yield f"{name} has no parameter that is trained: leave requires_grad=True to some"
+    if not (isinstance(getattr(first, "head", None), nn.Linear) and hasattr(first, "features")):
+        yield f"{name} needs a method features(images) and an attribute head, the last torch.nn.Linear"
+    if changed := _different([*first.named_parameters(), *first.named_buffers()], again):
+        yield (
+            f"{name}: {changed} differ between two networks of one seed; draw weights by torch's global "
+            "generator, which follows the seed while the constructor runs"
+        )
+    elif changed := _different([*first.named_buffers()], other):
+        yield (
+            f"{name}: {changed} are not trained, but differ between the networks of two seeds; load them "
+            "from a file, or draw them by a generator with a fixed seed"
+        )
+
+
+def _different(values: list[tuple[str, Tensor]], network: nn.Module) -> str:
+    """Name parameters and buffers that have other values in a network."""
+    others = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    return ", ".join(place for place, value in values if not torch.equal(value, others[place]))
+
+
+def _call_problems(name: str, made: list[nn.Module], images: Tensor, classes: int) -> Iterator[str]:
+    """Yield what is wrong with the logits of images. What cannot be differentiated or copied raises."""
+    first, again, other = made
+    logits = first(images)
+    if logits.shape != (len(images), classes) or not logits.isfinite().all():
+        yield f"{name} gives {tuple(logits.shape)}, not finite logits ({len(images)}, {classes})"
+    elif not _close(torch.cat([again.eval()(image[None]) for image in images]), logits):
+        yield (
+            f"{name}: its logits of an image depend on other images, on chance, or on train() and eval(); use "
+            "no batch statistics and no dropout"
+        )
+    elif not _close(first.head(first.features(images)), logits):  # type: ignore[operator]
+        yield f"{name}: its logits are not head(features(images))"
+    else:
+        params = stack.stacked([first, other])
+        labels = torch.zeros(len(images), dtype=torch.long)
+        together = stack.forward(first, params, images.expand(2, *images.shape))
+        stack.gradients(list(params.values()), together, labels.expand(2, -1))
+        record_gradients(first, images, labels)
+        copy.deepcopy(first)
+
+
+def _close(first: Tensor, second: Tensor) -> bool:
+    """Return whether logits are equal up to rounding."""
+    return bool((first - second).abs().max() <= _CLOSE * (1 + second.abs().max()))
+
+
+def answer() -> None:
+    """Answer cases on standard input by their problems, in a process for a dry run, which has no torch."""
+    plugins, cases = json.load(sys.stdin)
+    for name, target in plugins.items():
+        MODELS.add(name, target)
+    problems = []
+    with redirect_stdout(sys.stderr):
+        for dataset, shapes, model, classes, clips in cases:
+            answers = [
+                network_problems(model, shape and tuple(shape), classes, clips=clips) for shape in shapes
+            ]
+            problems += [f"datasets.{dataset}: {problem}" for problem in min(answers, key=len)]
+    sys.stdout.write(json.dumps(problems))

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from leakbound.datasets import Split
+from leakbound.models import memory
+from leakbound.models.gradients import Factors
+from leakbound.models.layers import factorable, parameter_layers, whole
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, as_source
-from leakbound.training import memory
-from leakbound.training.dp.weighted_sums import record_norms
-from leakbound.training.factors import Factors
-from leakbound.training.known_layers import factorable, parameter_layers, whole
 from leakbound.training.request import Slot, TrainingRequest, UploadScoring
+from leakbound.training.weighted_sums import record_norms
 
 Outer = tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]
 """Slopes and inputs of a layer for some records, whose gradients are the outer products of both."""

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leakbound.models import memory
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
-from leakbound.training import memory
+from leakbound.training.batches import same_form
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.stack_inputs import same_form
 
 
 class StackUploads:

@@ -23,8 +23,9 @@ from torch.nn.grad import conv2d_input
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
 from leakbound.attacks.gradient_inversion.layer_chain import INSIDE, Activation, Link, chain_of
 from leakbound.attacks.gradient_inversion.searches import Part, in_parts
-from leakbound.training import memory, stack
-from leakbound.training.known_layers import windows
+from leakbound.models import memory
+from leakbound.models.layers import windows
+from leakbound.training import stack
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution, of which most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold

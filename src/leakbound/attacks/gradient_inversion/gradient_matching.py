@@ -2,7 +2,7 @@
 
 Each candidate has its own observed gradient and the distance is differentiated once more, so per-record
 gradients of the weights are needed inside the graph. Where a network's gradients can be factored
-(:mod:`leakbound.training.factors`), that costs half to all of what vmap takes, and never forms the gradient
+(:mod:`leakbound.models.gradients`), that costs half to all of what vmap takes, and never forms the gradient
 of a linear layer. Any other network goes through vmap. Both are exact.
 """
 
@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.training import memory
-from leakbound.training.client_steps import record_gradients
-from leakbound.training.factors import Factors, Labels
-from leakbound.training.known_layers import ImageTensor, factorable, parameter_layers
+from leakbound.models import memory
+from leakbound.models.gradients import Factors, Labels, record_gradients
+from leakbound.models.layers import ImageTensor, factorable, parameter_layers
 
 
 class Matching:

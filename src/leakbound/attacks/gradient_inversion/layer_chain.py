@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leakbound.training.known_layers import whole
+from leakbound.models.layers import whole
 
 INSIDE = 1e-12
 """Distance that activations keep from the ends of their range."""

@@ -30,9 +30,9 @@ from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_o
 from leakbound.attacks.gradient_inversion.searches import Part, in_parts, interleaved
 from leakbound.channels.channel import GaussianChannel
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.training.client_steps import ClientStep, Gradients, record_gradients
-from leakbound.training.factors import Factors, Stack, stack_of
-from leakbound.training.stack import stacked
+from leakbound.models.gradients import Factors, Gradients, record_gradients
+from leakbound.training.client_steps import ClientStep
+from leakbound.training.stack import Stack, stack_of, stacked
 
 logger = logging.getLogger("leakbound")
 

@@ -35,9 +35,9 @@ from leakbound.attacks.search_images import (
     total_variation,
 )
 from leakbound.config.attacks import GradientInversionConfig
+from leakbound.models.gradients import Gradients, Labels
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import Gradients
-from leakbound.training.factors import Labels, stack_of
+from leakbound.training.stack import stack_of
 
 
 def reconstruct(

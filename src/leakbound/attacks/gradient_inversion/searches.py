@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from leakbound.attacks.scheduling import by_kind, in_halves, side_by_side
-from leakbound.training import memory
+from leakbound.models import memory
 
 Result = TypeVar("Result")
 

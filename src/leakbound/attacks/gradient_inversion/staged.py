@@ -19,9 +19,8 @@ from torch import Tensor, nn
 
 from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.attacks.gradient_inversion.layer_chain import calls_of, chain_of, equal, passable
-from leakbound.training.client_steps import Gradients
-from leakbound.training.known_layers import own_parameters, windows
-from leakbound.training.stacked_layers import Pulled, convolution
+from leakbound.models.gradients import Gradients
+from leakbound.models.layers import Pulled, convolution, own_parameters, windows
 
 STARTS = 2
 """Starts of each record: the mean of the distribution, and a point near it."""

@@ -18,9 +18,10 @@ from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_pr
 from leakbound.attacks.rows import DIVERGED, rows
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.datasets import Split
+from leakbound.models import memory
+from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import memory
-from leakbound.training.client_steps import ClientStep, record_gradients
+from leakbound.training.client_steps import ClientStep
 from leakbound.training.stack import finite_slots
 
 _CHUNK = 50  # records differentiated at once, fewer of a large network

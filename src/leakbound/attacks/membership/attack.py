@@ -42,8 +42,8 @@ from leakbound.metrics import (
     standard_errors,
     tpr_at_fpr,
 )
+from leakbound.models.memory import slots_that_fit
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.memory import slots_that_fit
 from leakbound.training.stack import finite_slots
 
 ALONE = ("white_box", "loss_threshold")

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.training.memory import FORWARD_IMAGES
+from leakbound.models.memory import FORWARD_IMAGES
 
 _LOG_FLOOR = -30.0
 

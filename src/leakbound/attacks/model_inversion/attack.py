@@ -31,8 +31,8 @@ from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
 from leakbound.config.attacks import ModelInversionConfig
 from leakbound.datasets import Split
+from leakbound.models.memory import SEARCHES_SIDE_BY_SIDE, stack_size
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.memory import SEARCHES_SIDE_BY_SIDE, stack_size
 from leakbound.training.stack import finite_slots
 
 

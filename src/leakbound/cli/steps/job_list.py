@@ -42,7 +42,7 @@ def try_networks(config: Config, source: str) -> None:
     if not cases:
         return
     done = subprocess.run(
-        [sys.executable, "-c", "from leakbound.training.network_trial import answer; answer()"],
+        [sys.executable, "-c", "from leakbound.training.trainers import answer; answer()"],
         input=json.dumps([dict(config.plugins.models), cases]),
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,

@@ -1,13 +1,12 @@
-"""Per-record gradients in factored form: the inputs of each layer, and the slopes of the loss at its outputs.
+"""Gradients of single records, by vmap for any network, or in factored form.
 
-For a linear layer, a convolution or a group normalisation the gradient is the outer product of both. One
-backward pass to the layers' outputs gives the slopes of all records. Only the forward pass depends on the
-weights, so records of several networks of one architecture (:mod:`leakbound.training.stacked_layers`) are
-processed together.
+The factors are the inputs of each layer, and the slopes of the loss at its outputs. For a linear layer, a
+convolution or a group normalisation the gradient is the outer product of both. One backward pass to the
+layers' outputs gives the slopes of all records. Only the forward pass depends on the weights, so records of
+several networks of one architecture (:mod:`leakbound.models.layers`) are processed together.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
-from leakbound.training import stack
-from leakbound.training.client_steps import Gradients
-from leakbound.training.known_layers import ImageTensor, factorable, own_parameters, windows
-from leakbound.training.stacked_layers import WrittenOut, written_out
+from leakbound.models.layers import ImageTensor, own_parameters, windows
 
+Gradients = dict[str, Tensor]
 Labels = Int[Tensor, " n"] | Float[Tensor, "n classes"]
 """Classes, or fractions of all classes."""
 
@@ -122,7 +120,7 @@ class Factors:
     Args:
         forward: Function from images to logits.
         layers: Name to layer, for all layers with parameters. Their gradients are outer products
-            (:func:`~leakbound.training.known_layers.factorable`).
+            (:func:`~leakbound.models.layers.factorable`).
     """
 
     def __init__(self, forward: Callable[[ImageTensor], Tensor], layers: Mapping[str, nn.Module]) -> None:
@@ -212,36 +210,28 @@ class Factors:
                 handle.remove()
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Several networks of one architecture whose records are processed together.
-
-    Attributes:
-        network: The architecture, written out.
-        params: Parameter name to values (slots, ...), which are not differentiated.
-    """
-
-    network: WrittenOut
-    params: Mapping[str, Tensor]
-
-    def factors(self, slots: Sequence[int]) -> Factors:
-        """Return factored gradients of some networks. Rows are record by record, with networks innermost."""
-        chosen = {name: torch.stack([value[slot] for slot in slots]) for name, value in self.params.items()}
-        return Factors(partial(self.network.of_rows, chosen), self.network.layers)
-
-
-def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> Stack | None:
-    """Stack networks. None if their architecture cannot be written out or its gradients not be factored.
+def record_gradients(
+    model: nn.Module,
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"] | Float[Tensor, "n classes"],
+) -> Gradients:
+    """Compute the gradient of the cross-entropy of each record by vmap, differentiable in the images.
 
     Args:
-        models: Networks of one architecture on one device, in evaluation mode. Their weights are copied.
-        image_shape: (colors, height, width).
+        model: Network without batch statistics. Its parameters are read, not changed.
+        images: (n, colors, height, width), n >= 0.
+        labels: Class of each image, or its probabilities of all classes.
+
+    Returns:
+        Parameter name to gradients (n, ...).
     """
-    device = next(models[0].parameters()).device
-    params = {name: value.detach() for name, value in stack.stacked(models, device).items()}
-    example = next(iter(params.values())).new_zeros((len(models), 1, *image_shape))
-    network = written_out(models[0], params, example, twice=True) if factorable(models[0]) else None
-    if network is None:
-        return None
-    stacked = Stack(network, params)
-    return stacked if stacked.factors(range(len(models))).cover(example.flatten(0, 1)) else None
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    if len(labels) == 0:
+        return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
+
+    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
+        """Compute the cross-entropy of one record."""
+        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
+
+    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
+    return gradients

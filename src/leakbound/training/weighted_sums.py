@@ -1,7 +1,7 @@
 """Sums of the weighted gradients of single records, without forming these gradients where layers allow it.
 
 The gradient of a record with respect to a layer's parameters is an outer product
-(:mod:`leakbound.training.factors`). So one forward and one backward pass through the activations give all
+(:mod:`leakbound.models.gradients`). So one forward and one backward pass through the activations give all
 norms. Weights follow from the norms, and the sum of the weighted gradients is that of a batch with weighted
 output gradients. For a network with layers of other kinds the gradient of each record is computed.
 
@@ -21,12 +21,10 @@ from torch.func import functional_call
 from torch.nn.grad import conv2d_weight
 
 from leakbound.config.training import Precision
-from leakbound.training import memory
-from leakbound.training.client_steps import Gradients, record_gradients
-from leakbound.training.factors import Factor, Factors
-from leakbound.training.known_layers import factorable, parameter_layers, strided_windows, zero_padding
-from leakbound.training.precision import forward_in, passes_in
-from leakbound.training.stacked_layers import written_out
+from leakbound.models import memory
+from leakbound.models.gradients import Factor, Factors, Gradients, record_gradients
+from leakbound.models.layers import factorable, parameter_layers, strided_windows, written_out, zero_padding
+from leakbound.training.stack import forward_in, passes_in
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
 _HELD = 2**14  # values of a layer's weight up to which the gradients of single records are kept
@@ -57,21 +55,24 @@ def weighted_sums(
         weigh: Function from norms (n,), over all parameters together, to weights (n,).
 
     Returns:
-        Parameter name to its sum. It equals that of :func:`~leakbound.training.client_steps.record_gradients`
+        Parameter name to its sum. It equals that of :func:`~leakbound.models.gradients.record_gradients`
         up to rounding.
     """
     if len(labels) == 0:
         return {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    # One forward and one backward pass, to factors of all gradients.
     constants = {name: value.detach() for name, value in model.named_parameters()}
     factors = None
     if factorable(model):
         forward = Factors(lambda batch: functional_call(model, constants, (batch,)), parameter_layers(model))
         factors = forward.constant(images, labels)
+    # A network without factors: the gradients themselves.
     if factors is None:
         gradients = record_gradients(model, images, labels)
         squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
         weights = weigh(torch.stack(squares).sum(0).sqrt())
         return {name: torch.einsum("i,i...", weights, value) for name, value in gradients.items()}
+    # Norms over all layers, the weights that follow from them, and the sums.
     parts = _parts(factors)
     weights = weigh(_norms(parts))
     totals = _totals(parts, weights)
@@ -97,7 +98,7 @@ def stacked_sums(
         params: Parameter name to its values (slots, ...).
         images: (slots, n, colors, height, width), n >= 0.
         labels: Class of each image.
-        weigh: Function from norms (slots, n) to weights (slots, n).
+        weigh: Function from norms (slots, n) to weights (slots, n), each from its own norm.
         precision: Precision of the passes that give the factors.
 
     Returns:
@@ -106,6 +107,7 @@ def stacked_sums(
     slots, records = labels.shape
     if records == 0:
         return {name: torch.zeros_like(value) for name, value in params.items()}
+    # The passes of all slots at once, in the precision that is asked for.
     constants = {name: value.detach() for name, value in params.items()}
     network = written_out(model, params, images) if factorable(model) else None
     factors = None
@@ -116,6 +118,7 @@ def stacked_sums(
             factors = Factors(of_rows, network.layers).constant(rows, labels.T.flatten())
     if factors is None:
         return _slot_by_slot(model, constants, images, labels, weigh)
+    # Norms and sums in float32, whose order is record by record.
     if precision == "bfloat16":
         factors = [part._replace(inputs=part.inputs.float(), slopes=part.slopes.float()) for part in factors]
     parts = _parts(factors, slots)
@@ -126,31 +129,21 @@ def stacked_sums(
 def _slot_by_slot(
     model: nn.Module, params: Gradients, images: Tensor, labels: Tensor, weigh: Weigh
 ) -> Gradients:
-    """Compute sums slot by slot: first all norms, which give the weights, then the weighted sums."""
-    norms: list[Tensor] = []
-
-    def keep_norms(of_records: Tensor) -> Tensor:
-        """Keep the norms and return weights of 0."""
-        norms.append(of_records)
-        return torch.zeros_like(of_records)
-
-    def sums(slot: int, weigh_slot: Weigh) -> Gradients:
-        """Compute the sums of one slot."""
+    """Compute sums slot by slot, in the network itself."""
+    totals = []
+    for slot in range(len(labels)):
         with torch.no_grad():
             for name, value in model.named_parameters():
                 value.copy_(params[name][slot])
-        return weighted_sums(model, images[slot], labels[slot], weigh_slot)
-
-    for slot in range(len(labels)):
-        sums(slot, keep_norms)
-    weights = weigh(torch.stack(norms))
-    totals = [sums(slot, partial(_constant, weights[slot])) for slot in range(len(labels))]
+        totals.append(
+            weighted_sums(model, images[slot], labels[slot], partial(_of_slot, weigh, labels, slot))
+        )
     return {name: torch.stack([total[name] for total in totals]) for name in params}
 
 
-def _constant(weights: Tensor, norms: Tensor) -> Tensor:
-    """Return weights that do not depend on the norms."""
-    return weights
+def _of_slot(weigh: Weigh, labels: Tensor, slot: int, norms: Tensor) -> Tensor:
+    """Compute the weights of one slot's records, as of a stack in which all slots have its norms."""
+    return weigh(norms.expand(len(labels), -1))[slot]
 
 
 def _parts(factors: list[Factor], slots: int | None = None) -> list[_Part]:
@@ -221,6 +214,7 @@ def _convolution(factor: Factor, slots: int | None) -> _Part:
     gram = not keeps and places * (values + layer.out_channels) < values * layer.out_channels
     chunk = memory.UNFOLDED_VALUES.on(factor.inputs.device) // max(values * places, layer.weight.numel())
     pieces = (tensor.split(max(1, chunk)) for tensor in (factor.inputs, factor.slopes.flatten(2)))
+    # Norms piece by piece; products of small layers are kept for the sums.
     for inputs, slopes in zip(*pieces, strict=True):
         unfolded = strided_windows(inputs, layer)
         if gram:

@@ -1,1 +1,0 @@
-"""Training under differential privacy: DP-SGD and DP-PSAC."""
