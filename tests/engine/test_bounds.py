@@ -39,8 +39,7 @@ from leakbound.channels import Natural, population_moments, signal_to_noise
 from leakbound.channels.composition import composed_capacity, schedule_nats
 from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.identity import Identity
-from leakbound.engine.label_count import LabelCount
+from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.refusals import CapacityWarning
 
 COVARIANCE = MIXING.T @ MIXING

@@ -1,13 +1,14 @@
 """Calibrations that are kept: found again for equal records and targets alone, whole, and for nobody else to read."""
 
 import io
+import sys
 
 import numpy as np
 import pytest
 from gaussians import gaussian
 
 from leakbound import ChannelEngine, GuaranteeError, Leakage
-from leakbound.engine import progress, targets
+from leakbound.engine import targets
 
 PUBLIC = gaussian(60)
 
@@ -95,7 +96,7 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch):
         ("lines", io.StringIO(), {}),
         ("silent", Terminal(), {"progress": False}),
     ):
-        monkeypatch.setattr(progress.sys, "stderr", stream)
+        monkeypatch.setattr(sys, "stderr", stream)
         ChannelEngine.for_data(wide, Leakage(3.0, uses=3), **given)
         shown[name] = stream.getvalue()
     assert "shrinkage, part 4 of 4" in shown["bar"]
@@ -104,6 +105,6 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch):
     assert shown["lines"].count("\n") == 1
     assert "calibrating to 40 records of 500 values: covariance" in shown["lines"]
     assert shown["silent"] == ""
-    monkeypatch.setattr(progress.sys, "stderr", small := Terminal())
+    monkeypatch.setattr(sys, "stderr", small := Terminal())
     ChannelEngine.for_data(PUBLIC, Leakage(3.0, uses=3))
     assert small.getvalue() == ""

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Reconstruction
 from leakbound.accounting.leakage import Held, Mechanism
-from leakbound.engine.counting import Plan
 from leakbound.engine.identity import Identity
-from leakbound.engine.uses import Uses
+from leakbound.engine.ledger import Ledger
+from leakbound.engine.targets import Plan
 
 PUBLIC = gaussian(400)
 DATA = private()
@@ -251,7 +251,7 @@ def test_each_record_of_a_batch_is_hashed_once_under_the_key(path, monkeypatch):
 def test_a_record_takes_under_75_bytes_of_a_ledger_with_its_label(path):
     draws = np.random.default_rng(0)
     digests, labels = ([draws.bytes(16) for _ in range(1600)] for _ in range(2))
-    file = Uses(Identity.made(double=False), path)
+    file = Ledger(Identity.made(double=False), path)
     number = file.number_of(Mechanism("natural", np.ones(4)))
     for begin in range(0, 1600, 64):
         part = slice(begin, begin + 64)

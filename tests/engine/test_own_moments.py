@@ -23,7 +23,7 @@ from leakbound.accounting.gaussian import log_determinant
 from leakbound.channels import GaussianChannel, composed_capacity, population_moments
 from leakbound.channels.observed import REFUSED, WARNED, own_capacity
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.own_moments import OwnMoments
+from leakbound.engine.calibrations import OwnMoments
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.registry import SHAPES
 

@@ -79,7 +79,7 @@ def test_nothing_secret_is_saved_and_nobody_else_may_read_it(path, tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     content = path.read_bytes()
     assert engine._counter.identity.key not in content
-    assert not any(digest in content for digest in engine._counter.book.digests)
+    assert not any(digest in content for digest in engine._counter.uses.digests)
     assert not any(row.numpy().tobytes() in content for row in private().tensors[0])
     assert str(tmp_path).encode() not in content
     with safe_open(path, "numpy") as file:
@@ -151,10 +151,10 @@ def changed(path, change) -> None:
     ("shape", "change", "message"),
     [
         ("natural", lambda arrays, strings, facts: arrays["channel.variances"].__imul__(0.5), "does not meet"),
-        ("natural", lambda arrays, strings, facts: arrays["spectrum.eigenvalues"].__imul__(0.5), "contradicts itself"),
-        ("natural", lambda arrays, strings, facts: arrays["moments.covariance"].__imul__(0.5), "contradicts itself"),
-        ("white", lambda arrays, strings, facts: arrays["spectrum.basis"].__imul__(0.5), "contradicts itself"),
-        ("natural", lambda arrays, strings, facts: arrays.pop("digests"), "contradicts itself"),
+        ("natural", lambda arrays, strings, facts: arrays["spectrum.eigenvalues"].__imul__(0.5), "contents are inconsistent"),
+        ("natural", lambda arrays, strings, facts: arrays["moments.covariance"].__imul__(0.5), "contents are inconsistent"),
+        ("white", lambda arrays, strings, facts: arrays["spectrum.basis"].__imul__(0.5), "contents are inconsistent"),
+        ("natural", lambda arrays, strings, facts: arrays.pop("digests"), "contents are inconsistent"),
         ("natural", lambda arrays, strings, facts: facts["target"].update(nats=2.0), "does not meet"),
         (
             "natural",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -15,15 +16,13 @@ from torch import Tensor
 
 from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.counting import Plan
-from leakbound.engine.identity import Identity
-from leakbound.engine.near_copies import NearCopies
-from leakbound.engine.noise import CentredSampler, RecordNoise, name_of
-from leakbound.engine.own_moments import OwnMoments, warn_of_tails
-from leakbound.engine.records import Layout, refuse_shared
+from leakbound.engine.calibrations import NearCopies, OwnMoments, unlike_units, warn_of_tails
+from leakbound.engine.identity import Identity, refuse_shared
+from leakbound.engine.ledger import Ledger
+from leakbound.engine.records import Layout
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.targets import Reconstruction, Target, as_target
-from leakbound.engine.uses import Uses
+from leakbound.engine.release import CentredSampler, RecordNoise, name_of
+from leakbound.engine.targets import Plan, Reconstruction, Target, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
@@ -133,6 +132,15 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         warn_of_tails(records, self.calibration_)
+        if self.shape == "natural" and (deviations := unlike_units(records)) is not None:
+            narrow, wide = deviations
+            warnings.warn(
+                f"standard deviations of columns are {narrow:.2g} to {wide:.2g}, and natural noise is the same for "
+                "all, so that it covers some and hardly changes others: standardize columns by public records before "
+                "the channel, or take shape='white', whose noise follows the data",
+                UserWarning,
+                stacklevel=2,
+            )
         self._count(target, torch.from_numpy(records))
         self._near = NearCopies(self.calibration_.moments)
         if self.auxiliary is not None:
@@ -197,17 +205,17 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         capacity = self._own.capacity
         return None if capacity is None else capacity.nats
 
-    def _counted(self) -> Uses:
+    def _counted(self) -> Ledger:
         """Return the uses of all channels that this one was cloned from or to, or those of the ledger."""
         if not hasattr(self, "_uses"):
-            self._uses = Uses(Identity.made(double=False))
+            self._uses = Ledger(Identity.made(double=False))
         return self._uses
 
     def _count(self, target: Target, records: Tensor) -> None:
         """Count by nats of this channel from now on."""
         identity = Identity.new(records)
         if self.ledger is not None:
-            self._uses = Uses(identity, self.ledger)
+            self._uses = Ledger(identity, self.ledger)
         else:
             self._counted().refine(identity)
         made, seeded = self.calibration_, self._seed is not None
