@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,16 @@ from leakbound.accounting.naming import naming_bound
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.engine.calibrations import Calibration
 from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
 _AVERAGE = "on average over records like the calibration's"
 _ROUNDING = 1e-9  # relative, of nats that are compared
 _CANDIDATES = 1000
+_VERSION = 3  # of the facts that a state holds
+_ALIKE = 1e-6  # relative difference of facts of equal channels, calibrated again
 
 
 @dataclass(frozen=True)
@@ -264,6 +268,26 @@ def check_noise(noise: str) -> None:
         )
 
 
+def law(calibration: Calibration, response: RandomizedResponse | None, **facts: Any) -> dict[str, Any]:
+    """List the facts that a state and an engine must share: of the channel, of the response of labels, and others."""
+    channel = {"version": _VERSION, "shape": calibration.channel.shape}
+    channel |= {"nats": float(calibration.information(1)), "power": calibration.channel.noise_power}
+    return {**channel, **facts} | ({} if response is None else {"labels": asdict(response)})
+
+
+def alike(facts: Any, others: Mapping[str, Any]) -> bool:
+    """Return whether two engines have the same facts, up to the rounding of calibrations."""
+    if not isinstance(facts, Mapping) or facts.keys() != others.keys():
+        return False
+    pairs = [(facts[name], other) for name, other in others.items()]
+    return all(
+        math.isclose(fact, other, rel_tol=_ALIKE)
+        if isinstance(fact, float) and isinstance(other, float)
+        else fact == other
+        for fact, other in pairs
+    )
+
+
 def guarantee(engine: Any) -> str:
     """Describe what a :class:`leakbound.ChannelEngine` guarantees and what is assumed, a fact in each line."""
     assumed = [f"  - {assumption}" for assumption in _assumptions(engine)]
@@ -276,7 +300,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     frozen = engine.noise == "frozen"
     uses = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
-    one_use, together = engine.mechanism.nats(1), engine.mechanism.nats(uses)
+    one_use, together = engine.nats(1), engine.nats(uses)
     yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
     yield f"inputs of shape {engine.layout.shape}, values from {engine.layout.low:g} to {engine.layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"

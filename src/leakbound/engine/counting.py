@@ -4,21 +4,22 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import RLock
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Int
 
 from leakbound.accounting.leakage import Held
+from leakbound.engine.accountant import alike
 from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.ledger import Ledger, process
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.release import together
 from leakbound.engine.targets import Plan
-from leakbound.engine.uses import Batch, Records, SavedRecords, Uses, alike, order_of_use
+from leakbound.engine.uses import Batch, Offer, Records, SavedRecords, Uses, order_of_use
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -27,33 +28,12 @@ _COUNTED_APART = (
 _APART = "where ranks hold different records, name them apart, protect(..., name=f'train{rank}')"
 
 
-@dataclass(frozen=True)
-class Offer:
-    """Records that one rank is about to release.
-
-    ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
-    ledger on disk, ``sizes`` are the numbers of records of its collections, ``labels`` those of each record,
-    and ``done`` says that it has no more batches.
-    """
-
-    facts: Mapping[str, Any]
-    identity: Identity
-    pristine: bool
-    uses: int
-    filed: Identity | None
-    sizes: dict[str, int]
-    names: Shaped[np.ndarray, " batch"]
-    records: Int[np.ndarray, " batch"]
-    contents: list[bytes]
-    labels: list[list[int]]
-    done: bool
-
-
 class Counter:
     """Count the uses of an engine's records.
 
     Args:
         plan: Limit on nats.
+        facts: Facts about the channel and the plan, which all ranks must share.
         identity: Key of digests, if there is no file.
         file: Ledger on disk.
         labels: Labels, as they are counted.
@@ -66,8 +46,16 @@ class Counter:
     # Which of the copies of an engine in this process releases records.
     _releasing: ClassVar[dict[bytes, bytes]] = {}
 
-    def __init__(self, plan: Plan, identity: Identity, file: Ledger | None, labels: LabelCount) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        facts: Mapping[str, Any],
+        identity: Identity,
+        file: Ledger | None,
+        labels: LabelCount,
+    ) -> None:
         self.plan, self.file, self.identity = plan, file, identity
+        self._facts = facts
         self.collections: dict[str, Records] = {}
         self.uses = Uses()
         self._by_identity = {identity: self.uses}
@@ -77,11 +65,7 @@ class Counter:
         self._lock, self._process = RLock(), process()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the lock, which a copy makes for itself.
-
-        Raises:
-            GuaranteeError: If the copy would count apart from this one what both release.
-        """
+        """Return all but the lock, which a copy makes for itself, unless it would count apart from this one."""
         if self.file is None and not self.pristine:
             raise GuaranteeError(
                 "a copy of an engine that has released records would count apart from it: hand on its state_dict(), or "
@@ -99,12 +83,7 @@ class Counter:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let one thread at a time count, in the process that counts.
-
-        Raises:
-            GuaranteeError: In another process than that of the original, which would know nothing of these
-                uses.
-        """
+        """Let one thread at a time count, and none in a process of whose uses the original would not know."""
         if process() != self._process:
             if self.file is None:
                 raise GuaranteeError(
@@ -163,7 +142,7 @@ class Counter:
             if held:
                 self._claim()
             return Offer(
-                facts=self.plan.facts,
+                facts=self._facts,
                 identity=self.identity,
                 pristine=self.pristine,
                 uses=int(self.uses.releases.sum()),
@@ -257,9 +236,10 @@ class Counter:
         placed = {}
         for name, records in self.collections.items():
             if records.base is not None:
-                records.check_size(saved[name].size if name in saved else 0)
+                size = saved[name].size if name in saved else 0
+                used = rows.get(name, np.zeros(0, np.int64))
                 current = records.rows if uses is self.uses else np.full_like(records.rows, -1)
-                placed[name] = records.placed(identity, uses, rows[name], current)
+                placed[name] = records.placed(size, identity, uses, used, current)
         if self.file is None and not adds:
             self._rewind(uses, saved, rows)
         # All is checked: the state's uses are taken over, and collections without records wait for them.
@@ -312,8 +292,8 @@ class Counter:
             )
         records.base = base, key
         if waiting is not None:
-            records.check_size(len(waiting.rows))
-            records.rows = records.placed(self.identity, self.uses, waiting.used(self.uses), records.rows)
+            used, size = waiting.used(self.uses), len(waiting.rows)
+            records.rows = records.placed(size, self.identity, self.uses, used, records.rows)
         self.collections[name] = records
         return records
 
@@ -394,7 +374,7 @@ class Counter:
     def _check_alike(self, offers: list[Offer]) -> None:
         """Refuse ranks that do not share channel, plan and ledger, and take over their key and collections."""
         for rank, offer in enumerate(offers):
-            if not alike(offer.facts, self.plan.facts):
+            if not alike(offer.facts, self._facts):
                 raise GuaranteeError(
                     f"rank {rank} has another channel or plan than this one: give for_data the same public records, "
                     "target and options on all ranks, or load one saved engine on all of them"

@@ -13,11 +13,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from leakbound.accounting.leakage import Mechanism
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, guarantee
+from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, guarantee, law
 from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_tails
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
@@ -35,8 +34,8 @@ from leakbound.engine.records import (
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.release import BatchNoise, Gate, ProtectedDataset, ProtectedLoader, in_ranks, together
 from leakbound.engine.saved import Saved, cache_folder, calibrated
-from leakbound.engine.targets import Plan, Reconstruction, Target, as_target
-from leakbound.engine.uses import Records, checked_state, law
+from leakbound.engine.targets import Target, as_target
+from leakbound.engine.uses import Records, checked_state
 
 
 class ChannelEngine(Saved):
@@ -51,7 +50,6 @@ class ChannelEngine(Saved):
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
         labels: Labels, as they are counted and released.
-        mechanism: Channel by which uses are counted.
 
     Example:
         >>> public, private = np.random.default_rng(0).normal(size=(2, 500, 4))
@@ -84,21 +82,18 @@ class ChannelEngine(Saved):
         self._seed = seed
         self._key = key
         self.labels = labels
-        frozen, seeded = noise == "frozen", seed is not None
+        frozen = noise == "frozen"
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
-        uses = target.fresh_uses(frozen)
-        self._own = OwnMoments(calibration, uses, accept_capacity)
+        draws = self._batch_noise.name
+        self._own = OwnMoments(calibration, target.fresh_uses(frozen), accept_capacity)
         self._near = NearCopies(calibration.moments)
         most = target.uses or (1 if frozen and target.needs_uses else None)
-        # Nats of several channels have a sum, their errors have none.
-        adds = not isinstance(target, Reconstruction)
-        accepted = None if accept_capacity is None else float(accept_capacity)
-        copies = f", frozen, {self._batch_noise.name}" if frozen and seeded else ""
-        self.mechanism = Mechanism(calibration.channel.shape + copies, calibration.ratios, uses, accepted)
-        self._law = law(calibration, layout, noise, seed, self._batch_noise.name, labels.response)
+        plan = target.plan(calibration, most, accept_capacity, frozen=frozen, draws=draws)
+        drawn = {} if draws is None else {"draws": draws}
+        inputs = list(layout.shape)
+        self._law = law(calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **drawn)
         facts = {**self._law, "planned uses": most, "classes": labels.classes}
-        plan = Plan(most, self.mechanism, adds, frozen, seeded, facts)
-        self._counter = Counter(plan, identity, ledger, labels)
+        self._counter = Counter(plan, facts, identity, ledger, labels)
         self._public = frozenset(public or ())
         self.calibrate_to_own = public is None
 
@@ -320,6 +315,10 @@ class ChannelEngine(Saved):
         self._counter.refresh()
         releases = np.append(self._counter.uses.releases, 0)  # at row -1, of records that are not known yet
         return {name: releases[records.rows] for name, records in self._counter.collections.items()}
+
+    def nats(self, uses: int) -> float:
+        """Bound the nats that a number of uses with independent noise reveal of a record, as they are counted."""
+        return self._counter.plan.mechanism.nats(uses)
 
     @property
     def secure(self) -> bool:

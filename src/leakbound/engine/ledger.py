@@ -179,17 +179,18 @@ class Ledger:
             GuaranteeError: If the file was taken away or cannot be written.
         """
         with self._opened() as connection:
+            # What all runs have counted so far, and whether these uses fit into the plan.
             records = _words(digests)
             before = self._held(connection, number, records, labelled=labelled)
             counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
             check(before.after(counts))
+            # The uses, many in one statement, as each has a price of its own.
             used = [pair for pair in zip(records, counts.tolist(), strict=True) if pair[1]]
             for begin in range(0, len(used), _AT_ONCE):
                 chunk = used[begin : begin + _AT_ONCE]
-                values = ",".join(
-                    [f"(?, {number}, ?)"] * len(chunk)
-                )  # one statement: each has a price of its own
+                values = ",".join([f"(?, {number}, ?)"] * len(chunk))
                 connection.execute(_ADDED.format(values), [*chain(*chunk)])
+            # The labels that are new, and the totals by which a damaged file is recognised.
             released = [(*_words(keys), nats) for *keys, nats in labels]
             new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
             total = "UPDATE total SET uses = uses + ?, labels = labels + ?"

@@ -91,7 +91,7 @@ class BatchNoise:
         seed: Seed of noise that can be repeated, None for secure noise.
 
     Attributes:
-        name: Name of the seed and the channel.
+        name: Name of the seed and the channel, None for secure noise.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class BatchNoise:
     ) -> None:
         self._sampler = CentredSampler(channel, mean, on_grid=seed is None)
         self._noise, self._seed = noise, seed
-        self.name = "secure" if seed is None else name_of(seed, channel)
+        self.name = None if seed is None else name_of(seed, channel)
 
     def apply(
         self, clean: Float[Tensor, "rows 1 1 d"], batch: Batch, uses: Uses
@@ -112,7 +112,7 @@ class BatchNoise:
             uses: Digests of the records, and their frozen copies.
         """
         rows = batch.rows[batch.own].tolist()
-        if self._seed is not None:
+        if self._seed is not None and self.name is not None:
             words = np.frombuffer(b"".join(uses.digests[row][:8] for row in rows), np.uint64)
             seeded = RecordNoise(self._seed, self.name, words, batch.numbers[batch.own])
             return self._sampler.apply(clean, seeded).float()

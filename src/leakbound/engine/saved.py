@@ -354,12 +354,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> s
 
 
 def _check_agreement(calibration: Calibration) -> None:
-    """Refuse a spectrum that is not that of the covariance stored with it, without decomposing it again.
-
-    Raises:
-        ValueError: If means, sums of eigenvalues or of their squares, or a vector along the axes disagree, or
-            the channel is of another shape.
-    """
+    """Refuse a spectrum that is not that of the covariance stored with it, without decomposing it again."""
     spectrum, moments, channel = calibration.spectrum, calibration.moments, calibration.channel
     if not spectrum.dimension == moments.dimension == channel.dimension or spectrum.shape != channel.shape:
         raise ValueError("channel, spectrum and covariance differ in shape")

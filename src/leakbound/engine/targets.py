@@ -6,7 +6,6 @@ So each needs the largest κ that still meets it, a root in one dimension for ev
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,6 +25,45 @@ _FARTHEST = 199.5 * math.log(2.0)  # logarithm of κ beyond which the root is no
 _TIGHT = 2e-9  # relative, of a capacity that shapes meet from below
 _SAFE = 1e-12  # by which κ is lowered, and then twice that, …, until the target is met
 _ROUNDING = 1e-9  # relative, of nats that are compared
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Limit on the nats of a record, which all ranks share.
+
+    Attributes:
+        most: Planned uses with independent noise, None for no limit.
+        mechanism: Channel of the engine.
+        adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
+        frozen: Whether noise is frozen.
+        seeded: Whether a seed repeats it.
+    """
+
+    most: int | None
+    mechanism: Mechanism
+    adds: bool
+    frozen: bool
+    seeded: bool
+
+    @property
+    def once(self) -> bool:
+        """True if every draw for a record gives the same copy, in whatever run."""
+        return self.frozen and self.seeded
+
+    def exceeded(self, held: Held) -> Int[np.ndarray, " over"]:
+        """Find the records about which more nats are revealed than by the planned uses."""
+        if self.most is None:
+            return np.zeros(0, np.int64)
+        # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
+        seen = held.fresh_uses + held.parallel
+        places = np.flatnonzero(((seen > self.most) | (held.others > 0)) & (held.fresh_uses > 0))
+        if not len(places):
+            return places
+        others = held.others[places]
+        limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
+        over = self.mechanism.all_nats(seen[places]) + others > limit
+        over |= held.fresh_uses[places] > self.most
+        return places[over | ((others > 0) & (not self.adds))]
 
 
 class Target(ABC):
@@ -56,6 +94,31 @@ class Target(ABC):
                 "uses=number_of_epochs, or take noise='frozen'"
             )
         return self.uses or 1
+
+    def plan(
+        self,
+        calibration: Calibration,
+        most: int | None,
+        accepted: float | int | None,
+        *,
+        frozen: bool,
+        draws: str | None,
+    ) -> Plan:
+        """Plan the uses of a record through a channel that meets the target.
+
+        Args:
+            calibration: The channel, with the moments that it was calibrated to.
+            most: Uses with independent noise, None for no limit.
+            accepted: Nats of all planned uses that the owner accepts in place of the calibrated ones.
+            frozen: Whether noise is frozen.
+            draws: Name of noise that a seed repeats, None for secure noise.
+        """
+        name = calibration.channel.shape + (f", frozen, {draws}" if frozen and draws else "")
+        nats = None if accepted is None else float(accepted)
+        mechanism = Mechanism(name, calibration.ratios, self.uses or 1, nats)
+        # Nats of several channels have a sum, their errors have none.
+        adds = not isinstance(self, Reconstruction)
+        return Plan(most, mechanism, adds, frozen=frozen, seeded=draws is not None)
 
     @abstractmethod
     def excess(self, calibration: Calibration, uses: int) -> float:
@@ -335,44 +398,3 @@ def _check_uses(target: str, uses: int | None) -> None:
     """Refuse a number of uses that is not whole and positive."""
     if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
         raise GuaranteeError(f"{target}(uses={uses!r}): give a whole number of at least 1")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Limit on the nats of a record, which all ranks share.
-
-    Attributes:
-        most: Planned uses with independent noise, None for no limit.
-        mechanism: Channel of the engine.
-        adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
-        frozen: Whether noise is frozen.
-        seeded: Whether a seed repeats it.
-        facts: Facts about the channel and the plan, which all ranks must share.
-    """
-
-    most: int | None
-    mechanism: Mechanism
-    adds: bool
-    frozen: bool
-    seeded: bool
-    facts: Mapping[str, Any]
-
-    @property
-    def once(self) -> bool:
-        """True if every draw for a record gives the same copy, in whatever run."""
-        return self.frozen and self.seeded
-
-    def exceeded(self, held: Held) -> Int[np.ndarray, " over"]:
-        """Find the records about which more nats are revealed than by the planned uses."""
-        if self.most is None:
-            return np.zeros(0, np.int64)
-        # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
-        seen = held.fresh_uses + held.parallel
-        places = np.flatnonzero(((seen > self.most) | (held.others > 0)) & (held.fresh_uses > 0))
-        if not len(places):
-            return places
-        others = held.others[places]
-        limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
-        over = self.mechanism.all_nats(seen[places]) + others > limit
-        over |= held.fresh_uses[places] > self.most
-        return places[over | ((others > 0) & (not self.adds))]

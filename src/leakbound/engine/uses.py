@@ -5,26 +5,22 @@ A state holds digests, counts and frozen copies, so records may come back in any
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from leakbound.accounting.leakage import Held
-from leakbound.channels.randomized_response import RandomizedResponse
-from leakbound.engine.calibrations import Calibration
+from leakbound.engine.accountant import alike
 from leakbound.engine.identity import SEALED, WORD, Identity, Label
-from leakbound.engine.records import Key, Layout, input_of
+from leakbound.engine.records import Key, input_of
 from leakbound.engine.refusals import GuaranteeError
 
-_ALIKE = 1e-6  # relative difference of facts of equal channels, calibrated again
-_VERSION = 3  # of the facts of a state
 _COLUMNS = ("releases", "fresh_uses", "parallel", "others", "labels")
 
 
@@ -95,6 +91,28 @@ class Uses:
             self.count_label(int(rows[place]), label, nats)
         for place, copy in zip(saved.copied, saved.copies, strict=True):
             self.copies.setdefault(int(rows[place]), copy.clone())
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Records that one rank is about to release.
+
+    ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
+    ledger on disk, ``sizes`` are the numbers of records of its collections, ``labels`` those of each record,
+    and ``done`` says that it has no more batches.
+    """
+
+    facts: Mapping[str, Any]
+    identity: Identity
+    pristine: bool
+    uses: int
+    filed: Identity | None
+    sizes: dict[str, int]
+    names: Shaped[np.ndarray, " batch"]
+    records: Int[np.ndarray, " batch"]
+    contents: list[bytes]
+    labels: list[list[int]]
+    done: bool
 
 
 @dataclass(frozen=True)
@@ -174,32 +192,26 @@ class Records:
                 f"{apart}"
             )
 
-    def check_size(self, size: int) -> None:
-        """Refuse a state of another collection.
+    def placed(
+        self,
+        size: int,
+        identity: Identity,
+        uses: Uses,
+        used: Int[np.ndarray, " used"],
+        current: Int[np.ndarray, " records"],
+    ) -> Int[np.ndarray, " records"]:
+        """Read all records to find those that a state of ``size`` records has used, and return their rows.
+
+        If the state has used none, the current rows are returned.
 
         Raises:
-            GuaranteeError: If it has another number of records.
+            GuaranteeError: If one is missing, or the state has another number of records.
         """
         if size != len(self.rows):
             raise GuaranteeError(
                 f"the state has {size or 'no'} records under the name {self.name!r}, here are {len(self.rows)}: "
                 "protect the same data under the same names"
             )
-
-    def placed(
-        self,
-        identity: Identity,
-        uses: Uses,
-        used: Int[np.ndarray, " used"],
-        current: Int[np.ndarray, " records"],
-    ) -> Int[np.ndarray, " records"]:
-        """Read all records to find those that a state has used, and return their rows.
-
-        If the state has used none, the current rows are returned.
-
-        Raises:
-            GuaranteeError: If one is missing.
-        """
         if not len(used):
             return current
         dataset, key = self.base or ((), None)
@@ -279,16 +291,12 @@ class SavedRecords:
         uses = held["uses"].numpy()
         (size,), copied, labelled = (held[name].tolist() for name in ("size", "copied", "labelled"))
         places = set(range(len(uses)))
-        if not len(set(used)) == len(used) == len(uses) <= size or np.any(uses < 1):
-            raise ValueError("give one count of at least 1 for each record that was used")
-        if not len(labelled) == len(labels) == len(held["nats"]) or not {*labelled} <= places:
-            raise ValueError("each label belongs to a record that was used")
-        if not bool((held["nats"] >= 0).all()):
-            raise ValueError("each label has nats of at least 0")
-        if len(held["copies"]) != len(copied) or not held["copies"].isfinite().all():
-            raise ValueError("copies must be finite, one for each record that has one")
-        if not len(copied) == len({*copied} & places) or (needs_copies and len(copied) != len(uses)):
-            raise ValueError("frozen noise needs the copy of each record that was used")
+        whole = len(set(used)) == len(used) == len(uses) <= size and bool((uses >= 1).all())
+        whole &= len(labelled) == len(labels) == len(held["nats"]) and {*labelled} <= places
+        whole &= bool((held["nats"] >= 0).all() and held["copies"].isfinite().all())
+        whole &= len(held["copies"]) == len(copied) == len({*copied} & places)
+        if not whole or (needs_copies and len(copied) != len(uses)):
+            raise ValueError("counts, labels or copies are not those of records that were used")
         released = tuple(zip(labelled, labels, held["nats"].tolist(), strict=True))
         return cls(size, tuple(used), uses.copy(), released, tuple(copied), held["copies"])
 
@@ -312,42 +320,6 @@ def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
         if held[name].dtype != kind or held[name].shape[1:] != row:
             raise ValueError(f"{name}: give rows of shape {row} of {kind}")
     return held
-
-
-def law(
-    calibration: Calibration,
-    layout: Layout,
-    noise: str,
-    seed: int | None,
-    draws: str,
-    response: RandomizedResponse | None,
-) -> dict[str, Any]:
-    """List the facts that a state and an engine must share, ``draws`` as the name of seeded noise."""
-    facts = {
-        "version": _VERSION,
-        "shape": calibration.channel.shape,
-        "nats": float(calibration.information(1)),
-        "power": calibration.channel.noise_power,
-        "noise": noise,
-        "seed": seed,
-        "inputs": list(layout.shape),
-    }
-    if seed is not None:
-        facts["draws"] = draws
-    return facts if response is None else facts | {"labels": asdict(response)}
-
-
-def alike(facts: Any, others: Mapping[str, Any]) -> bool:
-    """Return whether two engines have the same facts, up to the rounding of calibrations."""
-    if not isinstance(facts, Mapping) or facts.keys() != others.keys():
-        return False
-    pairs = [(facts[name], other) for name, other in others.items()]
-    return all(
-        math.isclose(fact, other, rel_tol=_ALIKE)
-        if isinstance(fact, float) and isinstance(other, float)
-        else fact == other
-        for fact, other in pairs
-    )
 
 
 def checked_state(
@@ -377,10 +349,9 @@ def checked_state(
         kept = {name: SavedRecords.of(held, width, needs_copies) for name, held in state["ledgers"].items()}
         key, steps = state["key"], state["steps"]
         sealed = key["sealed"]
-        if not isinstance(key["name"], str) or (sealed is not None and len(bytes.fromhex(sealed)) != SEALED):
-            raise ValueError("a key has a name, and is sealed or None")
-        if type(steps) is not int or steps < 0:
-            raise ValueError("steps are a whole number of at least 0")
+        whole = isinstance(key["name"], str) and (sealed is None or len(bytes.fromhex(sealed)) == SEALED)
+        if not whole or type(steps) is not int or steps < 0:
+            raise ValueError("a key has a name, and is sealed or None, and steps are counted from 0")
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise GuaranteeError(
             "the state is not as state_dict() gave it: go on from a whole checkpoint"
