@@ -68,14 +68,14 @@ BUGS = (
     ),
     Bug(
         "responses of different strength share their draws",
-        "engine/label_count.py",
+        "engine/identity.py",
         'f"{name} {number} {label}"',
         'f"{number} {label}"',
         "tests/engine/test_label_response.py::test_another_run_draws_the_same_under_the_same_key",
     ),
     Bug(
         "nats of labels that pass a response left out",
-        "engine/label_count.py",
+        "engine/identity.py",
         "return self.response.capacity",
         "return 0.0",
         "tests/engine/test_label_response.py::test_its_nats_are_added_to_those_of_the_records",
@@ -361,7 +361,7 @@ BUGS = (
     Bug(
         "own moments compared for one use where several are planned",
         "engine/engine.py",
-        "OwnMoments(calibration, looks, accept_capacity)",
+        "OwnMoments(calibration, uses, accept_capacity)",
         "OwnMoments(calibration, 1, accept_capacity)",
         "tests/engine/test_own_moments.py::"
         "test_private_records_on_a_larger_scale_are_refused_before_the_first_release[2.0]",
@@ -382,7 +382,7 @@ BUGS = (
     ),
     Bug(
         "records rounded to float32 before the mean is off",
-        "engine/noise.py",
+        "engine/release.py",
         "(clean - self._mean).to(self._type)",
         "(clean.float() - self._mean).to(self._type)",
         "tests/engine/test_own_moments.py::test_whole_numbers_beyond_float32_are_released_from_their_own_value",
@@ -390,8 +390,8 @@ BUGS = (
     Bug(
         "clones of a transformer count for themselves",
         "engine/transformer.py",
-        "other._uses = self._counted()",
-        "other._uses = RecordUses()",
+        "other._ledger = self._counted()",
+        "other._ledger = Ledger(Identity.made(double=False))",
         "tests/engine/test_own_moments.py::test_refits_copies_and_clones_add_up",
     ),
     Bug(
@@ -412,14 +412,14 @@ BUGS = (
     # -- the engine around a training loop -----------------------------------------------------------------------------
     Bug(
         "noise of an engine the same at each use",
-        "engine/noise.py",
+        "engine/release.py",
         "(0, self._calls, use, record)",
         "(0, self._calls, 0, record)",
         "tests/engine/test_engine.py::test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not",
     ),
     Bug(
         "noise of an engine the same for all records",
-        "engine/noise.py",
+        "engine/release.py",
         "(0, self._calls, use, record)",
         "(0, self._calls, use, 0)",
         "tests/engine/test_engine.py::test_noise_has_the_covariance_of_the_channel",
@@ -433,7 +433,7 @@ BUGS = (
     ),
     Bug(
         "one use more than planned",
-        "engine/counting.py",
+        "engine/targets.py",
         "        seen = held.fresh_uses + held.parallel",
         "        held = replace(held, fresh_uses=held.fresh_uses - 1)\n        seen = held.fresh_uses + held.parallel",
         "tests/engine/test_engine.py::test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
@@ -441,14 +441,14 @@ BUGS = (
     Bug(
         "a record twice in a batch counted once",
         "engine/counting.py",
-        "if self.plan.once else before + joint.counts",
-        "if self.plan.once else before + (joint.counts > 0)",
+        "if self.plan.once else before + batch.counts",
+        "if self.plan.once else before + (batch.counts > 0)",
         "tests/engine/test_engine.py::test_a_record_twice_in_a_batch_is_used_twice_with_other_noise",
     ),
     Bug(
         "frozen copies drawn anew",
-        "engine/book.py",
-        "if int(rows[place]) not in self._copies",
+        "engine/uses.py",
+        "if int(rows[place]) not in self.copies",
         "if place >= 0",
         "tests/engine/test_engine.py::test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not",
     ),
@@ -461,7 +461,7 @@ BUGS = (
     ),
     Bug(
         "augmentation before the channel",
-        "engine/ledger.py",
+        "engine/uses.py",
         "(self.rows[records] != rows) | ((before >= 0) & (before != rows))",
         "self.rows[records] != rows",
         "tests/engine/test_refusals.py::test_augmentation_that_hides_at_first_is_caught_at_the_second_use",
@@ -469,15 +469,15 @@ BUGS = (
     Bug(
         "a state that keeps the last collection alone",
         "engine/counting.py",
-        "for name, ledger in self.ledgers.items()},",
-        "for name, ledger in list(self.ledgers.items())[-1:]},",
+        "for name, records in self.collections.items()},",
+        "for name, records in list(self.collections.items())[-1:]},",
         "tests/engine/test_hands.py::test_a_state_holds_every_collection_and_those_that_wait_for_their_data",
     ),
     Bug(
         "a state that forgets collections that wait for their data",
         "engine/counting.py",
-        "for name, ledger in self.ledgers.items()},",
-        "for name, ledger in self.ledgers.items() if ledger.base},",
+        "for name, records in self.collections.items()},",
+        "for name, records in self.collections.items() if records.base},",
         "tests/engine/test_hands.py::test_a_state_holds_every_collection_and_those_that_wait_for_their_data",
     ),
     Bug(
@@ -496,7 +496,7 @@ BUGS = (
     ),
     Bug(
         "uses on disk that are not kept",
-        "engine/uses.py",
+        "engine/ledger.py",
         'connection.execute("COMMIT")',
         'connection.execute("ROLLBACK")',
         "tests/engine/test_ledger_file.py::test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do",
@@ -524,7 +524,7 @@ BUGS = (
     ),
     Bug(
         "labels of other runs forgotten",
-        "engine/uses.py",
+        "engine/ledger.py",
         "held.labels[places[record]] = nats",
         "held.labels[places[record]] = min(nats, 0.2)",
         "tests/engine/test_bounds.py::test_labels_that_were_released_as_they_are_stay_released_behind_a_response",
@@ -552,7 +552,7 @@ BUGS = (
     ),
     Bug(
         "ranks that count apart",
-        "engine/ranks.py",
+        "engine/release.py",
         "dist.get_world_size() > 1",
         "dist.get_world_size() > 99",
         "tests/engine/test_ranks.py::test_ranks_count_together_and_stop_at_the_same_batch",

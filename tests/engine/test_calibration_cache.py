@@ -1,13 +1,11 @@
 """Calibrations that are kept: found again for equal records and targets alone, whole, and for nobody else to read."""
 
-import io
-
 import numpy as np
 import pytest
 from gaussians import gaussian
 
 from leakbound import ChannelEngine, GuaranteeError, Leakage
-from leakbound.engine import progress, targets
+from leakbound.engine import targets
 
 PUBLIC = gaussian(60)
 
@@ -82,28 +80,10 @@ def test_statistics_of_private_records_are_kept_where_their_owner_says_so_alone(
         engine_of(tmp_path / "open")
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch):
+def test_progress_names_its_stages_for_large_records_unless_it_is_silenced(capsys):
     wide = np.random.default_rng(0).normal(size=(40, 500)).astype(np.float32)
-    shown = {}
-    for name, stream, given in (
-        ("bar", Terminal(), {}),
-        ("lines", io.StringIO(), {}),
-        ("silent", Terminal(), {"progress": False}),
-    ):
-        monkeypatch.setattr(progress.sys, "stderr", stream)
-        ChannelEngine.for_data(wide, Leakage(3.0, uses=3), **given)
-        shown[name] = stream.getvalue()
-    assert "shrinkage, part 4 of 4" in shown["bar"]
-    assert shown["bar"].endswith(" s\n")
-    assert "[########################] done" in shown["bar"]
-    assert shown["lines"].count("\n") == 1
-    assert "calibrating to 40 records of 500 values: covariance" in shown["lines"]
-    assert shown["silent"] == ""
-    monkeypatch.setattr(progress.sys, "stderr", small := Terminal())
+    ChannelEngine.for_data(wide, Leakage(3.0, uses=3))
+    assert "calibrating to 40 records of 500 values: covariance" in capsys.readouterr().err
+    ChannelEngine.for_data(wide, Leakage(3.0, uses=3), progress=False)
     ChannelEngine.for_data(PUBLIC, Leakage(3.0, uses=3))
-    assert small.getvalue() == ""
+    assert capsys.readouterr().err == ""

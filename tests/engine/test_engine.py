@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gaussians import batches, by_record, gaussian, private
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage
 from leakbound.channels import GaussianChannel, composed_capacity
@@ -92,16 +92,6 @@ def test_leakage_is_that_of_added_precisions_at_the_most_used_record(engine):
     assert account.average == pytest.approx((one + two) / 20, rel=1e-9)
 
 
-def test_labels_are_counted_once_for_records_that_were_used():
-    engine = engine_of(classes=20)
-    assert engine.leakage().record == 0
-    loader = engine.protect(batches(private()))
-    by_record(loader), by_record(loader)
-    account = engine.leakage()
-    assert account.labels == pytest.approx(np.log(20))
-    assert account.record == account.joint + account.labels
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_exhausted_budget_refuses_before_it_releases_or_counts(engine, workers):
     loader = engine.protect(batches(private(), num_workers=workers))
@@ -170,15 +160,6 @@ def test_a_restart_in_the_middle_of_an_epoch_goes_on_with_the_same_noise(noise, 
     assert second.steps == 2 + 1 + 4
 
 
-def test_secure_frozen_copies_come_back_with_the_state():
-    first, second = (engine_of(Leakage(3.0), noise="frozen", seed=None) for _ in range(2))
-    seen = by_record(first.protect(batches(Subset(private(), range(7)))))
-    second.load_state_dict(first.state_dict())
-    again = by_record(second.protect(batches(private())))
-    assert all(torch.equal(again[record], row) for record, row in seen.items())
-    assert second.leakage().looks == 1
-
-
 class OnDevice(torch.Tensor):
     """A tensor that NumPy cannot read, as those of a GPU."""
 
@@ -203,26 +184,7 @@ def test_a_checkpoint_that_was_loaded_onto_a_device_is_gone_on_from(before):
     assert second.uses["train"].tolist() == [1] * 20
     again = by_record(loader or second.protect(batches(private())))
     assert all(type(row) is torch.Tensor and torch.equal(row, seen[record]) for record, row in again.items())
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {"ledgers": None},
-        {"ledgers": {"train": None}},
-        {"ledgers": {"train": {}}},
-        {"ledgers": {"train": {"uses": [1] * 20}}},
-        {"steps": None},
-    ],
-)
-def test_a_state_of_another_form_is_refused_and_changes_nothing(broken):
-    engine = engine_of()
-    by_record(engine.protect(batches(private())))
-    before = engine.state_dict()
-    with pytest.raises(GuaranteeError, match="whole checkpoint"):
-        engine.load_state_dict({**before, **broken})
-    assert engine.uses["train"].tolist() == [1] * 20
-    assert engine.steps == before["steps"]
+    assert second.leakage().looks == 1
 
 
 def test_a_state_that_forgets_secure_uses_is_refused_and_a_seeded_one_repeats_them():
@@ -236,19 +198,6 @@ def test_a_state_that_forgets_secure_uses_is_refused_and_a_seeded_one_repeats_th
         else:
             engine.load_state_dict(state)
             assert torch.equal(next(iter(loader))[0], first)
-
-
-def test_clients_of_one_process_keep_their_own_counts(engine):
-    loader = engine.protect(batches(private()))
-    by_record(loader)
-    first = engine.state_dict()
-    engine.take_up(None)
-    assert engine.leakage().uses == 0
-    with pytest.raises(GuaranteeError, match="protect it again"):
-        next(iter(loader))
-    engine.take_up(first)
-    by_record(engine.protect(batches(private())))
-    assert engine.leakage().uses == 2
 
 
 def test_the_description_states_what_the_numbers_are():
@@ -267,13 +216,3 @@ def test_accounts_of_engines_and_other_channels_add_up(engine):
     account = engine.accountant().add(other, 2, steps=10).account()
     looks = [(engine.calibration.channel, 1), (other, 2)]
     assert account.joint == pytest.approx(composed_capacity(looks, engine.calibration.moments), rel=1e-9)
-
-
-def test_bytes_are_protected_in_their_own_units():
-    public, pixels = np.random.default_rng(0).integers(0, 256, size=(2, 300, 3, 2, 2), dtype=np.uint8)
-    engine = ChannelEngine.for_data(public, Capacity(1.0))
-    data = engine.protect(TensorDataset(torch.from_numpy(pixels[:50].copy())))
-    noisy = torch.stack([row for (row,) in data.__getitems__(list(range(50)))])
-    assert noisy.dtype == torch.float32
-    assert noisy.shape == (50, 3, 2, 2)
-    assert 30 < float((noisy - torch.from_numpy(pixels[:50]).float()).std()) < 2000

@@ -292,13 +292,17 @@ def test_a_state_is_of_its_own_records(changed):
 def test_another_client_s_state_is_refused_and_nobody_s_forgets_nothing():
     engine = engine_of()
     first = private(seed=1)
-    epoch(engine.protect(batches(first)))
+    loader = engine.protect(batches(first))
+    epoch(loader)
     state = engine.state_dict()
     engine.take_up(state)
+    with pytest.raises(GuaranteeError, match="protect it again"):
+        next(iter(loader))
     with pytest.raises(GuaranteeError, match="that the state has counted are not in the data"):
         engine.protect(batches(private(seed=2)))
     for planned in (2, 3):
         engine.take_up(None)
+        assert engine.leakage().uses == 0
         epoch(engine.protect(batches(first)))
         assert engine.leakage().uses == planned
     engine.take_up(state)  # an old one
@@ -345,13 +349,13 @@ def test_states_hold_whole_counts_and_the_copy_of_each_used_record(broken):
     state = engine.state_dict()
     engine_of(Leakage(3.0), noise="frozen").load_state_dict(state)
     kept = state["ledgers"]["train"]
-    with pytest.raises(GuaranteeError, match="whole checkpoint"):
-        engine_of(Leakage(3.0), noise="frozen").load_state_dict(
-            {**state, "ledgers": {"train": {**kept, **broken(kept)}}}
-        )
     without = {part: kept[part] for part in ("size", "digests", "uses")}
-    with pytest.raises(GuaranteeError, match="whole checkpoint"):
-        engine_of(Leakage(3.0), noise="frozen").load_state_dict({**state, "ledgers": {"train": without}})
+    forms = [{"ledgers": {"train": part}} for part in ({**kept, **broken(kept)}, without, {"uses": [1] * 20}, {}, None)]
+    for form in (*forms, {"ledgers": None}, {"steps": None}):
+        with pytest.raises(GuaranteeError, match="whole checkpoint"):
+            engine.load_state_dict({**state, **form})
+    assert engine.uses["train"].tolist() == [1] * 20
+    assert engine.steps == state["steps"]
 
 
 def test_an_engine_that_has_released_takes_no_state_of_another_run():
@@ -479,4 +483,6 @@ def test_a_terminal_reads_that_the_calibration_takes_its_time(monkeypatch, capsy
     ChannelEngine.for_data(wide, Capacity(1.0))
     text = capsys.readouterr().err
     assert "calibrating to 40 records of 600 values [" in text
-    assert text.endswith("\n")
+    assert "shrinkage, part 4 of 4" in text
+    assert "[########################] done" in text
+    assert text.endswith(" s\n")

@@ -57,7 +57,6 @@ def test_its_nats_are_added_to_those_of_the_records():
     assert account.labels == RESPONSE.capacity < np.log(10)
     assert account.record == account.joint + account.labels
     assert account.dataset == pytest.approx(COUNT * account.record)
-    assert engine.classes == 10
     assert "keeps it with a probability of 0.4 (ε = 1.792): 0.3112 nats on top for a label" in str(engine)
 
 
@@ -147,4 +146,4 @@ def test_labels_that_the_response_is_not_for_are_refused():
         engine_of(classes=5)
     with pytest.raises(GuaranteeError, match="the label 10: classes = 10"):
         engine_of().protect([(row, 10) for row in gaussian(20, 1)])
-    assert engine_of(classes=10).classes == 10
+    assert str(engine_of(classes=10)) == str(engine_of())

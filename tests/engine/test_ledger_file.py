@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 from gaussians import batches, by_record, gaussian, private
-from torch.utils.data import DataLoader, TensorDataset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Reconstruction
 from leakbound.accounting.leakage import Held, Mechanism
-from leakbound.engine.counting import Plan
 from leakbound.engine.identity import Identity
-from leakbound.engine.uses import Uses
+from leakbound.engine.ledger import Ledger
+from leakbound.engine.targets import Plan
 
 PUBLIC = gaussian(400)
 DATA = private()
@@ -54,17 +53,6 @@ def test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do
     assert sorted(looks(path)) == [3] * 20
     assert "uses in other runs, processes and engines are not known here and add up" in str(engine_of(None))
     assert str(path) in str(engine)
-
-
-def test_engines_of_one_process_see_each_other_s_uses(path):
-    one, two = engine_of(path), engine_of(path)
-    first, second = (engine.protect(DATA) for engine in (one, two))
-    _ = first[4], second[4]
-    assert one.uses["train"][4] == two.uses["train"][4] == 2
-    _ = second[4]
-    with pytest.raises(BudgetError):
-        _ = first[4]
-    assert one.remaining == 0
 
 
 @pytest.mark.parametrize("seed", [None, 5])
@@ -220,18 +208,6 @@ def test_processes_at_once_and_killed_ones_release_what_was_planned_and_no_more(
     assert uses - 1 <= sum(seen) <= uses  # the killed one had counted one batch at most that it did not give out
 
 
-def test_a_ledger_counts_for_workers_frozen_noise_and_all_types_of_record(path):
-    engine = engine_of(path)
-    loader = engine.protect(batches(DATA, num_workers=2))
-    by_record(loader)
-    rows = TensorDataset(private().tensors[0].double(), torch.arange(20))
-    other = engine_of(path)
-    by_record(other.protect(DataLoader(rows, batch_size=20)))
-    assert engine.uses["train"].tolist() == [2] * 20
-    assert np.array_equal(np.sort(looks(path)), np.full(20, 2))
-    assert os.stat(path).st_size < 100_000
-
-
 def test_each_record_of_a_batch_is_hashed_once_under_the_key(path, monkeypatch):
     """Uses before and after the verdict of all ranks once hashed each batch twice."""
     engine = engine_of(path, classes=20)
@@ -251,7 +227,7 @@ def test_each_record_of_a_batch_is_hashed_once_under_the_key(path, monkeypatch):
 def test_a_record_takes_under_75_bytes_of_a_ledger_with_its_label(path):
     draws = np.random.default_rng(0)
     digests, labels = ([draws.bytes(16) for _ in range(1600)] for _ in range(2))
-    file = Uses(Identity.made(double=False), path)
+    file = Ledger(Identity.made(double=False), path)
     number = file.number_of(Mechanism("natural", np.ones(4)))
     for begin in range(0, 1600, 64):
         part = slice(begin, begin + 64)
@@ -275,7 +251,7 @@ class Watched(Mechanism):
 def test_records_over_the_plan_are_those_whose_nats_exceed_it_and_no_others_are_computed(adds, accepted):
     draws = np.random.default_rng(1)
     mechanism = Watched("natural", draws.uniform(0, 3, 8), planned=5, accepted=accepted)
-    plan = Plan(5, mechanism, adds, frozen=False, seeded=False, facts={})
+    plan = Plan(5, mechanism, adds, frozen=False, seeded=False)
     fresh = draws.integers(0, 8, 400)
     parallel = draws.choice([0.0, 0.5, 1.0, 2.5], 400)
     others = draws.choice([0.0, 0.0, 0.3, 20.0], 400)

@@ -160,16 +160,6 @@ def test_hugging_face_records_are_counted_through_select_shuffle_and_map():
         engine.protect(noisy, name="random", key="x")
 
 
-def test_a_protected_dataset_can_be_given_to_other_loaders():
-    engine = engine_of(value_range=RANGE)
-    data = engine.protect(private())
-    inputs, labels = next(iter(DataLoader(data, batch_size=20)))
-    loader = engine_of(value_range=RANGE).protect(DataLoader(private(), batch_size=20))
-    torch.testing.assert_close(inputs, next(iter(loader))[0])
-    assert labels.tolist() == list(range(20))
-    assert engine.uses["train"].tolist() == [1] * 20
-
-
 @pytest.mark.parametrize("noise", ["fresh", "frozen"])
 def test_an_empty_batch_of_a_poisson_sample_stays_empty(noise):
     engine = ChannelEngine.for_data(gaussian(400), Capacity(3.0), noise=noise, value_range=RANGE)

@@ -23,7 +23,7 @@ from leakbound.accounting.gaussian import log_determinant
 from leakbound.channels import GaussianChannel, composed_capacity, population_moments
 from leakbound.channels.observed import REFUSED, WARNED, own_capacity
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.own_moments import OwnMoments
+from leakbound.engine.calibrations import OwnMoments
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.registry import SHAPES
 
@@ -50,6 +50,12 @@ def true_nats(own, engine, uses):
     return 0.5 * log_determinant(np.eye(len(root)) + uses * root @ np.cov(own.T, bias=True) @ root.T)
 
 
+def solved(target, moments, shape="natural"):
+    """Calibration of a shape to moments."""
+    form = SHAPES.get(shape)
+    return target.solve(form, form.decompose(moments), moments, target.uses or 1)
+
+
 # -- the estimate ----------------------------------------------------------------------------------------------------
 
 
@@ -58,8 +64,7 @@ def true_nats(own, engine, uses):
 def test_the_capacity_of_many_records_is_that_of_their_covariance(shape, scale):
     public, own = gaussian(4000).astype(float), scale * gaussian(4000, 1).astype(float)
     moments = population_moments(public)
-    form = SHAPES.get(shape)
-    calibration = Leakage(6.0, 3).solve(form, form.decompose(moments), moments, 3)
+    calibration = solved(Leakage(6.0, 3), moments, shape)
     channel = calibration.channel
     gain = np.ones(4) if channel.gain is None else channel.gain
     axes = np.eye(4) if channel.basis is None else channel.basis
@@ -102,8 +107,7 @@ def test_records_of_the_law_of_the_public_ones_are_never_refused(law, shape, wid
 def test_few_records_on_another_scale_are_refused(count):
     rng = np.random.default_rng(count)
     moments = population_moments(LAWS["gaussian"](1000, 64, rng))
-    spectrum = SHAPES.get("natural").decompose(moments)
-    calibration = Leakage(60, 10).solve(SHAPES.get("natural"), spectrum, moments, 10)
+    calibration = solved(Leakage(60, 10), moments)
     own = 3.0 * LAWS["gaussian"](count, 64, rng)
     assert own_capacity(own, calibration.channel, calibration.ratios, 10, calibrated=1000).exceeds(REFUSED)
 
@@ -113,11 +117,11 @@ def test_few_records_on_another_scale_are_refused(count):
 def test_honest_records_raise_no_warning_and_a_dozen_on_twice_the_scale_do(shape, known):
     """However few public records there are; of 400 honest comparisons, one in 200 may warn by chance, and here none."""
     rng = np.random.default_rng(known)
-    form, digits = SHAPES.get(shape), rng.permutation(DIGITS[:, VARYING])
+    digits = rng.permutation(DIGITS[:, VARYING])
     warned = {1.0: 0, 2.0: 0}
     for _ in range(10):
         moments = population_moments(rng.permutation(digits[:900])[:known])
-        calibration = Leakage(20, 10).solve(form, form.decompose(moments), moments, 10)
+        calibration = solved(Leakage(20, 10), moments, shape)
         for scale, count in ((1.0, 12), (1.0, 300), (2.0, 12)):
             own = scale * rng.permutation(digits[900:])[:count]
             found = own_capacity(own, calibration.channel, calibration.ratios, 10, calibrated=known)
@@ -129,7 +133,7 @@ def test_heavy_tails_do_not_hide_an_excess_from_the_warning():
     """Lengths by Student's t with 2.1 degrees of freedom: their spread explains the excess, which once was silent."""
     rng = np.random.default_rng(3)
     moments = population_moments(rng.normal(size=(500, 30)))
-    calibration = Capacity(20).solve(SHAPES.get("natural"), SHAPES.get("natural").decompose(moments), moments, 1)
+    calibration = solved(Capacity(20), moments)
     own = 0.8 * rng.standard_t(2.1, size=(40, 1)) * rng.normal(size=(40, 30))
     found = own_capacity(own, calibration.channel, calibration.ratios, calibrated=500)
     assert found.certain < found.promised < WARNED * found.promised < found.likely < found.nats
@@ -167,7 +171,7 @@ def test_what_chance_explains_is_written_out():
 
 def test_one_record_says_nothing_and_two_on_a_thousandfold_scale_raise_a_warning():
     moments = population_moments(gaussian(100).astype(float))
-    calibration = Capacity(1.0).solve(SHAPES.get("natural"), SHAPES.get("natural").decompose(moments), moments, 1)
+    calibration = solved(Capacity(1.0), moments)
     for count in (1, 2):
         found = own_capacity(1e3 * gaussian(count, 3).astype(float), calibration.channel, calibration.ratios)
         assert found.seems_to_exceed() == (count == 2)
@@ -395,17 +399,6 @@ def test_refits_copies_and_clones_add_up():
             other.fit_transform(OWN)
 
 
-def test_another_target_after_the_fit_gives_no_more_uses():
-    channel = Channel(Leakage(20, uses=2), auxiliary=PUBLIC).fit(OWN)
-    channel.set_params(target=Leakage(20, uses=100))
-    channel.transform(OWN[:9])
-    channel.transform(OWN[:9])
-    with pytest.raises(BudgetError, match="2 are planned"):
-        channel.transform(OWN[:9])
-    with pytest.raises(BudgetError, match="100 are planned"):  # both halves of a plan are spent
-        channel.fit(OWN).transform(OWN[:9])
-
-
 def test_shares_of_two_plans_leak_together_what_one_promises():
     """Half of the uses of each of two plans for 20 nats: precisions add to those of one whole plan."""
     few, many = (Channel(Leakage(20, uses=uses), auxiliary=PUBLIC).fit(OWN).calibration_ for uses in (2, 10))
@@ -413,10 +406,15 @@ def test_shares_of_two_plans_leak_together_what_one_promises():
     assert together == pytest.approx(20, rel=1e-6)
     channel = Channel(Leakage(20, uses=2), auxiliary=PUBLIC)
     channel.fit_transform(OWN[:9])
-    channel.set_params(target=Leakage(20, uses=10)).fit(OWN)
+    channel.set_params(target=Leakage(20, uses=10))
+    channel.transform(OWN[20:29])
+    channel.transform(OWN[20:29])
+    with pytest.raises(BudgetError, match="2 are planned"):  # another target without another fit
+        channel.transform(OWN[20:29])
+    channel.fit(OWN)
     for _ in range(5):
         channel.transform(OWN[:9])
-    with pytest.raises(BudgetError, match="counts for more"):
+    with pytest.raises(BudgetError, match=r"10 are planned.* counts for more"):
         channel.transform(OWN[:9])
 
 

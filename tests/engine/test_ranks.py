@@ -15,11 +15,12 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDatas
 from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, RandomizedResponse
 
 RANKS = 2
+PUBLIC = gaussian(400)
 DATA = private()
 
 
-def engine_of(target=None, **options) -> ChannelEngine:
-    return ChannelEngine.for_data(gaussian(400), target or Leakage(3.0, uses=3), value_range=(-50, 50), **options)
+def engine_of(target=None, public=PUBLIC, **options) -> ChannelEngine:
+    return ChannelEngine.for_data(public, target or Leakage(3.0, uses=3), value_range=(-50, 50), **options)
 
 
 def sharded(data=DATA) -> DataLoader:
@@ -161,29 +162,27 @@ def test_ranks_that_counted_apart_are_refused(tmp_path):
     assert all("have counted apart" in text for text in on_ranks(work, tmp_path))
 
 
-@pytest.mark.parametrize("differs", ["target", "uses", "public records"])
-def test_ranks_with_different_channels_are_refused_before_a_record_is_released(differs, tmp_path):
-    targets = {"target": (3.0, 3), "uses": (30.0, 4), "public records": (30.0, 3)}
+DIFFERENT = {
+    "target": (lambda rank, folder: engine_of(Leakage(3.0 if rank else 30.0, uses=3)), "another channel or plan"),
+    "uses": (lambda rank, folder: engine_of(Leakage(30.0, uses=3 + rank)), "another channel or plan"),
+    "public records": (lambda rank, folder: engine_of(public=gaussian(400, 5 * rank)), "another channel or plan"),
+    "ledger": (lambda rank, folder: engine_of(ledger=folder / f"{rank}.db"), "name one file on all ranks"),
+    "a ledger": (lambda rank, folder: engine_of(ledger=(None, folder / "1.db")[rank]), "name one file on all ranks"),
+}
+
+
+@pytest.mark.parametrize("differs", DIFFERENT)
+def test_ranks_that_differ_are_refused_before_a_record_is_released(differs, tmp_path):
+    made, told = DIFFERENT[differs]
 
     def work(rank):
-        nats, uses = targets[differs] if rank else (30.0, 3)
-        public = gaussian(400, seed=5 * rank if differs == "public records" else 0)
-        engine = ChannelEngine.for_data(public, Leakage(nats, uses=uses), value_range=(-50, 50))
+        engine = made(rank, tmp_path)
         loader = engine.protect(sharded())
         return said(lambda: next(iter(loader))), engine.uses["train"].sum()
 
     for text, uses in on_ranks(work, tmp_path):
-        assert "another channel or plan" in text
+        assert told in text
         assert uses == 0
-
-
-@pytest.mark.parametrize("ledgers", [("0.db", "1.db"), (None, "1.db")], ids=["two", "on rank 1 alone"])
-def test_ranks_with_different_ledgers_are_refused(ledgers, tmp_path):
-    def work(rank):
-        path = ledgers[rank] and tmp_path / ledgers[rank]
-        return said(lambda: next(iter(engine_of(ledger=path).protect(sharded()))))
-
-    assert all("name one file on all ranks" in text for text in on_ranks(work, tmp_path))
 
 
 @pytest.mark.parametrize("loaded", ["before protect", "after protect"])
@@ -247,12 +246,7 @@ def test_the_loop_of_several_processes_runs_as_its_page_shows_it(tmp_path, monke
 
     def work(rank):
         names = {"dist": dist, "torch": torch, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader}
-        names |= {
-            "ChannelEngine": ChannelEngine,
-            "Identification": Identification,
-            "public": gaussian(400),
-            "epochs": 2,
-        }
+        names |= {"ChannelEngine": ChannelEngine, "Identification": Identification, "public": PUBLIC, "epochs": 2}
         names |= {"records": private(21), "train_step": lambda images, labels: None}
         exec(block.replace('dist.init_process_group("gloo")', ""), names)
         return names["engine"].leakage().uses

@@ -60,6 +60,15 @@ def test_a_target_for_many_uses_is_met_by_all_of_them():
     assert Channel(Leakage(2.0, uses=9)).fit(PUBLIC).leakage(9) == pytest.approx(2.0, rel=1e-7)
 
 
+def test_columns_in_very_different_units_are_warned_of_where_noise_is_the_same_for_all():
+    units = np.array([1.0, 1.0, 70.0, 1e4])
+    with pytest.warns(UserWarning, match=r"columns are .* to .*e\+04, and natural noise .* standardize columns"):
+        Channel(3.0).fit(PUBLIC * units)
+    Channel(3.0, shape="white").fit(PUBLIC * units)  # follows the data: a warning would be an error
+    rare = np.where(np.arange(2000)[:, None] % 50 == 0, PUBLIC, 0.0)
+    Channel(3.0).fit(np.hstack([PUBLIC, rare[:, :1] / 20]))  # one value that hardly varies is no other unit
+
+
 @pytest.mark.parametrize(
     ("channel", "told"),
     [

@@ -1,21 +1,30 @@
-"""Leakage over any schedule of uses and channels, for each record: as printed, added up, and jointly."""
+"""Leakage over any schedule of uses and channels, for each record, and the guarantee of an engine in words."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.leakage import Mechanism, repeated
+from leakbound.accounting.naming import naming_bound
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.engine.calibrations import Calibration
 from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
+_AVERAGE = "on average over records like the calibration's"
+_ROUNDING = 1e-9  # relative, of nats that are compared
+_CANDIDATES = 1000
+_VERSION = 3  # of the facts that a state holds
+_ALIKE = 1e-6  # relative difference of facts of equal channels, calibrated again
 
 
 @dataclass(frozen=True)
@@ -257,3 +266,115 @@ def check_noise(noise: str) -> None:
         raise GuaranteeError(
             f"noise = {noise!r}: give 'fresh', drawn at each use, or 'frozen', once for each record"
         )
+
+
+def law(calibration: Calibration, response: RandomizedResponse | None, **facts: Any) -> dict[str, Any]:
+    """List the facts that a state and an engine must share: of the channel, of the response of labels, and others."""
+    channel = {"version": _VERSION, "shape": calibration.channel.shape}
+    channel |= {"nats": float(calibration.information(1)), "power": calibration.channel.noise_power}
+    return {**channel, **facts} | ({} if response is None else {"labels": asdict(response)})
+
+
+def alike(facts: Any, others: Mapping[str, Any]) -> bool:
+    """Return whether two engines have the same facts, up to the rounding of calibrations."""
+    if not isinstance(facts, Mapping) or facts.keys() != others.keys():
+        return False
+    pairs = [(facts[name], other) for name, other in others.items()]
+    return all(
+        math.isclose(fact, other, rel_tol=_ALIKE)
+        if isinstance(fact, float) and isinstance(other, float)
+        else fact == other
+        for fact, other in pairs
+    )
+
+
+def guarantee(engine: Any) -> str:
+    """Describe what a :class:`leakbound.ChannelEngine` guarantees and what is assumed, a fact in each line."""
+    assumed = [f"  - {assumption}" for assumption in _assumptions(engine)]
+    return "\n".join([*_guaranteed(engine), "", "Assumed, and not checked in full:", *assumed])
+
+
+def _guaranteed(engine: Any) -> Iterator[str]:
+    """List the facts that hold."""
+    calibration, target = engine.calibration, engine.target
+    frozen = engine.noise == "frozen"
+    uses = 1 if frozen or target.uses is None else target.uses
+    std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
+    one_use, together = engine.nats(1), engine.nats(uses)
+    yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
+    yield f"inputs of shape {engine.layout.shape}, values from {engine.layout.low:g} to {engine.layout.high:g}"
+    yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
+    yield f"one use reveals at most {one_use:.6g} nats of a record, {_AVERAGE}"
+    if frozen:
+        planned = "all uses of the one noisy copy"
+    elif target.uses is None:
+        planned = "one use (their number is not limited: see engine.leakage())"
+    else:
+        planned = f"{uses} uses"
+        yield (
+            f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {_AVERAGE}"
+        )
+    if together > calibration.information(uses) * (1.0 + _ROUNDING):
+        yield f"these are the nats that accept_capacity accepts; calibrated were {calibration.information(uses):.6g}"
+    if (private := engine.own_capacity) is not None and private.records > 1:
+        yield (
+            f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "
+            "compared): a statistic of these, so keep it to yourself"
+        )
+    error, blind = calibration.linear_error(uses), calibration.linear_error(0)
+    yield f"after {planned}, {_AVERAGE}:"
+    yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
+    success = naming_bound(together, _CANDIDATES) if math.isfinite(together) else 1.0
+    yield f"  one of {_CANDIDATES} equally likely records is identified with a probability of at most {success:.4g}"
+
+
+def _assumptions(engine: Any) -> Iterator[str]:
+    """List the conditions that the facts rest on."""
+    moments = engine.calibration.moments
+    shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""
+    yield (
+        f"private records have the covariance of the {moments.count} calibration records{shrunk}; compared are some "
+        "of them, on average; whatever their distribution, nats and identification then hold for every attacker"
+    )
+    yield (
+        "no bound is about one unusual record: an input far from the calibration's, such as the negative of a picture, "
+        "reveals more than the average"
+    )
+    yield (
+        "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "
+        "less"
+    )
+    if engine.calibrate_to_own:
+        yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
+    yield (
+        "a record is its values: equal ones at several indices are one record, and a cropped, scaled or augmented "
+        "version of it counts as another one"
+    )
+    yield "all that is released is computed from what the protected loader gave out"
+    yield "nothing random acts before the channel; a few records were read again, and each later use is compared"
+    if engine.ledger is None:
+        yield (
+            "uses in other runs, processes and engines are not known here and add up to these: give all of them one "
+            "ledger=PATH, and save state_dict() with each checkpoint"
+        )
+    else:
+        yield f"{engine.ledger} counts all uses of these records; nobody removes it or brings back an older one"
+    yield _label_assumption(engine.labels)
+    if uncounted := sorted(engine.labels.uncounted, key=str):
+        yield f"released without noise and not counted, as allowed: {', '.join(map(repr, uncounted))}"
+    if not engine.secure:
+        yield "NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave seed out to protect real records"
+
+
+def _label_assumption(labels: Any) -> str:
+    """State the condition on which labels reveal no more than is counted."""
+    if labels.classes is None:
+        return "labels are not counted: give classes, and ln(classes) nats are added for a label"
+    if (response := labels.response) is None:
+        return f"labels are released as they are: {math.log(labels.classes):.4g} nats on top for a label"
+    return (
+        f"a label passes randomized response, which keeps it with a probability of {response.keep:.4g} "
+        f"(ε = {response.epsilon:.4g}): {response.capacity:.4g} nats on top for a label. It is drawn once for each "
+        "record under the key of a ledger or state; another key or response draws again and adds its nats. The order "
+        "of batches does not depend on labels"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,30 +13,29 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from leakbound.accounting.leakage import Mechanism
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.accountant import Account, LeakageAccountant, check_noise
-from leakbound.engine.augmentation import refuse_random
-from leakbound.engine.calibration_cache import cache_folder, calibrated
-from leakbound.engine.counting import Counter, Plan
-from leakbound.engine.description import Guarantee, law
-from leakbound.engine.identity import Identity
-from leakbound.engine.label_count import LabelCount
-from leakbound.engine.ledger import Ledger, checked_state
-from leakbound.engine.loaders import After, Gate, ProtectedDataset, ProtectedLoader
-from leakbound.engine.near_copies import NearCopies
-from leakbound.engine.noise import BatchNoise
-from leakbound.engine.own_moments import OwnMoments, warn_of_tails
-from leakbound.engine.places import Places
-from leakbound.engine.progress import Progress
-from leakbound.engine.ranks import in_ranks, together
-from leakbound.engine.records import Key, Layout, as_tensor, dataset_of, gathered, replaced, taken
+from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, guarantee, law
+from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_tails
+from leakbound.engine.counting import Counter
+from leakbound.engine.identity import Identity, LabelCount
+from leakbound.engine.ledger import Ledger
+from leakbound.engine.records import (
+    Key,
+    Layout,
+    Places,
+    dataset_of,
+    gathered,
+    input_of,
+    refuse_random,
+    replaced,
+)
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.saved import Saved
-from leakbound.engine.targets import Calibration, Reconstruction, Target, as_target
-from leakbound.engine.uses import Uses
+from leakbound.engine.release import BatchNoise, Gate, ProtectedDataset, ProtectedLoader, in_ranks, together
+from leakbound.engine.saved import Saved, cache_folder, calibrated
+from leakbound.engine.targets import Target, as_target
+from leakbound.engine.uses import Records, checked_state
 
 
 class ChannelEngine(Saved):
@@ -50,6 +49,7 @@ class ChannelEngine(Saved):
         layout: Form of an input.
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
+        labels: Labels, as they are counted and released.
 
     Example:
         >>> public, private = np.random.default_rng(0).normal(size=(2, 500, 4))
@@ -72,7 +72,7 @@ class ChannelEngine(Saved):
         key: Key = None,
         accept_capacity: float | int | None = None,
         identity: Identity,
-        ledger: Uses | None = None,
+        ledger: Ledger | None = None,
         public: Collection[bytes] | None = None,
     ) -> None:
         self.calibration = calibration
@@ -81,23 +81,21 @@ class ChannelEngine(Saved):
         self.steps = 0
         self._seed = seed
         self._key = key
-        self._labels = labels
+        self.labels = labels
         frozen = noise == "frozen"
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
-        looks = target.looks(frozen)
-        self._own = OwnMoments(calibration, looks, accept_capacity)
+        draws = self._batch_noise.name
+        self._own = OwnMoments(calibration, target.fresh_uses(frozen), accept_capacity)
         self._near = NearCopies(calibration.moments)
         most = target.uses or (1 if frozen and target.needs_uses else None)
-        # Nats of several channels have a sum, their errors have none.
-        adds = not isinstance(target, Reconstruction)
-        accepted = None if accept_capacity is None else float(accept_capacity)
-        copies = f", frozen, {self._batch_noise.name}" if frozen and seed is not None else ""
-        self._mechanism = Mechanism(calibration.channel.shape + copies, calibration.ratios, looks, accepted)
-        facts = {**law(calibration, layout, noise, seed, labels.response), "planned uses": most}
-        facts["classes"] = labels.classes
-        plan = Plan(most, self._mechanism, adds, frozen, seed is not None, facts)
-        self._counter = Counter(plan, identity, ledger, labels)
-        self._public, self.calibrate_to_own = frozenset(public or ()), public is None
+        plan = target.plan(calibration, most, accept_capacity, frozen=frozen, draws=draws)
+        drawn = {} if draws is None else {"draws": draws}
+        inputs = list(layout.shape)
+        self._law = law(calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **drawn)
+        facts = {**self._law, "planned uses": most, "classes": labels.classes}
+        self._counter = Counter(plan, facts, identity, ledger, labels)
+        self._public = frozenset(public or ())
+        self.calibrate_to_own = public is None
 
     @classmethod
     def for_data(
@@ -146,9 +144,9 @@ class ChannelEngine(Saved):
         """
         limit, folder = as_target(target), cache_folder(cache, calibrate_to_own)
         check_noise(noise)
-        looks = limit.looks(noise == "frozen")
+        uses = limit.fresh_uses(noise == "frozen")
+        shape_named(shape)  # or it is unknown
         label_count = LabelCount(classes, labels)
-        noise_shape = shape_named(shape)
         if not isinstance(data, Tensor | np.ndarray) and len(dataset := dataset_of(data)):
             refuse_random(dataset, key)
         inputs = gathered(data, key)
@@ -158,22 +156,22 @@ class ChannelEngine(Saved):
                 "one record has no covariance: give at least two, better ten for each of their values"
             )
         identity = Identity.new(inputs, seed)
-        file = None if ledger is None else Uses(identity, ledger)
+        file = None if ledger is None else Ledger(identity, ledger)
         identity = identity if file is None else file.identity
         bar = Progress(len(inputs), inputs[0].numel(), progress)
-        calibration = calibrated(
-            limit, inputs.numpy(), noise_shape, weights, looks, name=shape, folder=folder, progress=bar
-        )
+        calibration = calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
         warn_of_tails(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
-        counting: Any = {
-            "labels": label_count,
-            "accept_capacity": accept_capacity,
-            "ledger": file,
-            "public": public,
-        }
         engine = cls(
-            calibration, layout, limit, noise=noise, seed=seed, key=key, identity=identity, **counting
+            *(calibration, layout, limit),
+            noise=noise,
+            seed=seed,
+            labels=label_count,
+            key=key,
+            accept_capacity=accept_capacity,
+            identity=identity,
+            ledger=file,
+            public=public,
         )
         if public is not None:
             engine._near.add_public(inputs.reshape(len(inputs), -1).numpy(), public)
@@ -185,7 +183,7 @@ class ChannelEngine(Saved):
         *,
         name: str = "train",
         key: Key = None,
-        after: After = None,
+        after: Callable[[Tensor], Any] | None = None,
         uncounted: Collection[str | int] = (),
     ) -> Any:
         """Return the same loader or dataset with noisy inputs.
@@ -216,12 +214,12 @@ class ChannelEngine(Saved):
         if not len(dataset):
             raise GuaranteeError("the loader has no records: give it some")
         places, first = Places.of(dataset), dataset[0]
-        self._checked(as_tensor(taken(first, place))[None])
+        self._checked(input_of(first, place)[None])
         records = sum(map(len, places.bases))
-        self._labels.check([replaced(first, place, None)], uncounted, records)
+        self.labels.check([replaced(first, place, None)], uncounted, records)
         refuse_random(dataset, place)
-        self._own.read(dataset, place, self.layout)
-        release = partial(self.release, self._registered(places, name, place), tuple(uncounted))
+        self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
+        release = partial(self._release, self._registered(places, name, place), tuple(uncounted))
         gate = Gate(release, self.layout, places, place, after)
         if not isinstance(data, DataLoader):
             return ProtectedDataset(data, gate, place)
@@ -231,61 +229,47 @@ class ChannelEngine(Saved):
         """Return whether :meth:`protect` returned a loader."""
         return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
 
-    def release(
+    def _release(
         self,
-        ledgers: Sequence[Ledger],
+        collections: Sequence[Records],
         uncounted: Collection[str | int],
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
         inputs: Tensor,
         rests: Sequence[Any],
     ) -> tuple[Tensor, list[Any]]:
-        """Add noise to the inputs of a batch and count their uses. Loaders call it.
+        """Count the uses of a batch, add noise to its inputs (batch, ...), and let labels pass their response.
 
         All is checked before anything is drawn or counted. Where torch.distributed runs, all ranks call it
-        together, and all refuse if one does.
-
-        Args:
-            ledgers: Counts of the collections that the batch comes from.
-            uncounted: Places of a record that may be released in addition, whatever they hold.
-            which: Number of the collection, for each input.
-            records: Index inside it.
-            inputs: (batch, ...), clean.
-            rests: The records without their inputs.
-
-        Returns:
-            (batch, ...), float32, and the rests with their labels as they are released.
-
-        Raises:
-            BudgetError: If a record has no uses left.
-            GuaranteeError: If an input has another form than calibrated for, or other values than before.
-                Also if equal records have different labels, and these pass a response, if the moments of the
-                inputs so far give over 25 % more than promised, or in a process forked from the engine's.
+        together, and all refuse if one does. ``which`` and ``records`` are the number of the collection and the
+        index inside it, ``rests`` the records without their inputs.
         """
 
         def contents() -> tuple[list[bytes], list[list[int]]]:
             if not len(records):
                 return [], []
-            listed = self._labels.check(rests, uncounted)
-            if any(self._counter.ledgers.get(ledger.name) is not ledger for ledger in ledgers):
+            listed = self.labels.check(rests, uncounted)
+            if any(self._counter.collections.get(one.name) is not one for one in collections):
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )
             digests = self._checked(inputs)
-            self._labels.check_same(digests, rests, uncounted)
+            self.labels.check_same(digests, listed)
             rows = inputs.reshape(len(inputs), -1).numpy()
             self._own.show(rows, digests)
             self._near.show(rows, digests)
             return digests, listed
 
-        with self._counter.turn():
-            counted = self._counter.count(ledgers, which, records, contents)
+        counter = self._counter
+        with counter.turn():
+            batch = counter.count(collections, which, records, contents)
             clean = inputs.reshape(len(inputs), 1, 1, self.calibration.channel.dimension).double()
-            released = self._batch_noise.apply(clean, counted, self._counter.book)
-            digests = [self._counter.book.digests[row] for row in counted.rows[counted.own]]
-            labelled = self._labels.responses(rests, digests, self._counter.identity, uncounted)
+            released = self._batch_noise.apply(clean, batch, counter.uses)
+            digests = [counter.uses.digests[row] for row in batch.rows[batch.own]]
+            listed = batch.listed[batch.own]
+            answered = self.labels.responses(rests, listed, digests, counter.identity, uncounted)
             self.steps += 1
-        return released.reshape(inputs.shape), labelled
+        return released.reshape(inputs.shape), answered
 
     def end_epoch(self) -> None:
         """Take part in the batches of other ranks until theirs end too, then compare moments.
@@ -298,9 +282,9 @@ class ChannelEngine(Saved):
         clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
         while not done:
             with self._counter.turn():
-                counted = self._counter.count((), none, none, lambda: ([], []), done=True)
-                self._batch_noise.apply(clean, counted, self._counter.book)
-                done = counted.done
+                batch = self._counter.count((), none, none, lambda: ([], []), done=True)
+                self._batch_noise.apply(clean, batch, self._counter.uses)
+                done = batch.done
                 self.steps += not done
         together(self._own.conclude)
 
@@ -311,12 +295,14 @@ class ChannelEngine(Saved):
 
     def accountant(self) -> LeakageAccountant:
         """Make an accountant of all uses so far, to which uses of other channels can be added."""
-        uses, looks, others, labels, distinct = self._counter.columns()
+        uses, fresh_uses, others, labels, distinct = self._counter.columns()
         calibration = self.calibration
         accountant = LeakageAccountant(calibration.moments, len(uses), distinct=distinct)
-        if self._labels.nats is not None or labels.any():
+        if self.labels.nats is not None or labels.any():
             accountant.add_labels(nats=labels)
-        accountant.add(calibration.channel, uses, looks=looks, steps=self.steps, ratios=calibration.ratios)
+        accountant.add(
+            calibration.channel, uses, looks=fresh_uses, steps=self.steps, ratios=calibration.ratios
+        )
         return accountant.add_nats(others)
 
     def leakage(self) -> Account:
@@ -327,9 +313,12 @@ class ChannelEngine(Saved):
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Releases of each record so far, by the name of the data."""
         self._counter.refresh()
-        return {
-            name: ledger.counts(self._counter.book.uses) for name, ledger in self._counter.ledgers.items()
-        }
+        releases = np.append(self._counter.uses.releases, 0)  # at row -1, of records that are not known yet
+        return {name: releases[records.rows] for name, records in self._counter.collections.items()}
+
+    def nats(self, uses: int) -> float:
+        """Bound the nats that a number of uses with independent noise reveal of a record, as they are counted."""
+        return self._counter.plan.mechanism.nats(uses)
 
     @property
     def secure(self) -> bool:
@@ -340,16 +329,6 @@ class ChannelEngine(Saved):
     def ledger(self) -> Path | None:
         """File that counts for all runs."""
         return None if self._counter.file is None else self._counter.file.path
-
-    @property
-    def classes(self) -> int | None:
-        """Number of labels, None if it was not given."""
-        return self._labels.classes
-
-    @property
-    def uncounted(self) -> list[str | int]:
-        """Places of records that are released without noise and not counted, as they were allowed to."""
-        return sorted(self._labels.uncounted, key=str)
 
     @property
     def remaining(self) -> int | None:
@@ -369,7 +348,7 @@ class ChannelEngine(Saved):
             GuaranteeError: If the key of your account can be neither read nor made.
         """
         with self._counter.turn():
-            return {"law": self._law(), "steps": self.steps, **self._counter.state()}
+            return {"law": self._law, "steps": self.steps, **self._counter.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from :meth:`state_dict`, before or after loaders are protected, with records in any order.
@@ -397,31 +376,13 @@ class ChannelEngine(Saved):
         """
         self._counter.adopt()
         self.steps = 0
-        self._counter.ledgers = {}  # counts of their records stay
         self._own.forget()
         if state is not None:
             self._load(state, adds=True)
 
-    def describe(self) -> str:
-        """Describe the guarantee: target, channel, what an attacker gets at most, and what is assumed."""
-        return str(
-            Guarantee(
-                calibration=self.calibration,
-                target=self.target,
-                noise=self.noise,
-                secure=self.secure,
-                layout=self.layout,
-                labels=self._labels,
-                own_capacity=self.own_capacity,
-                calibrated_to_own=self.calibrate_to_own,
-                ledger=self.ledger,
-                uncounted=self.uncounted,
-                nats=self._mechanism.nats,
-            )
-        )
-
     def __str__(self) -> str:
-        return self.describe()
+        """Describe the guarantee: target, channel, what an attacker gets at most, and what is assumed."""
+        return guarantee(self)
 
     def __repr__(self) -> str:
         shape = f"shape={self.calibration.channel.shape!r}, noise={self.noise!r}"
@@ -439,24 +400,20 @@ class ChannelEngine(Saved):
             )
         return contents
 
-    def _registered(self, places: Places, name: str, key: Key) -> tuple[Ledger, ...]:
-        """Return the ledgers of a dataset's collections. Registered collections keep theirs."""
-        ledgers = []
+    def _registered(self, places: Places, name: str, key: Key) -> tuple[Records, ...]:
+        """Return the records of a dataset's collections. Registered collections keep theirs."""
+        registered = []
         for number, base in enumerate(places.bases):
-            ledger_name = name if len(places.bases) == 1 else f"{name}.{number}"
-            ledger = self._counter.registered(ledger_name, base, key)
-            ledger.shown[places.records[places.which == number]] = True
-            ledgers.append(ledger)
-        return tuple(ledgers)
-
-    def _law(self) -> dict[str, Any]:
-        """Return the facts that a state and this engine must share."""
-        return law(self.calibration, self.layout, self.noise, self._seed, self._labels.response)
+            full_name = name if len(places.bases) == 1 else f"{name}.{number}"
+            records = self._counter.registered(full_name, base, key)
+            records.shown[places.records[places.which == number]] = True
+            registered.append(records)
+        return tuple(registered)
 
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Resume from a state, with ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, kept = checked_state(state, self._law(), self.calibration.channel.dimension, copied)
+        key, steps, saved = checked_state(state, self._law, self.calibration.channel.dimension, copied)
         with self._counter.turn():
-            self._counter.load(key, kept, adds=adds)
+            self._counter.load(key, saved, adds=adds)
             self.steps = steps

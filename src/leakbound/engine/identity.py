@@ -1,4 +1,4 @@
-"""Identity of a record: a keyed digest of its values, whatever object, order or process holds it.
+"""Identity of a record and of its labels: keyed digests of values, whatever object, order or process holds them.
 
 Records whose values agree in float32 are one record. Values are compared in float64 where calibration records
 hardly differ in float32, as in columns of unix times. A digest without its key recognises no record. The key
@@ -9,17 +9,21 @@ ledger, or both a state and the owner's key, can test whether a record that they
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor
 
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
 
 WORD = 16  # bytes of a digest
@@ -27,6 +31,10 @@ _KEY = 32  # bytes of a key
 SEALED = WORD + _KEY
 _VALUES = 2**22  # values of records that are copied at a time
 _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
+_MOST_SHARED = 0.1  # of the public records, that may be private ones too
+_DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
+Label = tuple[bytes, bytes, float]
+"""A released label: the record's digest, a keyed digest of the label and its response, and its nats."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +91,26 @@ class Identity:
         salt = os.urandom(WORD)
         return (salt + _mixed(self.key, salt)).hex()
 
-    def opened(self, name: str, sealed: str) -> Identity:
-        """Open a sealed key, which must have this name.
+    def of_state(self, key: Mapping[str, Any], filed: bool) -> Identity:
+        """Return the identity under which a state counts: this one, or that of the sealed key in the state.
+
+        Args:
+            key: Name of the state's key, and the sealed key or None.
+            filed: Whether a ledger on disk counts, so that its key alone is valid.
 
         Raises:
-            GuaranteeError: If it was sealed by another owner's key.
+            GuaranteeError: If there is no such key, or it was sealed by another owner's key.
         """
-        salted = bytes.fromhex(sealed)
+        if key["name"] == self.name:
+            return self
+        if filed or key["sealed"] is None:
+            raise GuaranteeError(
+                "the state counts under another key than this engine: go on with the ledger that the state was saved "
+                "with, or without one if there was none"
+            )
+        salted = bytes.fromhex(key["sealed"])
         identity = Identity(_mixed(salted[WORD:], salted[:WORD]), self.double)
-        if identity.name != name:
+        if identity.name != key["name"]:
             raise GuaranteeError(
                 f"the state was saved by another account than the one of {_owner_file()}, so its records cannot be "
                 "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
@@ -150,3 +169,234 @@ def _owner_key() -> bytes:
             f"{path} holds {len(key)} bytes and is no key of {_KEY}: set LEAKBOUND_KEY to another file"
         )
     return key
+
+
+def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"]) -> None:
+    """Refuse public records of which many are private ones, in any order.
+
+    Where most records are different ones, more than a tenth that coincide are no coincidence.
+
+    Raises:
+        GuaranteeError: If they are.
+    """
+    identity = Identity.new(torch.from_numpy(public))
+    public_records = set(identity.contents(torch.from_numpy(public)))
+    shared = len(public_records & set(identity.contents(torch.from_numpy(private))))
+    if len(public_records) >= _DISTINCT * len(public) and shared > _MOST_SHARED * len(public_records):
+        raise GuaranteeError(
+            f"{shared} of {len(public)} public records are among those to protect, and the channel reveals "
+            "their mean and covariance: calibrate to others"
+        )
+
+
+class LabelCount:
+    """Count the labels of the records that an engine releases, and refuse whatever else records hold.
+
+    Args:
+        classes: Number of labels, None if they are not counted.
+        response: Randomized response that labels pass, once for each record. None if they are released as
+            they are.
+
+    Attributes:
+        classes: As given, or those of the response.
+        response: As given.
+        uncounted: Places of records that are released too, whatever they hold, as their owner allowed.
+
+    Raises:
+        GuaranteeError: If there is no class, or the response is for another number of them.
+    """
+
+    def __init__(self, classes: int | None, response: RandomizedResponse | None = None) -> None:
+        if classes is not None and classes < 1:
+            raise GuaranteeError(
+                f"classes = {classes}: give the number of labels, at least 1, or leave it out"
+            )
+        if response is not None and classes not in (None, response.classes):
+            raise GuaranteeError(
+                f"classes = {classes}, and labels is a response over {response.classes} classes: leave classes out"
+            )
+        self.classes = response.classes if response else classes
+        self.uncounted: set[str | int] = set()
+        self.response = response
+        self._records = 0
+        self._labels: dict[bytes, list[int]] = {}
+
+    def check(
+        self, rests: Sequence[Any], uncounted: Collection[str | int], records: int = 0
+    ) -> list[list[int]]:
+        """List the labels of records, and refuse records that hold more than input and labels.
+
+        Args:
+            rests: Records without their inputs.
+            uncounted: Places that are allowed.
+            records: Number of records of the collections that they come from. Without ``classes`` a record has
+                one label below it: a larger number may say who somebody is.
+
+        Raises:
+            GuaranteeError: If there is something else, or a label that ``classes`` does not count.
+        """
+        self._records = max(self._records, records)
+        listed = [labels_of(rest, self.classes, uncounted) for rest in rests]
+        for labels in listed if self.classes is None else ():
+            if len(labels) > 1 or any(abs(label) >= self._records for label in labels):
+                raise GuaranteeError(
+                    f"a record holds the whole numbers {labels}, which would be released without noise: give "
+                    f"classes=K if each is a label from 0 to K - 1, which also counts them (without it a record has "
+                    f"one label, below the {self._records} records), leave them out, or allow them by "
+                    "protect(..., uncounted=[place]), which does not count them"
+                )
+        self.uncounted.update(uncounted)
+        return listed
+
+    def check_same(self, contents: Sequence[bytes], listed: Sequence[list[int]]) -> None:
+        """Refuse equal records with different labels, of which one response would reveal more than counted.
+
+        Args:
+            contents: Digest of each record, without a key.
+            listed: Labels of each.
+
+        Raises:
+            GuaranteeError: If there are some, in this batch or since the engine was made.
+        """
+        for content, labels in zip(contents, listed, strict=True) if self.response else ():
+            if self._labels.setdefault(content, labels) != labels:
+                raise GuaranteeError(
+                    f"a record has the labels {labels} here and {self._labels[content]} elsewhere, and a response "
+                    "covers one label of a record: keep one of these records, or leave labels=RandomizedResponse out"
+                )
+
+    def responses(
+        self,
+        rests: Sequence[Any],
+        listed: Sequence[Sequence[int]],
+        digests: Sequence[bytes],
+        identity: Identity,
+        uncounted: Collection[str | int],
+    ) -> list[Any]:
+        """Replace each label by its response, which is the same at every use and wherever the key is.
+
+        Draws are a function of the key, the record, the label, its number in the record and the response, so
+        that those of different responses are independent and their nats add up.
+
+        Args:
+            rests: Checked records without their inputs.
+            listed: Labels of each.
+            digests: Keyed digests of the records.
+            identity: Key.
+            uncounted: Places that stay as they are.
+        """
+        if self.response is None:
+            return list(rests)
+        clean = np.array([label for labels in listed for label in labels], dtype=np.int64)
+        uniforms = identity.uniforms(self._texts(digests, listed))
+        drawn = iter(self.response.randomize(clean, uniforms).tolist())
+        return [_answered(rest, drawn, _allowed(rest, uncounted)) for rest in rests]
+
+    @property
+    def nats(self) -> float | None:
+        """Nats that one label reveals, None if labels are not counted."""
+        if self.response is not None:
+            return self.response.capacity
+        return None if self.classes is None else math.log(self.classes)
+
+    def keyed(
+        self, digests: Sequence[bytes], listed: Sequence[Sequence[int]], identity: Identity
+    ) -> list[Label]:
+        """List the labels of records as a ledger counts them: each label once for each response.
+
+        A record without one counts as if it had one, since ``classes`` says that its label is released elsewhere.
+
+        Args:
+            digests: Keyed digests of the records.
+            listed: Labels of each.
+            identity: Key.
+        """
+        if (nats := self.nats) is None:
+            return []
+        listed = [labels or [-1] for labels in listed]
+        held = [digest for digest, labels in zip(digests, listed, strict=True) for _ in labels]
+        keys = identity.of(self._texts(digests, listed))
+        return [(digest, key, nats) for digest, key in zip(held, keys, strict=True)]
+
+    def _texts(self, digests: Sequence[bytes], listed: Sequence[Sequence[int]]) -> list[bytes]:
+        """Name each label by its record, its number in it, its value and its response."""
+        name = f"{self.classes}" if self.response is None else f"{self.classes} {self.response.keep:.17g}"
+        return [
+            digest + f"{name} {number} {label}".encode()
+            for digest, labels in zip(digests, listed, strict=True)
+            for number, label in enumerate(labels)
+        ]
+
+
+def labels_of(rest: Any, classes: int | None, uncounted: Collection[str | int]) -> list[int]:
+    """List the labels in a record, which are released as they are, and refuse whatever else would be.
+
+    Args:
+        rest: The record, with None in place of its input.
+        classes: Labels are whole numbers from 0 to below it. None allows any whole number.
+        uncounted: Places, fields or keys of the record that its owner allows to be released too, whatever
+            they hold.
+
+    Raises:
+        GuaranteeError: If something else than single whole numbers is in it.
+    """
+    allowed = _allowed(rest, uncounted)
+    parts = [(place, part) for place, part in _parts(rest) or () if place not in allowed]
+    return [label for place, part in parts for label in _labels(part, place, "", classes)]
+
+
+def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
+    """Return the keys or numbers of the places of a record that hold no labels."""
+    fields = getattr(rest, "_fields", ())
+    return {fields.index(place) if place in fields else place for place in uncounted}
+
+
+def _answered(whole: Any, drawn: Iterator[int], kept: Collection[Any] = ()) -> Any:
+    """Replace each label of a checked record by the next response, as the same type of number."""
+    if whole is None:
+        return None
+    if (parts := _parts(whole)) is not None:
+        answered = [part if place in kept else _answered(part, drawn) for place, part in parts]
+        if isinstance(whole, Mapping):
+            return dict(zip(whole, answered, strict=True))
+        return type(whole)(*answered) if hasattr(whole, "_fields") else type(whole)(answered)
+    label = next(drawn)
+    if isinstance(whole, Tensor):
+        return torch.full_like(whole, label)
+    return type(whole)(label) if isinstance(whole, int | float) else np.full_like(whole, label)[()]
+
+
+def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int]:
+    """List the labels in a part of a record, at a place of it and below this place."""
+    if part is None:
+        return []
+    tensor = isinstance(part, Tensor)
+    parts = None if tensor else _parts(part)
+    if parts is not None and not (isinstance(part, Sequence) and is_numbers(part)):
+        inner = [_labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts]
+        return [label for labels in inner for label in labels]
+    form: Any = part if tensor else np.asarray(part)
+    whole = is_whole(form) if tensor else form.dtype.kind in "biu"
+    label = form.item() if math.prod(form.shape) == 1 else None
+    if classes is not None and not whole and label is not None:  # 0.0 and 1.0, where classes are named
+        whole = (tensor or form.dtype.kind == "f") and float(label).is_integer()
+    if not whole or label is None:
+        array = isinstance(part, Tensor | np.ndarray)
+        kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"
+        raise GuaranteeError(
+            f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
+            f"without noise: leave it out, or allow it by protect(..., uncounted=[{place!r}]), which does not count it"
+        )
+    if classes is not None and not 0 <= label < classes:
+        raise GuaranteeError(
+            f"place {place!r}{inside} of a record is the label {label}: classes = {classes} counts labels from 0 "
+            f"to {classes - 1}, so give their real number"
+        )
+    return [int(label)]
+
+
+def _parts(whole: Any) -> list[tuple[Any, Any]] | None:
+    """List the names and parts of a mapping, tuple or list. None for anything else."""
+    if isinstance(whole, tuple | list):
+        return list(enumerate(whole))
+    return list(whole.items()) if isinstance(whole, Mapping) else None

@@ -1,262 +1,359 @@
-"""Per-record use counts of one collection, updated before each release. Records must not change between uses.
+"""The ledger of uses: what each record went through, channels by their ratios and labels by their response.
 
-A state of it holds digests, counts and frozen copies, so records may come back in any order.
+It lies in memory, for all clones of a transformer in one process, or in one SQLite file, to which all runs and
+processes add before each release. A process that is killed between the two has counted a use that nobody saw,
+never the reverse. SQLite's rollback journal leaves all counts in the file itself after each release, and its
+locks order the processes of one machine. A network's file system often has no such locks.
+
+In the file 64 bits of a digest stand for a record. Two of a million records agree in them with a probability
+of 3·10⁻⁸. They then count as one record, whose stated nats are those of both.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from threading import RLock
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Int
 
-from leakbound.engine.book import Book
-from leakbound.engine.identity import SEALED, WORD, Identity
-from leakbound.engine.records import Key, as_tensor, taken
+from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.engine.identity import WORD, Identity, Label
 from leakbound.engine.refusals import GuaranteeError
 
-_ALIKE = 1e-6  # relative difference of facts of equal channels, calibrated again
+_APPLICATION = 0x6C65616B  # "leak", in the header of the file
+_WAIT = 60.0  # seconds for other processes
+_AT_ONCE = 512  # records asked for in one query
+_TABLES = (
+    "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
+    "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL) STRICT",
+    "CREATE TABLE looks (digest BLOB NOT NULL, channel INTEGER NOT NULL, looks INTEGER NOT NULL CHECK (looks > 0), "
+    "PRIMARY KEY (digest, channel)) STRICT, WITHOUT ROWID",
+    f"PRAGMA application_id = {_APPLICATION}",
+)
+_SINCE_1 = (
+    "ALTER TABLE looks RENAME TO uses",
+    "ALTER TABLE uses RENAME COLUMN looks TO count",
+    "ALTER TABLE channels ADD COLUMN planned INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE channels ADD COLUMN accepted REAL",
+    "CREATE TABLE labels (digest BLOB NOT NULL, label BLOB NOT NULL, nats REAL NOT NULL, "
+    "PRIMARY KEY (digest, label)) STRICT, WITHOUT ROWID",
+    "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
+    "INSERT INTO total SELECT ifnull(sum(count), 0), 0 FROM uses",
+    "PRAGMA user_version = 1",
+)
+_SINCE_2 = (
+    "ALTER TABLE uses RENAME TO old_uses",
+    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
+    "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
+    "INSERT INTO uses SELECT word(digest), channel, sum(count) FROM old_uses GROUP BY 1, 2",
+    "DROP TABLE old_uses",
+    "ALTER TABLE labels RENAME TO old_labels",
+    "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
+    "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
+    "INSERT INTO labels SELECT word(digest), word(label), nats FROM old_labels",
+    "DROP TABLE old_labels",
+    "PRAGMA user_version = 2",
+)
+_FORMATS = (_SINCE_1, _SINCE_2)
+_ADDED = "INSERT INTO uses VALUES {} ON CONFLICT DO UPDATE SET count = count + excluded.count"
+_WHOLE = (
+    "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
+    "AND (SELECT count(*) FROM labels) = labels FROM total"
+)
+_processes: dict[int, bytes] = {}  # names by process id; a fork adds its own
+
+
+def _words(digests: Sequence[bytes]) -> list[int]:
+    """Return the number of each digest by which the file knows its record or label."""
+    return np.frombuffer(b"".join(digests), "<i8")[:: WORD // 8].tolist()
+
+
+def process() -> bytes:
+    """Name this process, which neither a fork nor another machine has."""
+    return _processes.setdefault(os.getpid(), os.urandom(16))
 
 
 class Ledger:
-    """Count the uses of one collection of records.
+    """Count what records go through, by the records' digests.
+
+    A copy in memory, or a pickle that is loaded in the process that made it, is the same object. In another
+    process it refuses to count.
 
     Args:
-        name: Of the collection.
-        size: Number of its records.
+        identity: Key of digests, for memory and for a new file.
+        path: File, which is made with mode 0600 if it is not there. None for memory.
 
     Attributes:
-        rows: (records,) row of each record in the book, -1 until it is known.
-        shown: (records,) whether a loader or dataset shows the record.
-        base: The collection itself, and the place of the input. None while a state waits for it.
+        identity: Key of digests: that of the file.
+
+    Raises:
+        GuaranteeError: If the file cannot be made, is of something else, damaged, open to other accounts, or
+            has two names.
     """
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name = name
-        self.base: tuple[Any, Key] | None = None
-        self.rows = np.full(size, -1, dtype=np.int64)
-        self.shown = np.zeros(size, dtype=bool)
+    # Connections of the process that this one was forked from, to be neither used nor closed.
+    _left: ClassVar[list[sqlite3.Connection]] = []
+    _alive: ClassVar[weakref.WeakValueDictionary[bytes, Ledger]] = weakref.WeakValueDictionary()
 
-    def grow(self, size: int) -> None:
-        """Make room for records that were appended to the collection since."""
-        if (more := size - len(self.rows)) > 0:
-            self.rows = np.pad(self.rows, (0, more), constant_values=-1)
-            self.shown = np.pad(self.shown, (0, more))
+    def __init__(self, identity: Identity, path: str | os.PathLike[str] | None = None) -> None:
+        self.identity = identity
+        self.path = None if path is None else Path(path).expanduser().absolute()
+        self._connection: sqlite3.Connection | None = None
+        self._process = process()
+        self._place = 0
+        self._lock = RLock()
+        self._mechanisms: dict[int, Mechanism] = {}
+        self.name = os.urandom(16)
+        self._alive[self.name] = self
+        if self.path is not None:
+            self._make_file(self.path)
+        with self._opened() as connection:
+            self._make_tables(connection)
 
-    def check_same(
-        self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"], apart: str = ""
-    ) -> None:
-        """Refuse indices that hold another record than at their first use, and register the others.
+    def __reduce__(self) -> Any:
+        if self.path is None:
+            return _of_name, (self.name, process())
+        kept = {name: getattr(self, name) for name in ("identity", "path", "name", "_place")}
+        return _of_file, (kept | {"_connection": None, "_process": b"", "_mechanisms": {}},)
 
-        Args:
-            records: Indices.
-            rows: Row of the book of each record.
-            apart: Advice for several ranks.
+    def __deepcopy__(self, memo: Any) -> Ledger:
+        return self
 
-        Raises:
-            GuaranteeError: If one does.
-        """
-        before = self.rows[records]
-        self.rows[records] = rows
-        if np.any(changed := (self.rows[records] != rows) | ((before >= 0) & (before != rows))):
-            self.rows[records] = before
-            raise GuaranteeError(
-                f"record {int(records[changed.argmax()])} of {self.name!r} has other values than at its first use, so "
-                "something random acts before the channel: move it behind the channel, protect(..., after=transform)"
-                f"{apart}"
-            )
+    def number_of(self, mechanism: Mechanism) -> int:
+        """Return the number of a mechanism, under which uses are counted."""
+        with self._opened() as connection:
+            self._read_mechanisms(connection)
+            for number, counted in self._mechanisms.items():
+                if counted.same(mechanism):
+                    return number
+            ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
+            values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
+            added = connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values)
+            number = int(added.lastrowid or 0)
+            self._mechanisms[number] = mechanism
+            return number
 
-    def check_size(self, size: int) -> None:
-        """Refuse a state of another collection.
+    def held(self, number: int, digests: Sequence[bytes] | None = None) -> Held:
+        """Return what the channel of a number sees of some records, by default of all."""
+        with self._opened() as connection:
+            records = _words(digests or ())
+            if digests is None:
+                records = [record for (record,) in connection.execute("SELECT DISTINCT record FROM uses")]
+            return self._held(connection, number, records, labelled=True)
 
-        Raises:
-            GuaranteeError: If it has another number of records.
-        """
-        if size != len(self.rows):
-            raise GuaranteeError(
-                f"the state has {size or 'no'} records under the name {self.name!r}, here are {len(self.rows)}: "
-                "protect the same data under the same names"
-            )
-
-    def placed(
+    def charge(
         self,
-        identity: Identity,
-        book: Book,
-        used: Int[np.ndarray, " used"],
-        current: Int[np.ndarray, " records"],
-    ) -> Int[np.ndarray, " records"]:
-        """Read all records to find those that a state has used, and return their rows.
-
-        If the state has used none, the current rows are returned.
-
-        Raises:
-            GuaranteeError: If one is missing.
-        """
-        if not len(used):
-            return current
-        dataset, key = self.base or ((), None)
-        inputs = (as_tensor(taken(dataset[index], key))[None] for index in range(len(self.rows)))
-        rows = book.rows(identity.of([identity.contents(record)[0] for record in inputs]))
-        if missing := np.count_nonzero(~np.isin(used, rows)):
-            raise GuaranteeError(
-                f"{missing} of {len(used)} records that the state has counted are not in the data of {self.name!r}: "
-                "protect the records that it was saved with, as they were, for cropped or augmented ones reveal more"
-            )
-        return rows
-
-    def counts(self, column: np.ndarray) -> np.ndarray:
-        """Read a column of the book by index, 0 for records that are not known yet."""
-        return np.append(column, 0)[self.rows]  # at row -1
-
-    def used(self, book: Book) -> Int[np.ndarray, " used"]:
-        """Find the rows of the records that were used."""
-        rows = np.unique(self.rows[self.rows >= 0])
-        return rows[book.uses[rows] > 0]
-
-    def state(self, book: Book) -> dict[str, Tensor]:
-        """Return digests and counts of records that were used, their labels, and their frozen copies, if any."""
-        rows = self.used(book).tolist()
-        digests = [list(book.digests[row]) for row in rows]
-        kept = {
-            "size": torch.tensor([len(self.rows)]),
-            "digests": torch.tensor(digests, dtype=torch.uint8).reshape(-1, WORD),
-            "uses": torch.from_numpy(book.uses[rows].copy()),
-        }
-        places = {row: place for place, row in enumerate(rows)}
-        if labels := [(places[row], *label) for row in rows for label in book.labels_of(row).items()]:
-            kept |= {
-                "labelled": torch.tensor([place for place, _, _ in labels]),
-                "labels": torch.tensor([list(label) for _, label, _ in labels], dtype=torch.uint8),
-                "nats": torch.tensor([nats for _, _, nats in labels], dtype=torch.float64),
-            }
-        if copied := book.copied(rows):
-            kept |= {"copied": torch.tensor([places[row] for row in copied]), "copies": book.frozen(copied)}
-        return kept
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Checked state of a collection.
-
-    Attributes:
-        size: Records of the collection.
-        digests: Digests of those that were used.
-        uses: Uses of each of them.
-        labels: Labels that they released: place, keyed digest and nats of each.
-        copied: Places of those that have a frozen copy.
-        copies: Their frozen copies.
-    """
-
-    size: int
-    digests: tuple[bytes, ...]
-    uses: Int[np.ndarray, " used"]
-    labels: tuple[tuple[int, bytes, float], ...]
-    copied: tuple[int, ...]
-    copies: Float[Tensor, "copied 1 1 d"]
-
-    @classmethod
-    def of(cls, state: Mapping[str, Any], width: int, needs_copies: bool) -> Kept:
-        """Check a state that was loaded, on whatever device.
+        number: int,
+        digests: Sequence[bytes],
+        counts: Int[np.ndarray, " records"],
+        check: Callable[[Held], None],
+        *,
+        once: bool = False,
+        labels: Sequence[Label] = (),
+        labelled: bool = False,
+    ) -> Held:
+        """Count uses of records with independent noise, all of them or none.
 
         Args:
-            state: Result of :meth:`Ledger.state`.
-            width: Values of a record.
-            needs_copies: Whether each record that was used must have its frozen copy.
+            number: Number of the channel.
+            digests: Digests of records, each once.
+            counts: Uses of each that are to be added.
+            check: Called with what is held after this charge. Raises where that is too much.
+            once: Whether all runs show the same noisy copy of a record, so that they use it once together.
+            labels: Labels that are released with them. One that was released before is not counted again.
+            labelled: Whether the nats of labels are asked for.
+
+        Returns:
+            What was held before.
 
         Raises:
-            ValueError: If it does not hold what an engine writes.
+            GuaranteeError: If the file was taken away or cannot be written.
         """
-        held = _parts(state, width)
-        used, labels = ([row.tobytes() for row in held[name].numpy()] for name in ("digests", "labels"))
-        uses = held["uses"].numpy()
-        (size,), copied, labelled = (held[name].tolist() for name in ("size", "copied", "labelled"))
-        places = set(range(len(uses)))
-        if not len(set(used)) == len(used) == len(uses) <= size or np.any(uses < 1):
-            raise ValueError("give one count of at least 1 for each record that was used")
-        if not len(labelled) == len(labels) == len(held["nats"]) or not {*labelled} <= places:
-            raise ValueError("each label belongs to a record that was used")
-        if not bool((held["nats"] >= 0).all()):
-            raise ValueError("each label has nats of at least 0")
-        if len(held["copies"]) != len(copied) or not held["copies"].isfinite().all():
-            raise ValueError("copies must be finite, one for each record that has one")
-        if not len(copied) == len({*copied} & places) or (needs_copies and len(copied) != len(uses)):
-            raise ValueError("frozen noise needs the copy of each record that was used")
-        released = tuple(zip(labelled, labels, held["nats"].tolist(), strict=True))
-        return cls(size, tuple(used), uses.copy(), released, tuple(copied), held["copies"])
+        with self._opened() as connection:
+            # What all runs have counted so far, and whether these uses fit into the plan.
+            records = _words(digests)
+            before = self._held(connection, number, records, labelled=labelled)
+            counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
+            check(before.after(counts))
+            # The uses, many in one statement, as each has a price of its own.
+            used = [pair for pair in zip(records, counts.tolist(), strict=True) if pair[1]]
+            for begin in range(0, len(used), _AT_ONCE):
+                chunk = used[begin : begin + _AT_ONCE]
+                values = ",".join([f"(?, {number}, ?)"] * len(chunk))
+                connection.execute(_ADDED.format(values), [*chain(*chunk)])
+            # The labels that are new, and the totals by which a damaged file is recognised.
+            released = [(*_words(keys), nats) for *keys, nats in labels]
+            new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
+            total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
+            connection.execute(total, (int(counts.sum()), new))
+        return before
 
+    def refine(self, identity: Identity) -> None:
+        """Distinguish records in float64 if an identity does and nothing is counted yet."""
+        with self._opened() as connection:
+            if identity.double and not connection.execute("SELECT uses FROM total").fetchone()[0]:
+                self.identity = Identity(self.identity.key, True)
 
-def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
-    """Return the parts of a collection's state on the CPU, without rows where they are left out.
+    def check_process(self) -> None:
+        """Refuse to count in memory in another process than that of the original.
 
-    Raises:
-        KeyError: If a part is missing that never is.
-        ValueError: If one has another type, or rows of another shape.
-    """
-    kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-        **dict.fromkeys(("size", "uses", "labelled", "copied"), (torch.int64, ())),
-        **dict.fromkeys(("digests", "labels"), (torch.uint8, (WORD,))),
-        "nats": (torch.float64, ()),
-        "copies": (torch.float32, (1, 1, width)),
-    }
-    held = {name: torch.zeros(0, *row, dtype=kind) for name, (kind, row) in kinds.items()}
-    held |= {name: state[name].cpu() for name in {"size", "digests", "uses", *state}}
-    for name, (kind, row) in kinds.items():
-        if held[name].dtype != kind or held[name].shape[1:] != row:
-            raise ValueError(f"{name}: give rows of shape {row} of {kind}")
-    return held
+        Raises:
+            GuaranteeError: If this is a copy in one.
+        """
+        if self.path is None and self._process != process():
+            raise GuaranteeError(
+                "this channel comes from another process, and uses are counted in one: make and fit it here "
+                "(n_jobs=1), give it a ledger=PATH, or transform the records once and give the noisy ones to the search"
+            )
 
+    def _held(
+        self, connection: sqlite3.Connection, number: int, records: Sequence[int], *, labelled: bool = False
+    ) -> Held:
+        """Read what is held about some records, with labels if they are asked for."""
+        held = Held.nothing(len(records))
+        places = {record: place for place, record in enumerate(records)}
+        for begin in range(0, len(records), _AT_ONCE):
+            chunk = records[begin : begin + _AT_ONCE]
+            of_chunk = f"WHERE record IN ({','.join('?' * len(chunk))})"
+            query = f"SELECT * FROM uses {of_chunk} ORDER BY record, channel"
+            uses = connection.execute(query, chunk).fetchall()
+            channels = {channel for _, channel, _ in uses}
+            if channels <= {number}:  # what other mechanisms see of it is not asked
+                held.fresh_uses[[places[record] for record, _, _ in uses]] = [count for *_, count in uses]
+                uses = []
+            elif not {number, *channels} <= self._mechanisms.keys():
+                self._read_mechanisms(connection)
+            for record, of_record in groupby(uses, key=itemgetter(0)):
+                schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
+                held.put(places[record], self._mechanisms[number], schedule)
+            released = f"SELECT record, sum(nats) FROM labels {of_chunk} GROUP BY record"
+            for record, nats in connection.execute(released, chunk) if labelled else ():
+                held.labels[places[record]] = nats
+        return held
 
-def alike(facts: Any, others: Mapping[str, Any]) -> bool:
-    """Return whether two engines have the same facts, up to the rounding of calibrations."""
-    if not isinstance(facts, Mapping) or facts.keys() != others.keys():
-        return False
-    pairs = [(facts[name], other) for name, other in others.items()]
-    return all(
-        math.isclose(fact, other, rel_tol=_ALIKE)
-        if isinstance(fact, float) and isinstance(other, float)
-        else fact == other
-        for fact, other in pairs
-    )
+    def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
+        """Read the channels that are counted."""
+        for number, name, ratios, *accepted in connection.execute("SELECT * FROM channels"):
+            self._mechanisms[number] = Mechanism(name, np.frombuffer(ratios, "<f8"), *accepted)
 
+    def _make_file(self, path: Path) -> None:
+        """Make the file if it is not there, and refuse what is no ledger of the owner's."""
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise GuaranteeError(
+                f"ledger = {path}: {error.strerror}, so give a file in a folder of yours"
+            ) from error
+        if not path.is_file():
+            raise GuaranteeError(f"ledger = {path}: it is no file, so give the path of one")
+        status = path.stat()
+        if (mode := status.st_mode & 0o777) & 0o077:
+            raise GuaranteeError(
+                f"ledger = {path}: its mode is {mode:o}, so others can read it: chmod 600 it first"
+            )
+        if status.st_nlink > 1:
+            raise GuaranteeError(
+                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies parallel one of them: "
+                "remove the other hard links"
+            )
 
-def checked_state(
-    state: Mapping[str, Any], law: Mapping[str, Any], width: int, needs_copies: bool
-) -> tuple[Mapping[str, Any], int, dict[str, Kept]]:
-    """Check an engine's state, and return its key, steps and collections.
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        """Make the tables of a new file, or read the key of one that is whole."""
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            for table in _TABLES:
+                connection.execute(table)
+            key = (self.identity.key, int(self.identity.double))
+            connection.execute("INSERT INTO key VALUES (?, ?)", key)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION or version > len(_FORMATS):
+            what = "a database of something else" if application != _APPLICATION else "of a later version"
+            raise GuaranteeError(f"ledger = {self.path}: the file is {what}: give another one")
+        connection.create_function("word", 1, lambda digest: _words([digest])[0])
+        for statement in chain(*_FORMATS[version:]):
+            connection.execute(statement)
+        if not connection.execute(_WHOLE).fetchone()[0]:
+            raise GuaranteeError(
+                f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
+                f"{self.path and self.path.name}-journal is missing: bring back both files together"
+            )
+        key, double = connection.execute("SELECT key, double FROM key").fetchone()
+        self.identity = Identity(key, bool(double))
 
-    Args:
-        state: State as it was loaded.
-        law: Facts of the engine that the state must share.
-        width: Values of a record.
-        needs_copies: Whether each record that was used must have its frozen copy.
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that nobody else writes during. An error undoes it."""
+        self.check_process()
+        if self._process != process():
+            self._lock = RLock()  # another thread may have held the other one when this process was forked
+        try:
+            with self._lock:
+                connection = self._connected()
+                self._check_place()  # a journal at the path may be that of another file
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    self._check_place()  # others may have written for a while
+                    yield connection
+                    connection.execute("COMMIT")
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise GuaranteeError(f"ledger = {self.path}: {error}, so no use can be counted in it") from error
 
-    Raises:
-        GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or
-            noise.
-    """
-    if not alike(stated := state.get("law"), law):
-        loaded = stated if isinstance(stated, Mapping) else {}
-        apart = [name for name in law if not alike({name: loaded.get(name)}, {name: law[name]})]
-        facts = ", ".join(f"{name} = {loaded.get(name)}, not {law[name]}" for name in apart)
-        raise GuaranteeError(
-            f"the state is of another engine ({facts or 'with more facts'}): calibrate as that one was, on the same "
-            "data"
+    def _connected(self) -> sqlite3.Connection:
+        """Return the connection of this process."""
+        if self._connection is not None and self._process == process():
+            return self._connection
+        if self._connection is not None:
+            self._left.append(self._connection)
+        place = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"  # is never made here
+        self._connection = sqlite3.connect(
+            place, timeout=_WAIT, isolation_level=None, check_same_thread=False, uri=self.path is not None
         )
-    try:
-        kept = {name: Kept.of(held, width, needs_copies) for name, held in state["ledgers"].items()}
-        key, steps = state["key"], state["steps"]
-        sealed = key["sealed"]
-        if not isinstance(key["name"], str) or (sealed is not None and len(bytes.fromhex(sealed)) != SEALED):
-            raise ValueError("a key has a name, and is sealed or None")
-        if type(steps) is not int or steps < 0:
-            raise ValueError("steps are a whole number of at least 0")
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise GuaranteeError(
-            "the state is not as state_dict() gave it: go on from a whole checkpoint"
-        ) from error
-    return key, steps, kept
+        # All counts lie in the file after each transaction, whoever is killed. Only a machine that fails may lose
+        # the last ones, or damage the file, which is then refused. The journal that stays is void by its header.
+        self._connection.execute("PRAGMA journal_mode = PERSIST")
+        self._connection.execute("PRAGMA synchronous = OFF")
+        self._process = process()
+        self._place = self._place or self._inode()
+        return self._connection
+
+    def _check_place(self) -> None:
+        """Refuse another file at the path than the one that was opened."""
+        if self._place != self._inode():
+            raise GuaranteeError(f"ledger = {self.path}: it was removed or replaced, so begin the run again")
+
+    def _inode(self) -> int:
+        """Return the number of the file at the path, 0 without one."""
+        try:
+            return 0 if self.path is None else self.path.stat().st_ino
+        except OSError:
+            return 0
+
+
+def _of_name(name: bytes, made_in: bytes) -> Ledger:
+    """Return the uses of this process under a name, or, in another process, ones that refuse to count."""
+    if made_in == process() and name in Ledger._alive:
+        return Ledger._alive[name]
+    foreign = object.__new__(Ledger)
+    foreign.path, foreign._process, foreign.name = None, made_in, name
+    return foreign
+
+
+def _of_file(kept: dict[str, Any]) -> Ledger:
+    """Return the uses of a file, which a copy opens for itself and refuses if it is another one."""
+    copied = object.__new__(Ledger)
+    copied.__dict__.update(kept, _lock=RLock())
+    return copied

@@ -1,27 +1,36 @@
-"""Records of any loader: the input in a tuple, mapping or named tuple, as a tensor, and its layout."""
+"""Records of any loader: the input in a tuple, mapping or named tuple, its layout, and where records come from.
+
+A random transform before the channel shows another version of a record at each use. Precisions of noise then
+do not add up on one record, and what k uses reveal is no longer what an accountant of channels computes.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+import re
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Num
+from jaxtyping import Int
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from leakbound.channels.covariance import DENSE, FEW, LARGEST
-from leakbound.engine.identity import Identity
 from leakbound.engine.refusals import GuaranteeError
 
 Key = str | int | None
 _EXACT = {torch.bool: torch.uint8, torch.float16: torch.float32, torch.bfloat16: torch.float32}
-_MOST_SHARED = 0.1  # of the public records, that may be private ones too
-_DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
 _SLACK = 0.5  # of the calibrated width, that values may lie outside of it where no range was given
+_RANDOM = re.compile(
+    r"Random|Jitter|Augment|AugMix|MixUp|Mixup|CutMix|Cutout|Erasing|Elastic|GaussianNoise|Dropout"
+)
+_PLACES = ("transform", "transforms", "dataset", "datasets", "augmentations")
+_DEPTH = 6
+_RECORDS = 3  # that are read again
+_READS = 3
 
 
 @dataclass(frozen=True)
@@ -160,7 +169,12 @@ def as_tensor(value: Any) -> Tensor:
     return tensor.to(_EXACT[tensor.dtype]) if tensor.dtype in _EXACT else tensor
 
 
-def taken(record: Any, key: Key) -> Any:
+def input_of(record: Any, key: Key) -> Tensor:
+    """Return the input inside a record, where :func:`_taken` finds it, as a tensor on the CPU."""
+    return as_tensor(_taken(record, key))
+
+
+def _taken(record: Any, key: Key) -> Any:
     """Return the input inside a record: itself, or what lies at ``key``, by default the first of a tuple.
 
     Raises:
@@ -191,7 +205,7 @@ def taken(record: Any, key: Key) -> Any:
 
 
 def replaced(record: Any, key: Key, value: Any) -> Any:
-    """Replace the input of a record, where :func:`taken` finds it. Mappings become dictionaries."""
+    """Replace the input of a record, where :func:`_taken` finds it. Mappings become dictionaries."""
     if isinstance(record, Mapping):
         return {**record, key: value}
     if not _is_tuple(record):
@@ -215,7 +229,7 @@ def gathered(data: Any, key: Key = None) -> Tensor:
             raise GuaranteeError(f"key = {key!r}: an array of inputs has no other place, so leave key out")
         return as_tensor(data)
     records = dataset_of(data)
-    inputs = [as_tensor(taken(records[index], key)) for index in range(len(records))]
+    inputs = [input_of(records[index], key) for index in range(len(records))]
     if shapes := {tuple(value.shape) for value in inputs if value.shape != inputs[0].shape}:
         raise GuaranteeError(
             f"inputs have the shapes {tuple(inputs[0].shape)} and {min(shapes)}: bring all to one before the channel"
@@ -256,19 +270,72 @@ def is_numbers(record: Sequence[Any]) -> bool:
     )
 
 
-def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"]) -> None:
-    """Refuse public records of which many are private ones, in any order.
+@dataclass(frozen=True)
+class Places:
+    """Origin of each record of a dataset, so that it is recognised whichever loader reads it.
 
-    Where most records are different ones, more than a tenth that coincide are no coincidence.
+    Attributes:
+        bases: Collections that records come from, none of them a part of another dataset.
+        which: (positions,) number of the collection, for each position of the dataset.
+        records: (positions,) index inside the collection.
+    """
+
+    bases: tuple[Any, ...]
+    which: Int[np.ndarray, " positions"]
+    records: Int[np.ndarray, " positions"]
+
+    @classmethod
+    def of(cls, dataset: Any) -> Places:
+        """Find the origins of a dataset's records, through ``Subset`` and ``ConcatDataset``."""
+        if isinstance(dataset, Subset):
+            inner, chosen = cls.of(dataset.dataset), np.asarray(dataset.indices, dtype=np.int64)
+            return cls(inner.bases, inner.which[chosen], inner.records[chosen])
+        if not isinstance(dataset, ConcatDataset):
+            size = len(dataset)
+            return cls((dataset,), np.zeros(size, dtype=np.int64), np.arange(size, dtype=np.int64))
+        bases: list[Any] = []
+        which, records = [], []
+        for part in map(cls.of, dataset.datasets):
+            bases += [base for base in part.bases if not any(base is other for other in bases)]
+            numbers = [next(at for at, other in enumerate(bases) if other is base) for base in part.bases]
+            which.append(np.array(numbers, dtype=np.int64)[part.which])
+            records.append(part.records)
+        return cls(tuple(bases), np.concatenate(which), np.concatenate(records))
+
+
+def refuse_random(dataset: Any, key: Key) -> None:
+    """Refuse a dataset whose records are not the same at each reading.
+
+    Names of transforms are looked through, as torchvision and others give them, and a few records are read
+    several times. Randomness that neither shows is caught at a record's second use
+    (:meth:`leakbound.engine.uses.Records.check_same`).
 
     Raises:
-        GuaranteeError: If they are.
+        GuaranteeError: If a transform is named as random ones are, or a record differs between two readings.
     """
-    identity = Identity.new(torch.from_numpy(public))
-    public_records = set(identity.contents(torch.from_numpy(public)))
-    shared = len(public_records & set(identity.contents(torch.from_numpy(private))))
-    if len(public_records) >= _DISTINCT * len(public) and shared > _MOST_SHARED * len(public_records):
+    if (name := next(_random_names(dataset, _DEPTH), None)) is not None:
         raise GuaranteeError(
-            f"{shared} of {len(public)} public records are among those to protect, and the channel reveals "
-            "their mean and covariance: calibrate to others"
+            f"{name} acts before the channel, so that each use shows another version of a record: move it behind the "
+            "channel, protect(..., after=transform)"
         )
+    for index in range(min(_RECORDS, len(dataset))):
+        first, *others = (input_of(dataset[index], key) for _ in range(_READS))
+        if not all(torch.equal(first, other) for other in others):
+            raise GuaranteeError(
+                f"record {index} differs between two readings, so something random acts before the channel: move it "
+                "behind the channel, protect(..., after=transform)"
+            )
+
+
+def _random_names(parent: Any, depth: int) -> Iterator[str]:
+    """Find the names of random transforms in a dataset or a transform."""
+    for place in _PLACES:
+        held = getattr(parent, place, None)
+        for part in held if isinstance(held, list | tuple) else [held]:
+            if part is None or isinstance(part, torch.Tensor):
+                continue
+            name = getattr(part, "__name__", type(part).__name__)
+            if place != "dataset" and _RANDOM.search(name) and not name.endswith("Dataset"):
+                yield name
+            if depth:
+                yield from _random_names(part, depth - 1)

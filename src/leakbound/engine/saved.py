@@ -1,12 +1,17 @@
-"""Calibrated engines on disk: a file with the channel, what it is for, where it comes from, and a checksum.
+"""Calibrated engines on disk, and calibrations that are kept: files of a channel and facts, with a checksum.
 
 The file holds arrays and strings, nothing that runs when it is read. It holds no key, no use, no noisy copy
 and nothing that was computed from private records: the mean, covariance and digests in it are those of the
 calibration records.
+
+A kept calibration is found by the digest of all that it depends on. It is a statistic of the calibration
+records, kept only where the user asks for it, and never unasked for records that are protected themselves. Its
+name is a digest of the records: whoever can list the folder can test whether a whole set of records was used.
 """
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -16,32 +21,27 @@ from typing import Any
 
 import numpy as np
 
-from leakbound import storage
+from leakbound import __version__, storage
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import DENSE, Moments, unshrunk
 from leakbound.channels.directions import Directions
 from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.channels.shapes import shape_named
+from leakbound.engine.calibrations import Calibration, Stage
 from leakbound.engine.counting import Counter
-from leakbound.engine.identity import Identity
-from leakbound.engine.label_count import LabelCount
+from leakbound.engine.identity import Identity, LabelCount
+from leakbound.engine.ledger import Ledger
 from leakbound.engine.records import Key, Layout
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.targets import (
-    Calibration,
-    Capacity,
-    Identification,
-    Leakage,
-    Naming,
-    Reconstruction,
-    Target,
-)
-from leakbound.engine.uses import Uses
+from leakbound.engine.targets import Capacity, Identification, Leakage, Naming, Reconstruction, Target
 from leakbound.storage.provenance import commit, settings_hash, versions
 
-_KIND, FORMAT = "leakbound engine", 1
+_KIND = "leakbound engine"
+_KEPT = "leakbound calibration"
+_FORMAT = 1
 _TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
 _DIGEST = 32  # bytes of the digest of a calibration record
-ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
+_ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
 
 
 class Saved:
@@ -54,7 +54,7 @@ class Saved:
     provenance: Mapping[str, Any] | None = None
     _seed: int | None
     _key: Key
-    _labels: LabelCount
+    labels: LabelCount
     _public: frozenset[bytes]
     _counter: Counter
 
@@ -91,18 +91,18 @@ class Saved:
                 "first release and its state_dict() with each checkpoint, or give for_data a ledger"
             )
         facts = {
-            "target": target_facts(self.target),
+            "target": _target_facts(self.target),
             "noise": self.noise,
             "seed": self._seed,
-            "classes": self._labels.classes,
-            "labels": None if self._labels.response is None else asdict(self._labels.response),
+            "classes": self.labels.classes,
+            "labels": None if self.labels.response is None else asdict(self.labels.response),
             "key": self._key,
-            "layout": {name: getattr(self.layout, name) for name in ("shape", "integers", "low", "high")},
+            "layout": asdict(self.layout),
             "double": self._counter.identity.double,
             "ledger": None if self._counter.file is None else self._counter.identity.name,
         }
         digests = np.frombuffer(b"".join(sorted(self._public)), np.uint8).reshape(-1, _DIGEST)
-        write_calibration(Path(path), self.calibration, _KIND, facts, digests)
+        _write(Path(path), self.calibration, _KIND, facts, digests)
 
     @classmethod
     def load(
@@ -137,15 +137,14 @@ class Saved:
             >>> engine = ChannelEngine.load("engine.safetensors", ledger="uses.ledger")  # doctest: +SKIP
         """
         path = Path(path)
-        calibration, facts, digests, provenance = read_calibration(path, _KIND)
+        calibration, facts, digests, provenance = _read(path, _KIND)
         try:
             arguments = dict(facts["target"])
             target = _TARGETS[arguments.pop("class")](**arguments)
-            form = facts["layout"]
-            layout = Layout(tuple(form["shape"]), form["integers"], float(form["low"]), float(form["high"]))
+            layout = Layout(**facts["layout"] | {"shape": tuple(facts["layout"]["shape"])})
             seed = facts["seed"]
             identity = Identity.made(facts["double"], seed)
-            uses = target.looks(facts["noise"] == "frozen")
+            uses = target.fresh_uses(facts["noise"] == "frozen")
             kept = {name: facts[name] for name in ("noise", "seed", "key")}
             response = facts.get("labels")  # files of earlier versions lack it
             labels = LabelCount(facts["classes"], response and RandomizedResponse(**response))
@@ -158,7 +157,7 @@ class Saved:
             raise GuaranteeError(
                 f"{path}: layout and channel differ in size, so it was changed: save it again"
             )
-        if target.excess(calibration, uses) > ROUNDING:
+        if target.excess(calibration, uses) > _ROUNDING:
             raise GuaranteeError(
                 f"{path}: the channel does not meet {target}, so the file was changed: save it again"
             )
@@ -190,17 +189,90 @@ class UncountedWarning(UserWarning):
     """Warn that a loaded engine knows nothing of the uses of earlier runs."""
 
 
-def write_calibration(
-    path: Path, calibration: Calibration, kind: str, facts: Mapping[str, Any], digests: np.ndarray
-) -> None:
-    """Write a calibration, facts about it and the digests of its records as one file with its checksum inside.
+def cache_folder(cache: bool | str | Path, private: bool) -> Path | None:
+    """Find or make the folder of kept calibrations.
 
     Args:
-        path: File to write, whose folder is made.
-        calibration: Channel, spectrum and moments.
-        kind: What the file is, e.g. an engine.
-        facts: Plain values.
-        digests: (n, 32), uint8.
+        cache: A folder, True for the user's own (``XDG_CACHE_HOME``), or False for none.
+        private: Whether the calibration records are those that are protected.
+
+    Raises:
+        GuaranteeError: If a statistic of private records would be kept in a place that nobody named, or
+            others can write to the folder.
+    """
+    if cache is False:
+        return None
+    if cache is True and private:
+        raise GuaranteeError(
+            "cache=True would keep the mean and covariance of the records that are protected: name a folder of yours "
+            "if they may lie there, cache=PATH"
+        )
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "leakbound" / "calibrations" if cache is True else Path(cache).expanduser()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = folder.stat().st_mode & 0o777
+    except OSError as error:
+        raise GuaranteeError(f"cache = {folder}: {error.strerror}, so give a folder of yours") from error
+    if mode & 0o022:
+        raise GuaranteeError(
+            f"cache = {folder}: its mode is {mode:o}, so others can write to it: chmod 700 it first"
+        )
+    return folder
+
+
+def calibrated(
+    target: Target,
+    records: np.ndarray,
+    shape: str,
+    weights: np.ndarray | None,
+    uses: int,
+    folder: Path | None,
+    progress: Stage,
+) -> Calibration:
+    """Calibrate by :meth:`Target.calibrate`, or read the calibration from the cache if it is there and whole.
+
+    Args:
+        target: Limit that the channel meets.
+        records: (n, ...), public or auxiliary ones.
+        shape: Name of the shape of the noise.
+        weights: Relative noise variances, for the shape ``personalized``.
+        uses: Uses of each record with independent noise.
+        folder: Folder of kept calibrations, None to keep none.
+        progress: Called when a stage begins.
+    """
+    if folder is None:
+        return target.calibrate(records, shape_named(shape), weights, uses, progress)
+    depends = {
+        "target": _target_facts(target),
+        "shape": shape,
+        "uses": uses,
+        "version": __version__,
+        "format": _FORMAT,
+    }
+    arrays = {"records": records} if weights is None else {"records": records, "weights": np.asarray(weights)}
+    digest = storage.arrays_hash(arrays, settings_hash(depends))
+    path = folder / f"{digest}.safetensors"
+    if path.exists():
+        try:
+            kept, facts, _, _ = _read(path, _KEPT)
+            if facts == {"digest": digest} and target.excess(kept, uses) <= _ROUNDING:
+                progress("found in the cache", 1.0)
+                return kept
+        except GuaranteeError:
+            pass  # damaged: it is made again
+    made = target.calibrate(records, shape_named(shape), weights, uses, progress)
+    try:
+        _write(path, made, _KEPT, {"digest": digest}, np.zeros((0, _DIGEST), np.uint8))
+    except (GuaranteeError, OSError, storage.FullDiskError):
+        progress("the cache cannot be written", 1.0)
+    return made
+
+
+def _write(
+    path: Path, calibration: Calibration, kind: str, facts: Mapping[str, Any], digests: np.ndarray
+) -> None:
+    """Write a calibration, facts about it and the digests (n, 32) of its records as one file with its checksum.
 
     Raises:
         GuaranteeError: If the covariance or its axes are never formed, and so cannot be written.
@@ -225,7 +297,7 @@ def write_calibration(
     }
     strings = {
         "kind": kind,
-        "format": str(FORMAT),
+        "format": str(_FORMAT),
         "channel": json.dumps(channel.metadata()),
         "spectrum": json.dumps(spectrum.metadata()),
         "facts": json.dumps(facts),
@@ -235,17 +307,11 @@ def write_calibration(
     storage.write_arrays(path, arrays, strings, private=True, sealed=False)
 
 
-def read_calibration(
-    path: Path, kind: str
-) -> tuple[Calibration, Mapping[str, Any], np.ndarray, Mapping[str, Any]]:
-    """Read calibration, facts, digests and provenance from a file of :func:`write_calibration`.
-
-    Args:
-        path: The file.
-        kind: What it must be.
+def _read(path: Path, kind: str) -> tuple[Calibration, Mapping[str, Any], np.ndarray, Mapping[str, Any]]:
+    """Read calibration, facts, digests and provenance from a file of :func:`_write`.
 
     Raises:
-        GuaranteeError: If it is missing, damaged, changed, of another kind or format, or contradicts itself.
+        GuaranteeError: If it is missing, damaged, changed, of another kind or format, or inconsistent.
     """
     try:
         arrays, strings = storage.read_arrays_and_metadata(path, sealed=False)
@@ -253,9 +319,9 @@ def read_calibration(
         raise GuaranteeError(f"{error}: give a file that leakbound has saved") from error
     if strings.get("kind") != kind:
         raise GuaranteeError(f"{path}: this is no {kind}: give a file that leakbound has saved as one")
-    if strings.get("format") != str(FORMAT):
+    if strings.get("format") != str(_FORMAT):
         raise GuaranteeError(
-            f"{path}: format {strings.get('format')}, this version reads {FORMAT}: calibrate again"
+            f"{path}: format {strings.get('format')}, this version reads {_FORMAT}: calibrate again"
         )
     if strings.pop("checksum", None) != _checksum(arrays, strings):
         raise GuaranteeError(
@@ -277,7 +343,9 @@ def read_calibration(
         _check_agreement(calibration)
         return calibration, json.loads(strings["facts"]), digests, json.loads(strings["provenance"])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise GuaranteeError(f"{path}: it contradicts itself ({error}): save it again") from error
+        raise GuaranteeError(
+            f"{path}: its contents are inconsistent ({error}): save the engine again"
+        ) from error
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> str:
@@ -286,12 +354,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> s
 
 
 def _check_agreement(calibration: Calibration) -> None:
-    """Refuse a spectrum that is not that of the covariance stored with it, without decomposing it again.
-
-    Raises:
-        ValueError: If means, sums of eigenvalues or of their squares, or a vector along the axes disagree, or
-            the channel is of another shape.
-    """
+    """Refuse a spectrum that is not that of the covariance stored with it, without decomposing it again."""
     spectrum, moments, channel = calibration.spectrum, calibration.moments, calibration.channel
     if not spectrum.dimension == moments.dimension == channel.dimension or spectrum.shape != channel.shape:
         raise ValueError("channel, spectrum and covariance differ in shape")
@@ -304,21 +367,21 @@ def _check_agreement(calibration: Calibration) -> None:
         vector = np.random.default_rng(0).normal(size=len(eigenvalues))
         turned = spectrum.basis @ vector
         along, stated = covariance @ turned, spectrum.basis @ (eigenvalues * vector)
-        agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=ROUNDING)))
-        agreements.append(np.allclose(along, stated, rtol=ROUNDING, atol=ROUNDING * np.abs(along).max()))
+        agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=_ROUNDING)))
+        agreements.append(np.allclose(along, stated, rtol=_ROUNDING, atol=_ROUNDING * np.abs(along).max()))
         if channel.gain is not None:
             before = unshrunk(eigenvalues, moments)
-            agreements.append(np.allclose(spectrum.eigenvalues, before, rtol=ROUNDING, atol=0.0))
+            agreements.append(np.allclose(spectrum.eigenvalues, before, rtol=_ROUNDING, atol=0.0))
     elif spectrum.weights is not None:
         root = np.sqrt(spectrum.weights)
         covariance = covariance / np.outer(root, root)
-    agreements.append(bool(np.isclose(eigenvalues.sum(), np.trace(covariance), rtol=ROUNDING)))
-    agreements.append(bool(np.isclose((eigenvalues**2).sum(), (covariance**2).sum(), rtol=ROUNDING)))
+    agreements.append(bool(np.isclose(eigenvalues.sum(), np.trace(covariance), rtol=_ROUNDING)))
+    agreements.append(bool(np.isclose((eigenvalues**2).sum(), (covariance**2).sum(), rtol=_ROUNDING)))
     if not all(agreements):
         raise ValueError("the spectrum is not that of the covariance")
 
 
-def target_facts(target: Target) -> dict[str, Any]:
+def _target_facts(target: Target) -> dict[str, Any]:
     """List the class and the arguments of a target.
 
     Raises:
@@ -333,20 +396,10 @@ def target_facts(target: Target) -> dict[str, Any]:
 
 def _ledger_of(
     path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity
-) -> Uses | None:
-    """Open the ledger on disk of an engine that is loaded.
-
-    Args:
-        path: File of the engine.
-        counted_in: Name of the ledger that it was saved with, None without one.
-        ledger: Path that the user gives.
-        identity: Key for a new ledger.
-
-    Raises:
-        GuaranteeError: If it is not the one that the engine counted in.
-    """
+) -> Ledger | None:
+    """Open the ledger of an engine that is loaded, and refuse another one than that which it counted in."""
     if counted_in is None:
-        return None if ledger is None else Uses(identity, ledger)
+        return None if ledger is None else Ledger(identity, ledger)
     if ledger is None:
         raise GuaranteeError(
             f"{path}: the engine counts in a ledger on disk: give load the same one, ledger=PATH"
@@ -357,7 +410,7 @@ def _ledger_of(
             f"ledger = {place}: it is not there, and a new one would forget the uses that {path} was saved with: give "
             "the one that the engine counted in"
         )
-    file = Uses(identity, place)
+    file = Ledger(identity, place)
     if file.identity.name != counted_in:
         raise GuaranteeError(f"ledger = {place}: it is not the one that {path} was saved with: give that one")
     return file

@@ -1,4 +1,4 @@
-"""Targets of a defense, each solved for the least noise that meets it, on the safe side.
+"""Targets of a defense, each solved for the least noise that meets it, on the safe side, and plans of uses.
 
 Every target becomes weaker with the capacity κ of one use: more leaks, errors fall, records are identified.
 So each needs the largest κ that still meets it, a root in one dimension for every shape of the noise.
@@ -7,78 +7,63 @@ So each needs the largest κ that still meets it, a root in one dimension for ev
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from scipy.optimize import brentq
 
-from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
-from leakbound.accounting.leakage import joint_information
+from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.accounting.naming import identification_information
-from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
+from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments, population_moments
-from leakbound.channels.observed import unspanned
 from leakbound.channels.shapes import Shape
-from leakbound.engine.progress import Stage, silent
+from leakbound.engine.calibrations import Calibration, Stage
 from leakbound.engine.refusals import GuaranteeError
 
 _FARTHEST = 199.5 * math.log(2.0)  # logarithm of κ beyond which the root is not sought
 _TIGHT = 2e-9  # relative, of a capacity that shapes meet from below
 _SAFE = 1e-12  # by which κ is lowered, and then twice that, …, until the target is met
+_ROUNDING = 1e-9  # relative, of nats that are compared
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """A channel and the data that it was calibrated from.
+class Plan:
+    """Limit on the nats of a record, which all ranks share.
 
     Attributes:
-        channel: The calibrated channel.
-        spectrum: Spectrum of its shape.
-        moments: Mean and covariance of the calibration data.
+        most: Planned uses with independent noise, None for no limit.
+        mechanism: Channel of the engine.
+        adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
+        frozen: Whether noise is frozen.
+        seeded: Whether a seed repeats it.
     """
 
-    channel: GaussianChannel
-    spectrum: Spectrum
-    moments: Moments
+    most: int | None
+    mechanism: Mechanism
+    adds: bool
+    frozen: bool
+    seeded: bool
 
-    @cached_property
-    def ratios(self) -> Float[np.ndarray, " d"]:
-        """Variance ratios of signal and noise of one use, along axes that decouple both."""
-        return signal_to_noise(self.channel, self.spectrum)
+    @property
+    def once(self) -> bool:
+        """True if every draw for a record gives the same copy, in whatever run."""
+        return self.frozen and self.seeded
 
-    def check_directions(self, records: Num[np.ndarray, "n d"]) -> None:
-        """Refuse records that vary where the calibration data do not, by more than the noise hides there.
-
-        Raises:
-            GuaranteeError: If one does (:func:`leakbound.channels.observed.unspanned`).
-        """
-        if unspanned(records, self.channel, self.spectrum):
-            raise GuaranteeError(
-                f"a record varies in directions in which no calibration record does, and {self.channel.shape} noise "
-                "hides next to nothing there: take shape='natural', calibrate to records that vary there too, or leave "
-                "out the columns in which these do not"
-            )
-
-    def information(self, looks: int) -> float:
-        """Bound the nats that all uses of a record with independent noise reveal together."""
-        return joint_information(self.ratios, looks)
-
-    def linear_error(self, looks: int) -> float:
-        """Compute the squared error, per value, of the best linear estimate of a record from all its uses."""
-        channel, spectrum = self.channel, self.spectrum
-        if not looks:
-            return self.moments.total_variance / channel.dimension
-        if spectrum.weights is not None:
-            total = linear_mmse_from_covariances(self.moments.covariance, channel.variances, float(looks))
-        else:
-            signal = spectrum.eigenvalues if spectrum.data_eigenvalues is None else spectrum.data_eigenvalues
-            # A gain in front of the noise is the same as noise divided by it.
-            gain = np.ones_like(signal) if channel.gain is None else channel.gain
-            noise = np.divide(channel.variances, gain**2, out=np.full_like(signal, math.inf), where=gain > 0)
-            total = linear_mmse(signal, noise, float(looks))
-        return total / channel.dimension
+    def exceeded(self, held: Held) -> Int[np.ndarray, " over"]:
+        """Find the records about which more nats are revealed than by the planned uses."""
+        if self.most is None:
+            return np.zeros(0, np.int64)
+        # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
+        seen = held.fresh_uses + held.parallel
+        places = np.flatnonzero(((seen > self.most) | (held.others > 0)) & (held.fresh_uses > 0))
+        if not len(places):
+            return places
+        others = held.others[places]
+        limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
+        over = self.mechanism.all_nats(seen[places]) + others > limit
+        over |= held.fresh_uses[places] > self.most
+        return places[over | ((others > 0) & (not self.adds))]
 
 
 class Target(ABC):
@@ -93,7 +78,7 @@ class Target(ABC):
     uses: int | None
     needs_uses: ClassVar[bool] = True
 
-    def looks(self, frozen: bool) -> int:
+    def fresh_uses(self, frozen: bool) -> int:
         """Count the uses with independent noise that the target has to hold for.
 
         Raises:
@@ -110,8 +95,33 @@ class Target(ABC):
             )
         return self.uses or 1
 
+    def plan(
+        self,
+        calibration: Calibration,
+        most: int | None,
+        accepted: float | int | None,
+        *,
+        frozen: bool,
+        draws: str | None,
+    ) -> Plan:
+        """Plan the uses of a record through a channel that meets the target.
+
+        Args:
+            calibration: The channel, with the moments that it was calibrated to.
+            most: Uses with independent noise, None for no limit.
+            accepted: Nats of all planned uses that the owner accepts in place of the calibrated ones.
+            frozen: Whether noise is frozen.
+            draws: Name of noise that a seed repeats, None for secure noise.
+        """
+        name = calibration.channel.shape + (f", frozen, {draws}" if frozen and draws else "")
+        nats = None if accepted is None else float(accepted)
+        mechanism = Mechanism(name, calibration.ratios, self.uses or 1, nats)
+        # Nats of several channels have a sum, their errors have none.
+        adds = not isinstance(self, Reconstruction)
+        return Plan(most, mechanism, adds, frozen=frozen, seeded=draws is not None)
+
     @abstractmethod
-    def excess(self, calibration: Calibration, looks: int) -> float:
+    def excess(self, calibration: Calibration, uses: int) -> float:
         """Return a number above 0 where the target is missed, which grows with the capacity of one use."""
 
     def calibrate(
@@ -119,8 +129,8 @@ class Target(ABC):
         records: Num[np.ndarray, "n ..."],
         shape: Shape,
         weights: Float[np.ndarray, " d"] | None,
-        looks: int,
-        progress: Stage = silent,
+        uses: int,
+        progress: Stage = lambda stage, done: None,
     ) -> Calibration:
         """Calibrate the channel of a shape that meets the target with the least noise.
 
@@ -128,7 +138,7 @@ class Target(ABC):
             records: (n, ...), public or auxiliary ones.
             shape: Shape of the noise.
             weights: Relative noise variances, for the shape ``personalized``.
-            looks: Uses of each record with independent noise.
+            uses: Uses of each record with independent noise.
             progress: Called when a stage begins.
 
         Raises:
@@ -144,39 +154,41 @@ class Target(ABC):
         progress("principal directions", 0.8)
         spectrum = shape.decompose(moments, weights=weights)
         progress("noise for the target", 0.95)
-        calibration = self.solve(shape, spectrum, moments, looks)
+        calibration = self.solve(shape, spectrum, moments, uses)
         progress("done", 1.0)
         return calibration
 
-    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
+    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, uses: int) -> Calibration:
         """Find the channel of a shape that meets the target with the least noise.
 
         Args:
             shape: One of :mod:`leakbound.channels.shapes`.
             spectrum: Spectrum of the data, as the shape decomposes them.
             moments: Mean and covariance of the data.
-            looks: Uses of each record with independent noise.
+            uses: Uses of each record with independent noise.
 
         Raises:
             ValueError: If float64 cannot hold the noise that it needs.
         """
-        if looks == 1 and isinstance(self, Leakage | Naming):  # most shapes solve it for themselves
-            solved = Capacity(self.nats).solve(shape, spectrum, moments, looks)
-            if -_TIGHT * self.nats <= self.excess(solved, looks) <= 0:
+        if uses == 1 and isinstance(self, Leakage | Naming):  # most shapes solve it for themselves
+            solved = Capacity(self.nats).solve(shape, spectrum, moments, uses)
+            if -_TIGHT * self.nats <= self.excess(solved, uses) <= 0:
                 return solved
 
         def calibrated(log_capacity: float) -> Calibration:
             return Calibration(shape.calibrate(spectrum, math.exp(log_capacity)), spectrum, moments)
 
         def missed(log_capacity: float) -> float:
-            return self.excess(calibrated(log_capacity), looks)
+            return self.excess(calibrated(log_capacity), uses)
 
+        # Brackets of ln κ: halved until the target is met, doubled until it is missed.
         low = high = 0.0
         while low > -_FARTHEST and missed(low) > 0:
             low -= math.log(2.0)
         while high < _FARTHEST and missed(high) <= 0:
             high += math.log(2.0)
         root = brentq(missed, low, high, xtol=1e-14) if low < high else low
+        # The safe end: the root may miss the target by rounding.
         step = _SAFE
         while missed(root) > 0:
             root -= step
@@ -221,11 +233,11 @@ class Capacity(_PositiveTarget):
     nats: float | int
     uses: int | None = None
 
-    def excess(self, calibration: Calibration, looks: int) -> float:
+    def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of one use above κ."""
         return calibration.information(1) - self.nats
 
-    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
+    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, uses: int) -> Calibration:
         """Calibrate the channel of this capacity, which each shape solves for directly."""
         return Calibration(shape.calibrate(spectrum, float(self.nats)), spectrum, moments)
 
@@ -251,9 +263,9 @@ class Leakage(_PositiveTarget):
     nats: float | int
     uses: int | None = None
 
-    def excess(self, calibration: Calibration, looks: int) -> float:
+    def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of all uses above the total."""
-        return calibration.information(looks) - self.nats
+        return calibration.information(uses) - self.nats
 
 
 @dataclass(frozen=True)
@@ -278,12 +290,12 @@ class Reconstruction(_PositiveTarget):
     mse: float | int
     uses: int | None = None
 
-    def excess(self, calibration: Calibration, looks: int) -> float:
+    def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the logarithm of the required error over the reached one."""
-        reached = calibration.linear_error(looks)
+        reached = calibration.linear_error(uses)
         return math.log(self.mse) - math.log(reached) if reached > 0 else math.inf
 
-    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, looks: int) -> Calibration:
+    def solve(self, shape: Shape, spectrum: Spectrum, moments: Moments, uses: int) -> Calibration:
         """Find the channel of least noise that leaves this error.
 
         Raises:
@@ -295,7 +307,7 @@ class Reconstruction(_PositiveTarget):
                 f"Reconstruction(mse={self.mse:g}): guessing the mean already errs by {most:.4g} per value, so ask for "
                 "less than that"
             )
-        return super().solve(shape, spectrum, moments, looks)
+        return super().solve(shape, spectrum, moments, uses)
 
 
 @dataclass(frozen=True)
@@ -342,9 +354,9 @@ class Naming(Target):
         """Information about the index that the probability allows."""
         return identification_information(self.probability, self.candidates)
 
-    def excess(self, calibration: Calibration, looks: int) -> float:
+    def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of all uses above those that the probability allows."""
-        return calibration.information(looks) - self.nats
+        return calibration.information(uses) - self.nats
 
 
 @dataclass(frozen=True)

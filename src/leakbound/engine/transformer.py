@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -13,17 +14,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.accounting.leakage import Held
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.counting import Plan
-from leakbound.engine.identity import Identity
-from leakbound.engine.near_copies import NearCopies
-from leakbound.engine.noise import CentredSampler, RecordNoise, name_of
-from leakbound.engine.own_moments import OwnMoments, warn_of_tails
-from leakbound.engine.records import Layout, refuse_shared
+from leakbound.engine.calibrations import NearCopies, OwnMoments, unlike_units, warn_of_tails
+from leakbound.engine.identity import Identity, refuse_shared
+from leakbound.engine.ledger import Ledger
+from leakbound.engine.records import Layout
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.targets import Reconstruction, Target, as_target
-from leakbound.engine.uses import Uses
+from leakbound.engine.release import CentredSampler, RecordNoise, name_of
+from leakbound.engine.targets import Target, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 
@@ -94,7 +93,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def __sklearn_clone__(self) -> Channel:
         """Clone the channel. The clone's uses are counted with those of this channel."""
         other = _clone_parametrized(self)
-        other._uses = self._counted()
+        other._ledger = self._counted()
         return other
 
     def fit(self, X: Any, y: Any = None) -> Channel:  # noqa: N803
@@ -133,10 +132,18 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         warn_of_tails(records, self.calibration_)
+        if self.shape == "natural" and (deviations := unlike_units(records)) is not None:
+            narrow, wide = deviations
+            warnings.warn(
+                f"standard deviations of columns are {narrow:.2g} to {wide:.2g}, and natural noise is the same for "
+                "all, so that it covers some and hardly changes others: standardize columns by public records before "
+                "the channel, or take shape='white', whose noise follows the data",
+                stacklevel=2,
+            )
         self._count(target, torch.from_numpy(records))
         self._near = NearCopies(self.calibration_.moments)
         if self.auxiliary is not None:
-            self._near.add_public(records, self._uses.identity.contents(torch.from_numpy(records)))
+            self._near.add_public(records, self._ledger.identity.contents(torch.from_numpy(records)))
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
@@ -197,26 +204,25 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         capacity = self._own.capacity
         return None if capacity is None else capacity.nats
 
-    def _counted(self) -> Uses:
+    def _counted(self) -> Ledger:
         """Return the uses of all channels that this one was cloned from or to, or those of the ledger."""
-        if not hasattr(self, "_uses"):
-            self._uses = Uses(Identity.made(double=False))
-        return self._uses
+        if not hasattr(self, "_ledger"):
+            self._ledger = Ledger(Identity.made(double=False))
+        return self._ledger
 
     def _count(self, target: Target, records: Tensor) -> None:
         """Count by nats of this channel from now on."""
         identity = Identity.new(records)
         if self.ledger is not None:
-            self._uses = Uses(identity, self.ledger)
+            self._ledger = Ledger(identity, self.ledger)
         else:
             self._counted().refine(identity)
-        made, seeded = self.calibration_, self._seed is not None
-        copies = f", frozen, {name_of(self._seed, made.channel)}" if self._seed is not None else ""
-        accepted = None if self.accept_capacity is None else float(self.accept_capacity)
-        mechanism = Mechanism(made.channel.shape + copies, made.ratios, target.uses or 1, accepted)
-        adds = not isinstance(target, Reconstruction)
-        self._plan = Plan(target.uses, mechanism, adds, frozen=seeded, seeded=seeded, facts={})
-        self._number = self._uses.number_of(mechanism)
+        made = self.calibration_
+        draws = None if self._seed is None else name_of(self._seed, made.channel)
+        self._plan = target.plan(
+            made, target.uses, self.accept_capacity, frozen=draws is not None, draws=draws
+        )
+        self._number = self._ledger.number_of(self._plan.mechanism)
 
     def _charge(self, records: Tensor) -> list[bytes]:
         """Count one use of each row, or refuse all of them, and return digests without a key.
@@ -225,10 +231,10 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             BudgetError: If a row has no nats left.
             GuaranteeError: If this is a copy in another process, and no ledger counts for both.
         """
-        uses, plan = self._counted(), self._plan
-        uses.check_process()
-        contents = uses.identity.contents(records)
-        rows = uses.identity.of(contents)
+        ledger, plan = self._counted(), self._plan
+        ledger.check_process()
+        contents = ledger.identity.contents(records)
+        rows = ledger.identity.of(contents)
         counts = Counter(rows)
         digests = list(counts)
 
@@ -245,5 +251,5 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                     "transform the records once and go on with the noisy ones"
                 )
 
-        uses.charge(self._number, digests, np.array(list(counts.values())), check, once=plan.once)
+        ledger.charge(self._number, digests, np.array(list(counts.values())), check, once=plan.once)
         return contents

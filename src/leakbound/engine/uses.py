@@ -1,360 +1,374 @@
-"""The record of uses: what each record went through, channels by their ratios and labels by their response.
+"""Uses of each record that a process has met: by digest, by index in a collection, and as a state of both.
 
-It lies in memory, for all clones of a transformer in one process, or in one SQLite file, to which all runs and
-processes add before each release. A process that is killed between the two has counted a use that nobody saw,
-never the reverse. SQLite's rollback journal leaves all counts in the file itself after each release, and its
-locks order the processes of one machine. A network's file system often has no such locks.
-
-In the file 64 bits of a digest stand for a record. Two of a million records agree in them with a probability
-of 3·10⁻⁸. They then count as one record, whose stated nats are those of both.
+A state holds digests, counts and frozen copies, so records may come back in any order.
 """
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain, groupby
-from operator import itemgetter
-from pathlib import Path
-from threading import RLock
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
 
-from leakbound.accounting.leakage import Held, Mechanism
-from leakbound.engine.identity import WORD, Identity
+from leakbound.accounting.leakage import Held
+from leakbound.engine.accountant import alike
+from leakbound.engine.identity import SEALED, WORD, Identity, Label
+from leakbound.engine.records import Key, input_of
 from leakbound.engine.refusals import GuaranteeError
 
-_APPLICATION = 0x6C65616B  # "leak", in the header of the file
-_WAIT = 60.0  # seconds for other processes
-_AT_ONCE = 512  # records asked for in one query
-_TABLES = (
-    "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
-    "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL) STRICT",
-    "CREATE TABLE looks (digest BLOB NOT NULL, channel INTEGER NOT NULL, looks INTEGER NOT NULL CHECK (looks > 0), "
-    "PRIMARY KEY (digest, channel)) STRICT, WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-)
-_SINCE_1 = (
-    "ALTER TABLE looks RENAME TO uses",
-    "ALTER TABLE uses RENAME COLUMN looks TO count",
-    "ALTER TABLE channels ADD COLUMN planned INTEGER NOT NULL DEFAULT 1",
-    "ALTER TABLE channels ADD COLUMN accepted REAL",
-    "CREATE TABLE labels (digest BLOB NOT NULL, label BLOB NOT NULL, nats REAL NOT NULL, "
-    "PRIMARY KEY (digest, label)) STRICT, WITHOUT ROWID",
-    "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
-    "INSERT INTO total SELECT ifnull(sum(count), 0), 0 FROM uses",
-    "PRAGMA user_version = 1",
-)
-_SINCE_2 = (
-    "ALTER TABLE uses RENAME TO old_uses",
-    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
-    "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
-    "INSERT INTO uses SELECT word(digest), channel, sum(count) FROM old_uses GROUP BY 1, 2",
-    "DROP TABLE old_uses",
-    "ALTER TABLE labels RENAME TO old_labels",
-    "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
-    "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
-    "INSERT INTO labels SELECT word(digest), word(label), nats FROM old_labels",
-    "DROP TABLE old_labels",
-    "PRAGMA user_version = 2",
-)
-_FORMATS = (_SINCE_1, _SINCE_2)
-_ADDED = "INSERT INTO uses VALUES {} ON CONFLICT DO UPDATE SET count = count + excluded.count"
-_WHOLE = (
-    "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
-    "AND (SELECT count(*) FROM labels) = labels FROM total"
-)
-Label = tuple[bytes, bytes, float]
-"""A released label: the record's digest, a keyed digest of the label and its response, and its nats."""
-_processes: dict[int, bytes] = {}  # names by process id; a fork adds its own
-
-
-def _words(digests: Sequence[bytes]) -> list[int]:
-    """Return the number of each digest by which the file knows its record or label."""
-    return np.frombuffer(b"".join(digests), "<i8")[:: WORD // 8].tolist()
-
-
-def process() -> bytes:
-    """Name this process, which neither a fork nor another machine has."""
-    return _processes.setdefault(os.getpid(), os.urandom(16))
+_COLUMNS = ("releases", "fresh_uses", "parallel", "others", "labels")
 
 
 class Uses:
-    """Count what records go through, by the records' digests.
-
-    A copy in memory, or a pickle that is loaded in the process that made it, is the same object. In another
-    process it refuses to count.
-
-    Args:
-        identity: Key of digests, for memory and for a new file.
-        path: File, which is made with mode 0600 if it is not there. None for memory.
+    """Uses by record. A row is a record, whatever collections it is in and however often.
 
     Attributes:
-        identity: Key of digests: that of the file.
-
-    Raises:
-        GuaranteeError: If the file cannot be made, is of something else, damaged, open to other accounts, or
-            has two names.
+        digests: Of each row.
+        releases: (rows,) uses, those of a frozen copy included.
+        fresh_uses: (rows,) uses with independent noise through the engine's channel.
+        parallel: (rows,) uses of this channel that those of other channels along its axes are worth, as far as
+            a ledger on disk knows of them.
+        others: (rows,) nats that channels along other axes have revealed, as far as it knows of them.
+        labels: (rows,) nats that labels have revealed.
+        copies: Row to its frozen copy (1, 1, d).
+        released: Row to the keyed digests of its labels that were released, with their nats.
+        listed: Row to the labels that its last use released.
     """
 
-    # Connections of the process that this one was forked from, to be neither used nor closed.
-    _left: ClassVar[list[sqlite3.Connection]] = []
-    _alive: ClassVar[weakref.WeakValueDictionary[bytes, Uses]] = weakref.WeakValueDictionary()
+    def __init__(self) -> None:
+        self.digests: list[bytes] = []
+        self._rows: dict[bytes, int] = {}
+        self.releases = np.zeros(0, np.int64)
+        self.fresh_uses = np.zeros(0, np.int64)
+        self.parallel = np.zeros(0)
+        self.others = np.zeros(0)
+        self.labels = np.zeros(0)
+        self.copies: dict[int, Tensor] = {}
+        self.released: dict[int, dict[bytes, float]] = {}
+        self.listed: dict[int, list[int]] = {}
 
-    def __init__(self, identity: Identity, path: str | os.PathLike[str] | None = None) -> None:
-        self.identity = identity
-        self.path = None if path is None else Path(path).expanduser().absolute()
-        self._connection: sqlite3.Connection | None = None
-        self._process = process()
-        self._place = 0
-        self._lock = RLock()
-        self._mechanisms: dict[int, Mechanism] = {}
-        self.name = os.urandom(16)
-        self._alive[self.name] = self
-        if self.path is not None:
-            self._make_file(self.path)
-        with self._opened() as connection:
-            self._make_tables(connection)
+    def rows(self, digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
+        """Return the row of each digest. New ones get a row without uses."""
+        rows = [self._rows.setdefault(digest, len(self._rows)) for digest in digests]
+        if new := len(self._rows) - len(self.releases):
+            self.digests += reversed([*islice(reversed(self._rows), new)])
+            for name in _COLUMNS:
+                setattr(self, name, np.pad(getattr(self, name), (0, new)))
+        return np.array(rows, dtype=np.int64)
 
-    def __reduce__(self) -> Any:
-        if self.path is None:
-            return _of_name, (self.name, process())
-        kept = {name: getattr(self, name) for name in ("identity", "path", "name", "_place")}
-        return _of_file, (kept | {"_connection": None, "_process": b"", "_mechanisms": {}},)
+    def held(self, rows: Int[np.ndarray, " records"] | slice) -> Held:
+        """Return what is known of some rows."""
+        return Held(*(getattr(self, name)[rows] for name in _COLUMNS[1:]))
 
-    def __deepcopy__(self, memo: Any) -> Uses:
-        return self
+    def count_label(self, row: int, label: bytes, nats: float) -> None:
+        """Count the nats of a label that a row released, unless it is counted already."""
+        released = self.released.setdefault(row, {})
+        if label not in released:
+            self.labels[row] += nats
+        released[label] = nats
 
-    def number_of(self, mechanism: Mechanism) -> int:
-        """Return the number of a mechanism, under which uses are counted."""
-        with self._opened() as connection:
-            self._read_mechanisms(connection)
-            for number, counted in self._mechanisms.items():
-                if counted.same(mechanism):
-                    return number
-            ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
-            values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
-            added = connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values)
-            number = int(added.lastrowid or 0)
-            self._mechanisms[number] = mechanism
-            return number
+    def uncopied(self, rows: Int[np.ndarray, " batch"], seeded: bool) -> Int[np.ndarray, " new"]:
+        """Find where records stand first that have no frozen copy yet, or no use where a seed repeats copies."""
+        first = np.sort(np.unique(rows, return_index=True)[1])
+        if seeded:
+            return first[self.fresh_uses[rows[first]] == 0]
+        return np.array([place for place in first if int(rows[place]) not in self.copies], dtype=np.int64)
 
-    def held(self, number: int, digests: Sequence[bytes] | None = None) -> Held:
-        """Return what the channel of a number sees of some records, by default of all."""
-        with self._opened() as connection:
-            records = _words(digests or ())
-            if digests is None:
-                records = [record for (record,) in connection.execute("SELECT DISTINCT record FROM uses")]
-            return self._held(connection, number, records, labelled=True)
+    def frozen(self, rows: Iterable[int]) -> Float[Tensor, "rows 1 1 d"]:
+        """Return the frozen copies of rows that have one."""
+        return torch.stack([self.copies[row] for row in rows])
 
-    def charge(
-        self,
-        number: int,
-        digests: Sequence[bytes],
-        counts: Int[np.ndarray, " records"],
-        check: Callable[[Held], None],
-        *,
-        once: bool = False,
-        labels: Sequence[Label] = (),
-        labelled: bool = False,
-    ) -> Held:
-        """Count uses of records with independent noise, all of them or none.
+    def take_over(self, saved: SavedRecords, rows: Int[np.ndarray, " used"], frozen: bool) -> None:
+        """Raise the counts of some rows to saved ones, and keep the noisy copies that are not here yet."""
+        self.releases[rows] = np.maximum(self.releases[rows], saved.uses)
+        self.fresh_uses[rows] = np.maximum(self.fresh_uses[rows], saved.fresh_uses(frozen))
+        for place, label, nats in saved.labels:
+            self.count_label(int(rows[place]), label, nats)
+        for place, copy in zip(saved.copied, saved.copies, strict=True):
+            self.copies.setdefault(int(rows[place]), copy.clone())
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Records that one rank is about to release.
+
+    ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
+    ledger on disk, ``sizes`` are the numbers of records of its collections, ``labels`` those of each record,
+    and ``done`` says that it has no more batches.
+    """
+
+    facts: Mapping[str, Any]
+    identity: Identity
+    pristine: bool
+    uses: int
+    filed: Identity | None
+    sizes: dict[str, int]
+    names: Shaped[np.ndarray, " batch"]
+    records: Int[np.ndarray, " batch"]
+    contents: list[bytes]
+    labels: list[list[int]]
+    done: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Joint batch of all ranks.
+
+    Attributes:
+        rows: (joint,) row in the uses of each record, in the order of ranks.
+        own: Part of them that is this rank's.
+        charged: Places that are used with new noise, which for frozen noise is that of a new copy.
+        kinds: Rows of these, each once.
+        kind_of: Which of the kinds each of these places has.
+        counts: (kinds,) number of places of each.
+        numbers: (joint,) number of each use, from 0. Always 0 for frozen noise.
+        listed: Labels of each record.
+        released: Those that are released, except of records that released the same ones last time.
+        done: Whether no rank has more batches.
+    """
+
+    rows: Int[np.ndarray, " joint"]
+    own: slice
+    charged: Int[np.ndarray, " charged"]
+    kinds: Int[np.ndarray, " kinds"]
+    kind_of: Int[np.ndarray, " charged"]
+    counts: Int[np.ndarray, " kinds"]
+    numbers: Int[np.ndarray, " joint"]
+    listed: list[list[int]]
+    released: list[Label]
+    done: bool
+
+
+class Records:
+    """Records of one collection under its name, by index. They must not change between uses.
+
+    Args:
+        name: Of the collection.
+        size: Number of its records.
+
+    Attributes:
+        rows: (records,) row of each record in the uses, -1 until it is known.
+        shown: (records,) whether a loader or dataset shows the record.
+        base: The collection itself, and the place of the input. None while a state waits for it.
+    """
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.base: tuple[Any, Key] | None = None
+        self.rows = np.full(size, -1, dtype=np.int64)
+        self.shown = np.zeros(size, dtype=bool)
+
+    def grow(self, size: int) -> None:
+        """Make room for records that were appended to the collection since."""
+        if (more := size - len(self.rows)) > 0:
+            self.rows = np.pad(self.rows, (0, more), constant_values=-1)
+            self.shown = np.pad(self.shown, (0, more))
+
+    def check_same(
+        self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"], apart: str = ""
+    ) -> None:
+        """Refuse indices that hold another record than at their first use, and register the others.
 
         Args:
-            number: Number of the channel.
-            digests: Digests of records, each once.
-            counts: Uses of each that are to be added.
-            check: Called with what is held after this charge. Raises where that is too much.
-            once: Whether all runs show the same noisy copy of a record, so that they use it once together.
-            labels: Labels that are released with them. One that was released before is not counted again.
-            labelled: Whether the nats of labels are asked for.
-
-        Returns:
-            What was held before.
+            records: Indices.
+            rows: Row in the uses of each record.
+            apart: Advice for several ranks.
 
         Raises:
-            GuaranteeError: If the file was taken away or cannot be written.
+            GuaranteeError: If one does.
         """
-        with self._opened() as connection:
-            records = _words(digests)
-            before = self._held(connection, number, records, labelled=labelled)
-            counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
-            check(before.after(counts))
-            used = [pair for pair in zip(records, counts.tolist(), strict=True) if pair[1]]
-            for begin in range(0, len(used), _AT_ONCE):
-                chunk = used[begin : begin + _AT_ONCE]
-                values = ",".join(
-                    [f"(?, {number}, ?)"] * len(chunk)
-                )  # one statement: each has a price of its own
-                connection.execute(_ADDED.format(values), [*chain(*chunk)])
-            released = [(*_words(keys), nats) for *keys, nats in labels]
-            new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
-            total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
-            connection.execute(total, (int(counts.sum()), new))
-        return before
+        before = self.rows[records]
+        self.rows[records] = rows
+        if np.any(changed := (self.rows[records] != rows) | ((before >= 0) & (before != rows))):
+            self.rows[records] = before
+            raise GuaranteeError(
+                f"record {int(records[changed.argmax()])} of {self.name!r} has other values than at its first use, so "
+                "something random acts before the channel: move it behind the channel, protect(..., after=transform)"
+                f"{apart}"
+            )
 
-    def refine(self, identity: Identity) -> None:
-        """Distinguish records in float64 if an identity does and nothing is counted yet."""
-        with self._opened() as connection:
-            if identity.double and not connection.execute("SELECT uses FROM total").fetchone()[0]:
-                self.identity = Identity(self.identity.key, True)
+    def placed(
+        self,
+        size: int,
+        identity: Identity,
+        uses: Uses,
+        used: Int[np.ndarray, " used"],
+        current: Int[np.ndarray, " records"],
+    ) -> Int[np.ndarray, " records"]:
+        """Read all records to find those that a state of ``size`` records has used, and return their rows.
 
-    def check_process(self) -> None:
-        """Refuse to count in memory in another process than that of the original.
+        If the state has used none, the current rows are returned.
 
         Raises:
-            GuaranteeError: If this is a copy in one.
+            GuaranteeError: If one is missing, or the state has another number of records.
         """
-        if self.path is None and self._process != process():
+        if size != len(self.rows):
             raise GuaranteeError(
-                "this channel comes from another process, and uses are counted in one: make and fit it here "
-                "(n_jobs=1), give it a ledger=PATH, or transform the records once and give the noisy ones to the search"
+                f"the state has {size or 'no'} records under the name {self.name!r}, here are {len(self.rows)}: "
+                "protect the same data under the same names"
             )
-
-    def _held(
-        self, connection: sqlite3.Connection, number: int, records: Sequence[int], *, labelled: bool = False
-    ) -> Held:
-        """Read what is held about some records, with labels if they are asked for."""
-        held = Held.nothing(len(records))
-        places = {record: place for place, record in enumerate(records)}
-        for begin in range(0, len(records), _AT_ONCE):
-            chunk = records[begin : begin + _AT_ONCE]
-            of_chunk = f"WHERE record IN ({','.join('?' * len(chunk))})"
-            query = f"SELECT * FROM uses {of_chunk} ORDER BY record, channel"
-            uses = connection.execute(query, chunk).fetchall()
-            channels = {channel for _, channel, _ in uses}
-            if channels <= {number}:  # what other mechanisms see of it is not asked
-                held.fresh_uses[[places[record] for record, _, _ in uses]] = [count for *_, count in uses]
-                uses = []
-            elif not {number, *channels} <= self._mechanisms.keys():
-                self._read_mechanisms(connection)
-            for record, of_record in groupby(uses, key=itemgetter(0)):
-                schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
-                held.put(places[record], self._mechanisms[number], schedule)
-            released = f"SELECT record, sum(nats) FROM labels {of_chunk} GROUP BY record"
-            for record, nats in connection.execute(released, chunk) if labelled else ():
-                held.labels[places[record]] = nats
-        return held
-
-    def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
-        """Read the channels that are counted."""
-        for number, name, ratios, *accepted in connection.execute("SELECT * FROM channels"):
-            self._mechanisms[number] = Mechanism(name, np.frombuffer(ratios, "<f8"), *accepted)
-
-    def _make_file(self, path: Path) -> None:
-        """Make the file if it is not there, and refuse what is no ledger of the owner's."""
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            pass
-        except OSError as error:
+        if not len(used):
+            return current
+        dataset, key = self.base or ((), None)
+        inputs = (input_of(dataset[index], key)[None] for index in range(len(self.rows)))
+        rows = uses.rows(identity.of([identity.contents(record)[0] for record in inputs]))
+        if missing := np.count_nonzero(~np.isin(used, rows)):
             raise GuaranteeError(
-                f"ledger = {path}: {error.strerror}, so give a file in a folder of yours"
-            ) from error
-        if not path.is_file():
-            raise GuaranteeError(f"ledger = {path}: it is no file, so give the path of one")
-        status = path.stat()
-        if (mode := status.st_mode & 0o777) & 0o077:
-            raise GuaranteeError(
-                f"ledger = {path}: its mode is {mode:o}, so others can read it: chmod 600 it first"
+                f"{missing} of {len(used)} records that the state has counted are not in the data of {self.name!r}: "
+                "protect the records that it was saved with, as they were, for cropped or augmented ones reveal more"
             )
-        if status.st_nlink > 1:
-            raise GuaranteeError(
-                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies parallel one of them: "
-                "remove the other hard links"
-            )
+        return rows
 
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        """Make the tables of a new file, or read the key of one that is whole."""
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            for table in _TABLES:
-                connection.execute(table)
-            key = (self.identity.key, int(self.identity.double))
-            connection.execute("INSERT INTO key VALUES (?, ?)", key)
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION or version > len(_FORMATS):
-            what = "a database of something else" if application != _APPLICATION else "of a later version"
-            raise GuaranteeError(f"ledger = {self.path}: the file is {what}: give another one")
-        connection.create_function("word", 1, lambda digest: _words([digest])[0])
-        for statement in chain(*_FORMATS[version:]):
-            connection.execute(statement)
-        if not connection.execute(_WHOLE).fetchone()[0]:
-            raise GuaranteeError(
-                f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
-                f"{self.path and self.path.name}-journal is missing: bring back both files together"
-            )
-        key, double = connection.execute("SELECT key, double FROM key").fetchone()
-        self.identity = Identity(key, bool(double))
+    def used(self, uses: Uses) -> Int[np.ndarray, " used"]:
+        """Find the rows of the records that were used."""
+        rows = np.unique(self.rows[self.rows >= 0])
+        return rows[uses.releases[rows] > 0]
 
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that nobody else writes during. An error undoes it."""
-        self.check_process()
-        if self._process != process():
-            self._lock = RLock()  # another thread may have held the other one when this process was forked
-        try:
-            with self._lock:
-                connection = self._connected()
-                self._check_place()  # a journal at the path may be that of another file
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._check_place()  # others may have written for a while
-                    yield connection
-                    connection.execute("COMMIT")
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise GuaranteeError(f"ledger = {self.path}: {error}, so no use can be counted in it") from error
+    def state(self, uses: Uses) -> dict[str, Tensor]:
+        """Return digests and counts of records that were used, their labels, and their frozen copies, if any."""
+        rows = self.used(uses).tolist()
+        digests = [list(uses.digests[row]) for row in rows]
+        state = {
+            "size": torch.tensor([len(self.rows)]),
+            "digests": torch.tensor(digests, dtype=torch.uint8).reshape(-1, WORD),
+            "uses": torch.from_numpy(uses.releases[rows].copy()),
+        }
+        places = {row: place for place, row in enumerate(rows)}
+        if labels := [(places[row], *label) for row in rows for label in uses.released.get(row, {}).items()]:
+            state |= {
+                "labelled": torch.tensor([place for place, _, _ in labels]),
+                "labels": torch.tensor([list(label) for _, label, _ in labels], dtype=torch.uint8),
+                "nats": torch.tensor([nats for _, _, nats in labels], dtype=torch.float64),
+            }
+        if copied := [row for row in rows if row in uses.copies]:
+            state |= {"copied": torch.tensor([places[row] for row in copied]), "copies": uses.frozen(copied)}
+        return state
 
-    def _connected(self) -> sqlite3.Connection:
-        """Return the connection of this process."""
-        if self._connection is not None and self._process == process():
-            return self._connection
-        if self._connection is not None:
-            self._left.append(self._connection)
-        place = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"  # is never made here
-        self._connection = sqlite3.connect(
-            place, timeout=_WAIT, isolation_level=None, check_same_thread=False, uri=self.path is not None
+
+@dataclass(frozen=True)
+class SavedRecords:
+    """Checked state of a collection.
+
+    Attributes:
+        size: Records of the collection.
+        digests: Digests of those that were used.
+        uses: Uses of each of them.
+        labels: Labels that they released: place, keyed digest and nats of each.
+        copied: Places of those that have a frozen copy.
+        copies: Their frozen copies.
+    """
+
+    size: int
+    digests: tuple[bytes, ...]
+    uses: Int[np.ndarray, " used"]
+    labels: tuple[tuple[int, bytes, float], ...]
+    copied: tuple[int, ...]
+    copies: Float[Tensor, "copied 1 1 d"]
+
+    def fresh_uses(self, frozen: bool) -> Int[np.ndarray, " used"]:
+        """Return the uses of each with independent noise, of which a frozen copy is one."""
+        return np.minimum(self.uses, 1) if frozen else self.uses
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any], width: int, needs_copies: bool) -> SavedRecords:
+        """Check a state that was loaded, on whatever device.
+
+        Args:
+            state: Result of :meth:`Records.state`.
+            width: Values of a record.
+            needs_copies: Whether each record that was used must have its frozen copy.
+
+        Raises:
+            ValueError: If it does not hold what an engine writes.
+        """
+        held = _parts(state, width)
+        used, labels = ([row.tobytes() for row in held[name].numpy()] for name in ("digests", "labels"))
+        uses = held["uses"].numpy()
+        (size,), copied, labelled = (held[name].tolist() for name in ("size", "copied", "labelled"))
+        places = set(range(len(uses)))
+        whole = len(set(used)) == len(used) == len(uses) <= size and bool((uses >= 1).all())
+        whole &= len(labelled) == len(labels) == len(held["nats"]) and {*labelled} <= places
+        whole &= bool((held["nats"] >= 0).all() and held["copies"].isfinite().all())
+        whole &= len(held["copies"]) == len(copied) == len({*copied} & places)
+        if not whole or (needs_copies and len(copied) != len(uses)):
+            raise ValueError("counts, labels or copies are not those of records that were used")
+        released = tuple(zip(labelled, labels, held["nats"].tolist(), strict=True))
+        return cls(size, tuple(used), uses.copy(), released, tuple(copied), held["copies"])
+
+
+def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
+    """Return the parts of a collection's state on the CPU, without rows where they are left out.
+
+    Raises:
+        KeyError: If a part is missing that never is.
+        ValueError: If one has another type, or rows of another shape.
+    """
+    kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        **dict.fromkeys(("size", "uses", "labelled", "copied"), (torch.int64, ())),
+        **dict.fromkeys(("digests", "labels"), (torch.uint8, (WORD,))),
+        "nats": (torch.float64, ()),
+        "copies": (torch.float32, (1, 1, width)),
+    }
+    held = {name: torch.zeros(0, *row, dtype=kind) for name, (kind, row) in kinds.items()}
+    held |= {name: state[name].cpu() for name in {"size", "digests", "uses", *state}}
+    for name, (kind, row) in kinds.items():
+        if held[name].dtype != kind or held[name].shape[1:] != row:
+            raise ValueError(f"{name}: give rows of shape {row} of {kind}")
+    return held
+
+
+def checked_state(
+    state: Mapping[str, Any], law: Mapping[str, Any], width: int, needs_copies: bool
+) -> tuple[Mapping[str, Any], int, dict[str, SavedRecords]]:
+    """Check an engine's state, and return its key, steps and collections.
+
+    Args:
+        state: State as it was loaded.
+        law: Facts of the engine that the state must share.
+        width: Values of a record.
+        needs_copies: Whether each record that was used must have its frozen copy.
+
+    Raises:
+        GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or
+            noise.
+    """
+    if not alike(stated := state.get("law"), law):
+        loaded = stated if isinstance(stated, Mapping) else {}
+        apart = [name for name in law if not alike({name: loaded.get(name)}, {name: law[name]})]
+        facts = ", ".join(f"{name} = {loaded.get(name)}, not {law[name]}" for name in apart)
+        raise GuaranteeError(
+            f"the state is of another engine ({facts or 'with more facts'}): calibrate as that one was, on the same "
+            "data"
         )
-        # All counts lie in the file after each transaction, whoever is killed. Only a machine that fails may lose
-        # the last ones, or damage the file, which is then refused. The journal that stays is void by its header.
-        self._connection.execute("PRAGMA journal_mode = PERSIST")
-        self._connection.execute("PRAGMA synchronous = OFF")
-        self._process = process()
-        self._place = self._place or self._inode()
-        return self._connection
-
-    def _check_place(self) -> None:
-        """Refuse another file at the path than the one that was opened."""
-        if self._place != self._inode():
-            raise GuaranteeError(f"ledger = {self.path}: it was removed or replaced, so begin the run again")
-
-    def _inode(self) -> int:
-        """Return the number of the file at the path, 0 without one."""
-        try:
-            return 0 if self.path is None else self.path.stat().st_ino
-        except OSError:
-            return 0
+    try:
+        kept = {name: SavedRecords.of(held, width, needs_copies) for name, held in state["ledgers"].items()}
+        key, steps = state["key"], state["steps"]
+        sealed = key["sealed"]
+        whole = isinstance(key["name"], str) and (sealed is None or len(bytes.fromhex(sealed)) == SEALED)
+        if not whole or type(steps) is not int or steps < 0:
+            raise ValueError("a key has a name, and is sealed or None, and steps are counted from 0")
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise GuaranteeError(
+            "the state is not as state_dict() gave it: go on from a whole checkpoint"
+        ) from error
+    return key, steps, kept
 
 
-def _of_name(name: bytes, made_in: bytes) -> Uses:
-    """Return the uses of this process under a name, or, in another process, ones that refuse to count."""
-    if made_in == process() and name in Uses._alive:
-        return Uses._alive[name]
-    foreign = object.__new__(Uses)
-    foreign.path, foreign._process, foreign.name = None, made_in, name
-    return foreign
+def order_of_use(
+    which: Int[np.ndarray, " batch"], counts: Int[np.ndarray, " kinds"]
+) -> Int[np.ndarray, " batch"]:
+    """Number each place among those of its kind, from 0, in the order of the batch.
 
-
-def _of_file(kept: dict[str, Any]) -> Uses:
-    """Return the uses of a file, which a copy opens for itself and refuses if it is another one."""
-    copied = object.__new__(Uses)
-    copied.__dict__.update(kept, _lock=RLock())
-    return copied
+    Args:
+        which: Kind of each place, from 0.
+        counts: Places of each kind.
+    """
+    order = np.argsort(which, kind="stable")
+    numbers = np.empty_like(which)
+    numbers[order] = np.arange(len(which)) - (np.cumsum(counts) - counts)[which[order]]
+    return numbers

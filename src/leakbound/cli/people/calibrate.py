@@ -21,7 +21,8 @@ from leakbound.cli.text_table import text_table
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
-    from leakbound.engine.targets import Calibration, Target
+    from leakbound.engine.calibrations import Calibration
+    from leakbound.engine.targets import Target
 
 _SHAPES: tuple[own_records.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
 _COLUMNS = {
@@ -164,7 +165,7 @@ def _calibrated(
         BadParameter: If a shape has none.
     """
     from leakbound.channels.covariance import population_moments
-    from leakbound.engine.progress import Progress
+    from leakbound.engine.calibrations import Progress
     from leakbound.registry import SHAPES
 
     progress = Progress(len(source), source.values[0].size)
@@ -191,7 +192,7 @@ def _compared(
         Nats of all copies under the moments of the user's records, None without a bound, and the reason for
         which ``protect`` would refuse these records, empty without one.
     """
-    from leakbound.engine.own_moments import OwnMoments
+    from leakbound.engine.calibrations import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
 
     values = private.values.reshape(len(private), -1)

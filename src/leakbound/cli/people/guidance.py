@@ -13,12 +13,13 @@ from jaxtyping import Float
 
 from leakbound.cli.people import own_records
 from leakbound.cli.people.bars import counted
-from leakbound.engine.remainder import nats_for_half, recovered, visible
+from leakbound.engine.calibrations import nats_for_half, recovered, visible
 
 if TYPE_CHECKING:
     from leakbound.channels.covariance import Moments
     from leakbound.datasets.collection import Collection
-    from leakbound.engine.targets import Calibration, Target
+    from leakbound.engine.calibrations import Calibration
+    from leakbound.engine.targets import Target
 
 LITTLE = 0.1
 """Share of the variance below which next to nothing is left."""

@@ -281,7 +281,7 @@ def read_both(
         )
     if scaled:
         private, others = private.standardized(others), others.standardized(others)
-    from leakbound.engine.records import refuse_shared
+    from leakbound.engine.identity import refuse_shared
 
     with refusing(f"--public {public}", GuaranteeError):
         refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
@@ -312,6 +312,8 @@ def _check_options(
 
 def _warn_columns(private: Collection, scaled: bool) -> None:
     """Warn about columns that look like identifiers, and about values that equal noise hides unequally."""
+    from leakbound.engine.calibrations import unlike_units
+
     flat = private.values.reshape(len(private), -1)
     if private.kind == "table" and len(flat) >= _FEW_RECORDS:
         whole = (flat == np.rint(flat)).all(axis=0)
@@ -323,17 +325,12 @@ def _warn_columns(private: Collection, scaled: bool) -> None:
                 f"leakbound: warning: {private.origin}: a different whole number for each record in "
                 f"{', '.join(map(repr, numbers))}, as identifiers are. If so, leave it out: --exclude {numbers[0]}\n"
             )
-    deviations = flat.std(axis=0, dtype=np.float64)
-    varying = deviations[deviations > 0]
-    if (
-        not private.pictures
-        and not scaled
-        and flat.shape == private.values.shape
-        and varying.max() > 10 * varying.min()
-    ):
+    table = not private.pictures and flat.shape == private.values.shape
+    if table and not scaled and (deviations := unlike_units(flat)) is not None:
+        least, largest = deviations
         sys.stderr.write(
-            f"leakbound: warning: {private.origin}: standard deviations of columns are {varying.min():.2g} to "
-            f"{varying.max():.2g}. Natural noise is the same for all: it covers some and hardly changes others. "
+            f"leakbound: warning: {private.origin}: standard deviations of columns are {least:.2g} to {largest:.2g}. "
+            "Natural noise is the same for all: it covers some and hardly changes others. "
             "--standardize brings them into one unit\n"
         )
 

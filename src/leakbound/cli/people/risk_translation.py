@@ -111,7 +111,7 @@ def risk(
 def _reconstruction(path: Path, nats: float, read: Callable[[Path], Any]) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
     from leakbound.channels.covariance import population_moments
-    from leakbound.engine.progress import Progress
+    from leakbound.engine.calibrations import Progress
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 
