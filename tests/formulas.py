@@ -16,10 +16,10 @@ from leakbound.accounting.gaussian import gaussian_capacity, log_determinant, lo
 from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.printed_bound import printed_scale
-from leakbound.consensus.graphs import graph_from_edges
-from leakbound.federated import AggregateNoise
-from leakbound.theory import Exchangeable, Release, conditional_variances
-from leakbound.theory.budget import BIT
+from leakbound.papers.pmidp.noise_calibration import AggregateNoise
+from leakbound.papers.wang2020.graphs import graph_from_edges
+from leakbound.papers.zeng2022.general import conditional_variances
+from leakbound.papers.zeng2022.releases import BIT, Exchangeable, Release
 
 
 def white_scale(dimension: int, capacity: float) -> float:

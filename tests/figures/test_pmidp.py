@@ -10,9 +10,8 @@ from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.cli.steps.plot import write_figure
 from leakbound.config import reading
-from leakbound.config.federated import FederatedConfig
-from leakbound.federated.run_tables import composition, tabulate_runs
-from leakbound.jobs.federated_runs import federated_runs
+from leakbound.config.federated import FederatedConfig, federated_runs
+from leakbound.papers.pmidp.run_tables import composition, tabulate_runs
 from verdicts import evaluate
 
 FOLDER = Path(__file__).parents[2] / "config" / "figures"
