@@ -13,7 +13,6 @@ from leakbound.papers.wang2020.privacy import (
     Secret,
     bounded_level,
     contributor_variance,
-    effective_variance,
     masked_level,
     uniform_level,
     zero_sum_level,
@@ -38,7 +37,7 @@ def test_joint_level_of_scheme_2_lies_between_the_printed_one_and_the_limit(secr
 @given(st.floats(0.05, 0.99), st.integers(1, 60))
 def test_precisions_of_the_looks_add(decay, time):
     summed = 1 / sum(1 / (3.0 * decay**step) for step in range(time + 1))
-    assert effective_variance(3.0, decay, time) == pytest.approx(summed, rel=1e-10)
+    assert zero_sum_level(PAPER, 3.0, decay, time) == pytest.approx(PAPER.level(summed), rel=1e-10)
 
 
 @settings(max_examples=30)

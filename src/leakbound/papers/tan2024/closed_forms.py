@@ -12,6 +12,7 @@ from leakbound.channels.calibration import noise_scale
 from leakbound.channels.channel import GaussianChannel, Spectrum, channel_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
+from leakbound.channels.weights import box_weights
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
@@ -21,7 +22,6 @@ from leakbound.papers.tan2024.needs import (
     existing_eigenvalues,
     natural_capacities,
     needed,
-    pixel_weights,
 )
 
 _COMPARED = ("natural", "white", "personalized", "least_power", "rate_distortion")
@@ -98,7 +98,8 @@ def weight_map(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     Returns:
         Columns ``row``, ``column``, ``metric`` (``weight``), ``value``. One row per pixel.
     """
-    beta = pixel_weights(1, settings.weights)
+    box = settings.weights
+    beta = box_weights(1, IMAGE_SIDE, IMAGE_SIDE, box.weight, *box.on(IMAGE_SIDE))
     row, column = np.divmod(np.arange(beta.size), IMAGE_SIDE)
     return pd.DataFrame({"row": row, "column": column, "metric": "weight", "value": beta})
 

@@ -9,14 +9,9 @@ from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
 from leakbound.channels.weights import box_weights
 from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import IMAGE_SIDE, image_shape
+from leakbound.config.data import image_shape
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-
-
-def pixel_weights(colors: int, box: BoxWeights, side: int = IMAGE_SIDE) -> Float[np.ndarray, " d"]:
-    """Compute the weights β for images of a number of colors and a side in pixels."""
-    return box_weights(colors, side, side, box.weight, *box.on(side))
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
@@ -25,7 +20,8 @@ def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:
     if not kind.takes_weights:
         return kind.decompose(moments)
     colors, side = image_shape(moments.dimension)
-    return kind.decompose(moments, weights=pixel_weights(colors, weights, side))
+    beta = box_weights(colors, side, side, weights.weight, *weights.on(side))
+    return kind.decompose(moments, weights=beta)
 
 
 def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:

@@ -67,27 +67,13 @@ def contributor_variance(adjacent_distance: float, kl_budget: float) -> float:
     return Secret(adjacent_distance, kl_budget).limit
 
 
-def effective_variance(noise_variance: float, decay: float, time: int) -> float:
-    """Compute the noise left when messages of scheme 2 up to a time are averaged best, σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹).
-
-    Message u has variance ρᵘ σ_i². Precisions add to Σ_u ρ⁻ᵘ/σ_i². Arguments are those of
-    :func:`zero_sum_level`.
-    """
-    check_variances(np.array([noise_variance]), "noise_variance")
-    check_decay(decay)
-    log_decay = math.log(decay)
-    return (
-        noise_variance
-        * math.exp(time * log_decay)
-        * math.expm1(log_decay)
-        / math.expm1((time + 1) * log_decay)
-    )
-
-
 def zero_sum_level(
     secret: Secret, noise_variance: float, decay: float, time: int, *, as_printed: bool = False
 ) -> float:
     """Compute the level of scheme 2 after all messages up to a time.
+
+    Message u has variance ρᵘ σ_i². Averaged best, all of them leave σ_i² ρˢ (1 − ρ)/(1 − ρˢ⁺¹), because their
+    precisions add to Σ_u ρ⁻ᵘ/σ_i².
 
     Args:
         secret: The contributor's share.
@@ -103,8 +89,13 @@ def zero_sum_level(
     Source:
         Wang et al. 2020, Theorem 2; ``docs/errata.md``, D-1.
     """
-    effective = effective_variance(noise_variance, decay, time)
-    return secret.level(noise_variance * decay**time if as_printed else effective)
+    check_variances(np.array([noise_variance]), "noise_variance")
+    check_decay(decay)
+    if as_printed:
+        return secret.level(noise_variance * decay**time)
+    log_decay = math.log(decay)
+    left = noise_variance * math.exp(time * log_decay) * math.expm1(log_decay)
+    return secret.level(left / math.expm1((time + 1) * log_decay))
 
 
 def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, single: bool = False) -> float:

@@ -105,12 +105,6 @@ class BoundedNoise:
         check_variances(self.bounds, "bounds")
         check_decay(self.decay)
 
-    @classmethod
-    def of_variances(cls, variances: Float[np.ndarray, " n"], decay: float) -> BoundedNoise:
-        """Make the scheme whose first noise has the given variances."""
-        check_variances(variances, "variances")
-        return cls(np.sqrt(3.0 * variances), decay)
-
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
         shape = (runs, len(self.bounds))

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import networkx as nx
@@ -63,7 +62,7 @@ def schemes(config: ConsensusConfig, graph: nx.Graph) -> dict[str, Scheme]:
     return {
         "initial": InitialNoise(variances),
         "zero_sum": ZeroSumNoise(variances, config.decay),
-        "bounded": BoundedNoise.of_variances(variances, config.decay),
+        "bounded": BoundedNoise(np.sqrt(3.0 * variances), config.decay),
         "masks": PairwiseMasks.of_mean_variance(graph, config.noise_variance),
     }
 
@@ -78,36 +77,32 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
         the start, ``spread_decades`` and ``deviation_decades``. With scheme ``reports``, time and replica 0:
         ``true_mean`` x̄, ``reported_mean`` x̂, and ``gap``, the expectation of scheme 1's last deviation.
     """
+    from leakbound.randomness.sources import SecureDraws, check_origin
+
+    check_origin(privacy_noise)
+    noise = SecureDraws() if privacy_noise == "secure" else None
     graph = network(config, seed)
     weights = metropolis_weights(graph)
     draw = numpy_generator(seed, "consensus", 0, "reports")
     low, high = config.values
     values = list(draw.integers(low, high + 1, size=(config.servers, config.contributors)).astype(np.float64))
-    noise = _secure_draws(privacy_noise)
-    reports = collect_reports(
+    states = collect_reports(
         values, contributor_variance(config.adjacent_distance, config.kl_budget), noise or draw
     )
+    reported_mean = float(states.mean())  # x̂, what the servers are to agree on
     gap = final_gap(np.full(config.servers, config.noise_variance))
-    facts = {"true_mean": reports.mean, "reported_mean": reports.reported_mean, "gap": gap}
+    facts = {"true_mean": float(np.concatenate(values).mean()), "reported_mean": reported_mean, "gap": gap}
     rows = pd.DataFrame({"metric": facts.keys(), "value": facts.values()})
     frames = [rows.assign(scheme="reports", time=0, replica=0)]
     for name, scheme in schemes(config, graph).items():
         draws = noise or numpy_generator(seed, "consensus", name, 0, "noise")
-        paths = trajectories(weights, reports.states, scheme, config.averaging.runs, draws)
+        paths = trajectories(weights, states, scheme, config.averaging.runs, draws)
         measured = [
-            _distances(states, reports.reported_mean, config.averaging.batches)
-            for states in islice(paths, config.steps + 1)
+            _distances(current, reported_mean, config.averaging.batches)
+            for current in islice(paths, config.steps + 1)
         ]
         frames.append(_distance_rows(np.stack(measured)).assign(scheme=name))
     return pd.concat(frames, ignore_index=True)[["scheme", "time", "replica", "metric", "value"]]
-
-
-def _secure_draws(privacy_noise: str) -> Draws | None:
-    """Source of secure noise, of contributors and servers, None where seeds draw it."""
-    from leakbound.randomness.sources import SecureDraws, check_origin
-
-    check_origin(privacy_noise)
-    return SecureDraws() if privacy_noise == "secure" else None
 
 
 def _distances(
@@ -174,33 +169,18 @@ def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["scheme", "release", "time", "metric", "value"])
 
 
-@dataclass(frozen=True)
-class Reports:
-    """Reports of contributors to their servers.
-
-    Attributes:
-        mean: x̄, mean of the contributors' true values.
-        states: (n,) first states y_i(0) = c Σ_j x̃_ij of the servers, c = n / Σ m_i.
-    """
-
-    mean: float
-    states: Float[np.ndarray, " n"]
-
-    @property
-    def reported_mean(self) -> float:
-        """x̂, mean of the reported values: what the servers are to agree on."""
-        return float(self.states.mean())
-
-
 def collect_reports(
     values: Sequence[Float[np.ndarray, " _"]], noise_variance: float, draws: Draws
-) -> Reports:
+) -> Float[np.ndarray, " n"]:
     """Simulate step 1: every contributor adds noise to its value and reports it to its server.
 
     Args:
         values: The values x_ij of each server's contributors. Servers may have different numbers of them.
         noise_variance: σ_ij², the same for all, > 0.
         draws: Source of the noise.
+
+    Returns:
+        (n,) first states y_i(0) = c Σ_j x̃_ij of the servers, c = n / Σ m_i, whose mean x̂ is that of all reports.
 
     Raises:
         ValueError: If a server has no contributor or the variance is not positive.
@@ -213,11 +193,8 @@ def collect_reports(
     counts = np.array([len(reports) for reports in values])
     if not len(counts) or counts.min() == 0:
         raise ValueError("values: every server needs at least one contributor")
-    scale = state_scale(counts)
     noisy = [reports + math.sqrt(noise_variance) * draws.standard_normal(len(reports)) for reports in values]
-    return Reports(
-        float(np.concatenate(values).mean()), scale * np.array([reports.sum() for reports in noisy])
-    )
+    return state_scale(counts) * np.array([reports.sum() for reports in noisy])
 
 
 def state_scale(counts: Int[np.ndarray, " n"]) -> float:

@@ -164,22 +164,6 @@ def closed_form_precision(problem: Problem) -> Float[np.ndarray, "n n"] | None:
     return precision if smallest >= 0.0 else None
 
 
-def noise_covariance(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Invert a positive definite Q: Σ_Z = Q⁻¹.
-
-    Raises:
-        ValueError: If Q is singular, so that some direction has infinite noise. Release Y = A X + N(0, I)
-            instead, with A from :func:`release_matrix`.
-    """
-    try:
-        return _inverse(precision)
-    except ValueError as error:
-        raise ValueError(
-            "the precision is singular: some direction is not released, its noise is infinite; "
-            "release A X + N(0, I) with A = release_matrix(precision)"
-        ) from error
-
-
 def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r n"]:
     """Compute A of the release Y = A X + N(0, I) that leaks as much as noise of covariance Q⁻¹.
 
