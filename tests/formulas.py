@@ -17,7 +17,7 @@ from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.printed_bound import printed_scale
 from leakbound.papers.pmidp.noise_calibration import AggregateNoise
-from leakbound.papers.wang2020.graphs import graph_from_edges
+from leakbound.papers.wang2020.protocol import graph_from_edges
 from leakbound.papers.zeng2022.general import conditional_variances
 from leakbound.papers.zeng2022.releases import BIT, Exchangeable, Release
 

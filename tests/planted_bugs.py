@@ -138,14 +138,14 @@ BUGS = (
         "papers/pmidp/averaging.py",
         'self._source("noise", client, following)',
         'self._source("noise", following)',
-        "tests/papers/pmidp/test_federated_draws.py::test_noise_of_clients_and_rounds_is_independent",
+        "tests/papers/pmidp/test_averaging.py::test_noise_of_clients_and_rounds_is_independent",
     ),
     Bug(
         "generator repeated: the rounds of a federation have the same noise",
         "papers/pmidp/averaging.py",
         'self._source("noise", client, following)',
         'self._source("noise", client)',
-        "tests/papers/pmidp/test_federated_draws.py::test_noise_of_clients_and_rounds_is_independent",
+        "tests/papers/pmidp/test_averaging.py::test_noise_of_clients_and_rounds_is_independent",
     ),
     Bug(
         "frozen noise drawn anew at each use",
@@ -170,14 +170,14 @@ BUGS = (
     ),
     Bug(
         "masks of neighbours not applied at one end",
-        "papers/wang2020/schemes.py",
+        "papers/wang2020/protocol.py",
         "signs[np.arange(len(first)), second] = -1.0",
         "signs[np.arange(len(first)), second] = 0.0",
-        "tests/papers/wang2020/test_private_averaging.py::test_masks_keep_the_mean_at_every_step",
+        "tests/papers/wang2020/test_protocol.py::test_masks_keep_the_mean_at_every_step",
     ),
     Bug(
         "masks of neighbours never sent",
-        "papers/wang2020/schemes.py",
+        "papers/wang2020/protocol.py",
         "return _once(masks @ signs)",
         "return _once(0.0 * masks @ signs)",
         "tests/papers/wang2020/test_privacy.py::"

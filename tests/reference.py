@@ -33,8 +33,8 @@ from leakbound.papers.pmidp.noise_calibration import (
     server_noise,
     static_leak,
 )
-from leakbound.papers.wang2020.graphs import metropolis_weights
 from leakbound.papers.wang2020.privacy import Secret, masked_level, zero_sum_level
+from leakbound.papers.wang2020.protocol import metropolis_weights
 from leakbound.papers.zeng2022 import cases, general
 from leakbound.papers.zeng2022.releases import Exchangeable, Release
 

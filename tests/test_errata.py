@@ -28,8 +28,8 @@ from leakbound.papers.pmidp.noise_calibration import (
     server_noise,
     static_leak,
 )
-from leakbound.papers.wang2020.graphs import metropolis_weights, named_graph, random_graph
 from leakbound.papers.wang2020.privacy import Secret, bounded_level, zero_sum_level
+from leakbound.papers.wang2020.protocol import metropolis_weights, named_graph, random_graph
 from leakbound.papers.zeng2022 import cases
 from leakbound.papers.zeng2022.releases import Exchangeable, Release
 

@@ -59,7 +59,7 @@ class Registry:
 
     Example:
         >>> MODELS.path("lenet")
-        'leakbound.models.lenet:LeNet'
+        'leakbound.models.small:LeNet'
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
@@ -207,8 +207,8 @@ DATASETS = Registry(
 MODELS = Registry(
     "model",
     {
-        "lenet": "leakbound.models.lenet:LeNet",
-        "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
+        "lenet": "leakbound.models.small:LeNet",
+        "lenet_sigmoid": "leakbound.models.small:SigmoidLeNet",
         "mlp": "leakbound.models.small:MLP",
         "cnn": "leakbound.models.small:CNN",
         "alexnet": "leakbound.models.large:AlexNet",

@@ -21,11 +21,6 @@ def _scores(seed, members=400, nonmembers=300, shift=0.8):
     return generator.normal(shift, 1.2, members), generator.normal(0.0, 1.0, nonmembers)
 
 
-def test_mse_of_white_against_black_is_one_on_the_pixel_scale():
-    white, black = np.ones((4, 3, 32, 32)), -np.ones((4, 3, 32, 32))
-    np.testing.assert_allclose(metrics.mse(white, black), np.ones(4))
-
-
 @given(boxed_images, boxed_images)
 @settings(max_examples=25, deadline=None)
 def test_mse_equals_sklearn_on_pixels_and_psnr_follows_from_it(truth, candidate):
@@ -62,15 +57,6 @@ def test_ssim_is_the_mean_of_its_map_where_the_window_is_whole():
     ]  # fmt: skip
     np.testing.assert_allclose(metrics.ssim(first, second), expected, rtol=1e-12)
     assert metrics.similarity_map(first, second).shape == first.shape
-
-
-def test_ssim_falls_as_noise_grows():
-    generator = np.random.default_rng(1)
-    image = np.sin(np.linspace(0, 12, 32))[None, :, None] * np.ones((1, 32, 32))
-    noise = generator.normal(size=image.shape)
-    similarities = [float(metrics.ssim(image, image + scale * noise)) for scale in (0.0, 0.1, 0.5, 2.0)]
-    assert similarities == sorted(similarities, reverse=True)
-    assert similarities[-1] < 0.2
 
 
 def test_cosine_tells_opposite_orthogonal_and_empty_images_apart():

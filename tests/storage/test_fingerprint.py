@@ -16,7 +16,7 @@ uncached = fingerprint.code_fingerprint.__wrapped__
 STEPS = {
     "prepare": "leakbound.datasets.digits",
     "calibrate": "leakbound.channels.shapes",
-    "train": "leakbound.models.lenet leakbound.training.sgd",
+    "train": "leakbound.models.small leakbound.training.sgd",
     "attack": "leakbound.attacks.membership.attack",
     "plot": "leakbound.figures.plots.lines",
     "consensus": "leakbound.storage",

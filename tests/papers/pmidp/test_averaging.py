@@ -1,3 +1,5 @@
+"""Federated averaging: records of clients, rounds, noise that each draws, and what the rows hold."""
+
 import dataclasses
 import itertools
 import math
@@ -6,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from leakbound import models
 from leakbound.papers.pmidp import averaging, clients, noise_calibration
 from leakbound.papers.pmidp.averaging import Federation, train_federation
-from leakbound.papers.pmidp.clients import clip, clip_around, draw_batches, flattened, unflattened
+from leakbound.papers.pmidp.clients import clip, clip_around, draw_batches, flattened, split_records, unflattened
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training import stack
 
@@ -81,16 +85,11 @@ def test_equal_requests_give_equal_bytes(make_request, scheme):
     assert one.rows.equals(two.rows)
 
 
-def test_other_seeds_and_replicas_differ(make_request):
+def test_other_seeds_and_replicas_differ_and_more_replicas_change_no_other_one(make_request):
     both = train_federation(make_request(replicas=2)).parameters
+    assert (both[0] == train_federation(make_request()).parameters[0]).all()
     assert (both[0] != both[1]).mean() > 0.99
     assert (both[0] != train_federation(make_request(seed=1)).parameters[0]).mean() > 0.99
-
-
-def test_more_replicas_change_no_other_one(make_request):
-    assert (
-        train_federation(make_request(replicas=2)).parameters[0] == train_federation(make_request()).parameters[0]
-    ).all()
 
 
 class KilledError(Exception):
@@ -259,3 +258,90 @@ def test_curves_have_the_first_and_the_last_round(make_request):
 def test_more_clients_than_records_are_refused(make_request):
     with pytest.raises(ValueError, match="6 clients with 100 records each need 600 members"):
         train_federation(make_request(records=100))
+
+
+WIDE = {"max_param_norm": 1e3, "learning_rate": 1e-9}  # nothing is clipped, and nothing is learned
+
+
+def noise_of_round(federation: Federation, number: int) -> torch.Tensor:
+    """What the uploads of a round hold beside what the server sent, in units of its standard deviation."""
+    federation.round = number
+    asked = federation.noise()
+    uploads, _ = federation._uploads(range(6), asked)
+    noise = (uploads - federation.parameters).double()
+    return noise / torch.from_numpy(asked.client_std)[:, None]
+
+
+def test_noise_of_clients_and_rounds_is_independent(make_request):
+    """Six clients, two rounds, two replicas: 24 vectors of about 33,000 standard normal numbers, 276 pairs."""
+    request = make_request("client", replicas=2, **WIDE)
+    drawn = torch.cat([noise_of_round(Federation(request, replica), n) for replica in range(2) for n in range(2)])
+    correlations = torch.corrcoef(drawn).numpy()
+    # Six standard errors: false alarm 6e-7 over all pairs.
+    assert np.abs(correlations - np.eye(24)).max() < 6 / math.sqrt(drawn.shape[1])
+    np.testing.assert_allclose(drawn.std(dim=1), 1.0, rtol=0.05)
+
+
+def test_noise_of_the_server_is_independent_from_round_to_round(make_request):
+    federation = Federation(make_request("server", **WIDE), 0)
+    sent, std = [federation.parameters], federation.noise().server_std
+    while federation.advance() and len(sent) < 4:
+        sent.append(federation.parameters)
+    steps = [(after - before).double() for before, after in itertools.pairwise(sent)]
+    assert len(steps) == 3
+    for one, two in itertools.combinations(steps, 2):
+        # Five standard errors of a correlation: false alarm 6e-7 each.
+        assert abs(torch.corrcoef(torch.stack([one, two]))[0, 1].item()) < 5 / math.sqrt(len(one))
+        assert abs(one.std().item() / std - 1) < 0.05
+
+
+LABELS = np.repeat(np.arange(10), 100)
+
+
+@given(st.integers(1, 20), st.integers(1, 50), st.sampled_from([None, 0.05, 0.5, 100.0]), st.integers(0, 1000))
+def test_clients_hold_equally_many_records_and_share_none(n_clients, records, concentration, seed):
+    held = split_records(LABELS, n_clients, records, np.random.default_rng(seed), concentration)
+    assert held.shape == (n_clients, records)
+    assert len(np.unique(held)) == n_clients * records
+
+
+def classes_of_clients(concentration) -> float:
+    """Mean number of classes that a client has at least one record in twenty of."""
+    held = split_records(LABELS, 10, 50, np.random.default_rng(0), concentration)
+    counts = np.stack([np.bincount(LABELS[rows], minlength=10) for rows in held])
+    return float((counts >= 2.5).sum(1).mean())
+
+
+def test_small_concentrations_give_clients_few_classes_and_large_ones_all():
+    few, some, all_ = (classes_of_clients(concentration) for concentration in (0.05, 0.5, 1000.0))
+    assert few < some < all_
+    assert few < 4
+    assert all_ > 8
+
+
+def test_uniform_split_gives_each_client_every_class():
+    held = split_records(LABELS, 2, 500, np.random.default_rng(0))
+    assert all(len(np.unique(LABELS[rows])) == 10 for rows in held)
+
+
+def test_equal_seeds_give_equal_splits_and_others_do_not():
+    one, same, other = (split_records(LABELS, 5, 20, np.random.default_rng(s), 0.5) for s in (1, 1, 2))
+    assert (one == same).all()
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize(
+    ("clients", "records", "concentration", "message"),
+    [
+        (20, 51, None, "20 clients with 51 records each need 1020 members, there are 1000"),
+        (2, 5, 0.0, r"concentration = 0\.0"),
+    ],
+)
+def test_splits_that_cannot_be_drawn_are_refused(clients, records, concentration, message):
+    with pytest.raises(ValueError, match=message):
+        split_records(LABELS, clients, records, np.random.default_rng(0), concentration)
+
+
+def test_a_skewed_split_may_use_up_all_records():
+    held = split_records(LABELS, 10, 100, np.random.default_rng(0), 0.01)
+    assert sorted(held.ravel()) == list(range(1000))

@@ -1,3 +1,5 @@
+"""Noise, weights and leaks of PMIDP-FL."""
+
 import math
 
 import numpy as np
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 from formulas import printed_weights, utility
+from leakbound.accounting.gaussian import gaussian_capacity
 from leakbound.papers.pmidp.noise_calibration import (
     AggregateNoise,
     aggregate_leak,
@@ -14,10 +17,10 @@ from leakbound.papers.pmidp.noise_calibration import (
     draw_budgets,
     log_noise_unit,
     next_max_param_norms,
-    no_noise,
     personalized_noise,
     server_leak,
     server_noise,
+    static_leak,
 )
 
 HUNDRED = np.linspace(1.0, 40.0, 100)
@@ -122,14 +125,6 @@ def test_printed_weights_are_the_same_until_their_products_leave_the_range():
     np.testing.assert_allclose(printed_weights(unit), personalized_noise(norms, HUNDRED, dimension).weights, rtol=1e-9)
 
 
-def test_noise_grows_with_the_threshold_and_falls_with_the_budget():
-    def std(norm, budget):
-        return client_noise(np.full(5, norm), np.full(5, budget), 1000).client_std[0]
-
-    assert std(2.0, 1.0) == pytest.approx(2 * std(1.0, 1.0))
-    assert std(1.0, 2.0) < std(1.0, 1.0)
-
-
 def test_thresholds_follow_norms_before_clipping_and_never_vanish():
     norms = np.array([2.0])
     assert next_max_param_norms(np.array([10.0]), norms, 0.0)[0] == 10
@@ -164,13 +159,6 @@ def test_budgets_have_the_asked_mean_and_spread_and_a_floor():
     assert (draw_budgets(10, 5.0, 0.0, 1.0, np.random.default_rng(3)) == 5.0).all()
 
 
-def test_without_noise_nothing_is_bounded():
-    noise = no_noise(4)
-    assert np.isinf(aggregate_leak(noise, np.ones(4), 10)).all()
-    assert np.isinf(server_leak(noise, np.ones(4), 10)).all()
-    assert utility(noise, 10) == math.inf
-
-
 def test_utility_is_one_over_the_expected_squared_error_of_the_average():
     """Monte Carlo over 4,000 averages; false-alarm rate below 1e-6 (5 standard errors of a χ² mean)."""
     norms, budgets, dimension = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 8.0]), 50
@@ -196,17 +184,40 @@ def test_impossible_settings_are_named(norms, budgets, dimension, message):
         personalized_noise(np.array(norms), np.array(budgets), dimension)
 
 
-@pytest.mark.parametrize("weights", [[0.5, 0.6], [1.5, -0.5]])
-def test_weights_that_are_no_shares_are_refused(weights):
-    with pytest.raises(ValueError, match="that sum to 1"):
-        client_noise(np.ones(2), np.ones(2), 10, np.array(weights))
-
-
-def test_an_average_of_nobody_is_refused():
-    with pytest.raises(ValueError, match="no clients"):
-        server_noise(np.ones(0), np.ones(0), 10)
+@pytest.mark.parametrize(
+    ("clients", "weights", "message"),
+    [(2, [0.5, 0.6], "that sum to 1"), (2, [1.5, -0.5], "that sum to 1"), (0, [], "no clients")],
+)
+def test_weights_that_are_no_shares_are_refused(clients, weights, message):
+    with pytest.raises(ValueError, match=message):
+        client_noise(np.ones(clients), np.ones(clients), 10, np.array(weights))
 
 
 def test_aggregate_std_adds_the_noise_of_clients_and_server():
     noise = AggregateNoise(np.array([0.5, 0.5]), np.array([6.0, 8.0]), 12.0)
     assert noise.aggregate_std == pytest.approx(13.0)
+
+
+@given(st.floats(1e-3, 100), st.integers(1, 10**8), st.integers(1, 1000))
+def test_what_rounds_tell_together_is_between_one_round_and_their_sum(budget, dimension, rounds):
+    together = static_leak(budget, dimension, rounds)
+    assert budget * (1 - 1e-9) <= together <= rounds * budget * (1 + 1e-9)
+
+
+def test_one_secret_in_every_round_agrees_with_the_joint_leak_of_gaussian_channels():
+    """(d/2) ln(1 + T·s) is the joint capacity of T looks at equal variances."""
+    budget, dimension = 3.0, 40
+    noise = 1 / math.expm1(2 * budget / dimension)
+    for rounds in (1, 10, 100):
+        joint = gaussian_capacity(np.ones(dimension), noise, float(rounds))
+        assert static_leak(budget, dimension, rounds) == pytest.approx(joint, rel=1e-12)
+
+
+def test_budgets_towards_the_server_take_root_n_times_the_noise_and_leave_the_average_a_share():
+    """C-4: with σ_k = α_k the server learns ε_k and those who see the average about ε_k/N."""
+    count, dimension = 50, 10**6
+    norms, budgets = np.full(count, 10.0), np.full(count, 8.0)
+    mild = personalized_noise(norms, budgets, dimension)
+    strong = type(mild)(mild.weights, math.sqrt(count) * mild.client_std, 0.0)
+    np.testing.assert_allclose(server_leak(strong, norms, dimension), budgets, rtol=1e-9)
+    np.testing.assert_allclose(aggregate_leak(strong, norms, dimension), budgets / count, rtol=1e-4)

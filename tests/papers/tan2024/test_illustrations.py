@@ -119,13 +119,10 @@ def test_as_much_noise_as_compression_leaves_the_same_capacity(digits, moments):
         assert determinant / 2 == pytest.approx(capacity[dropped], rel=1e-6)
 
 
-def test_all_shapes_are_compared_at_all_capacities(compared):
-    pairs = set(measured(compared, "capacity", "defense", "level").index)
-    assert pairs == {(shape, level) for shape in SHAPE_NAMES for level in (1.0, 4.0, 16.0)}
-
-
-def test_all_shapes_have_the_capacity_that_is_asked_for(compared):
-    for (_, level), capacity in measured(compared, "capacity", "defense", "level").items():
+def test_all_shapes_are_compared_at_all_capacities_and_have_them(compared):
+    found = measured(compared, "capacity", "defense", "level")
+    assert {*found.index} == {(shape, level) for shape in SHAPE_NAMES for level in (1.0, 4.0, 16.0)}
+    for (_, level), capacity in found.items():
         assert level * (1 - 1e-9) <= capacity <= level
 
 
@@ -232,13 +229,9 @@ def test_equal_seeds_draw_equal_pictures_and_others_do_not(digits, moments):
 
 
 @pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
-def test_an_illustration_of_data_names_the_missing_dataset(name):
+def test_an_illustration_of_data_names_the_missing_dataset_or_levels(name, digits, moments):
     with pytest.raises(ValueError, match=rf"illustrations.{name}.dataset is missing"):
         ILLUSTRATIONS.get(name)(IllustrationConfig(levels={"natural": (1.0,)}), dataset=None, moments=None, seed=0)
-
-
-@pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
-def test_an_illustration_without_levels_says_so(name, digits, moments):
     with pytest.raises(ValueError, match=rf"illustrations.{name}.levels"):
         ILLUSTRATIONS.get(name)(NOTHING, dataset=digits, moments=moments, seed=0)
 

@@ -10,7 +10,7 @@ from leakbound.claims.selection import select
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound.papers.wang2020.privacy import contributor_variance
-from leakbound.papers.wang2020.schemes import PairwiseMasks
+from leakbound.papers.wang2020.protocol import PairwiseMasks
 from leakbound.papers.wang2020.simulations import network, simulation_rows, state_scale
 from verdicts import evaluate
 

@@ -8,7 +8,6 @@ from scipy import integrate
 from scipy.special import log_ndtr
 
 from formulas import kl_divergence
-from leakbound.papers.wang2020.graphs import graph_from_edges, metropolis_weights, named_graph
 from leakbound.papers.wang2020.privacy import (
     Secret,
     bounded_level,
@@ -17,7 +16,7 @@ from leakbound.papers.wang2020.privacy import (
     uniform_level,
     zero_sum_level,
 )
-from leakbound.papers.wang2020.schemes import PairwiseMasks
+from leakbound.papers.wang2020.protocol import PairwiseMasks, graph_from_edges, metropolis_weights, named_graph
 from reference import observed_level
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
@@ -76,11 +75,6 @@ def test_the_level_of_one_look_is_the_divergence_of_two_gaussians(secret, varian
     total = np.array([[secret.state_variance + variance]])
     exact = kl_divergence(np.zeros(1), total, np.array([secret.shift]), total)
     assert secret.level(variance) == pytest.approx(exact, rel=1e-9)
-
-
-def test_the_published_budget_gives_the_published_variance():
-    assert contributor_variance(2.0, 0.5) == 4.0
-    assert Secret(2.0, 4.0).limit == 0.5
 
 
 @settings(max_examples=25)

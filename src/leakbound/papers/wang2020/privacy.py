@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.special import log_ndtr
 
-from leakbound.papers.wang2020.schemes import check_decay, check_variances
+from leakbound.papers.wang2020.protocol import check_decay, check_variances
 
 _TAIL = 10.0  # standard deviations beyond which a Gaussian edge adds nothing in float64
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(300)

@@ -10,7 +10,6 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from leakbound.config.consensus import ConsensusConfig
-from leakbound.papers.wang2020.graphs import graph_from_edges, metropolis_weights, named_graph, random_graph
 from leakbound.papers.wang2020.privacy import (
     Secret,
     bounded_level,
@@ -18,13 +17,17 @@ from leakbound.papers.wang2020.privacy import (
     masked_level,
     zero_sum_level,
 )
-from leakbound.papers.wang2020.schemes import (
+from leakbound.papers.wang2020.protocol import (
     BoundedNoise,
     Draws,
     InitialNoise,
     PairwiseMasks,
     Scheme,
     ZeroSumNoise,
+    graph_from_edges,
+    metropolis_weights,
+    named_graph,
+    random_graph,
 )
 from leakbound.randomness.seeding import numpy_generator
 
