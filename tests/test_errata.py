@@ -31,6 +31,7 @@ from leakbound.papers.pmidp.noise_calibration import (
 from leakbound.papers.wang2020.privacy import Secret, bounded_level, zero_sum_level
 from leakbound.papers.wang2020.protocol import metropolis_weights, named_graph, random_graph
 from leakbound.papers.zeng2022 import cases
+from leakbound.papers.zeng2022.cases import printed_bracket
 from leakbound.papers.zeng2022.releases import Exchangeable, Release
 
 ROOT = Path(__file__).parents[1]
@@ -467,6 +468,9 @@ def test_b3_determinants_of_equations_22_and_24():
         by_24 = (a + s) * (s - e) * (a - b) + (-1) ** (n + 1) * (n - 1) * e * (e - a - s) * (a - b)
         by_24 += (n - 1) * b**2 * (e - s) + (n - 1) ** 2 * e * b * (a + s - b - e)
         by_24 *= ((a - b) * (s - e)) ** (n - 2)
+        release = Release(Exchangeable(a, b, n), Exchangeable(s, e, n))
+        library = [printed_bracket(release, sign) * ((a - b) * (s - e)) ** (n - 2) for sign in (-1, (-1) ** (n + 1))]
+        assert library == pytest.approx([by_22, by_24], rel=1e-12)
         found.append(f"{exact:.6g} / {by_22:.6g} / {by_24:.6g} at n = {n}")
     says("B-3", *found)
 
@@ -732,20 +736,8 @@ def test_d4_levels_of_scheme_3():
     first = 0.5 * np.trapezoid((p - q)[seen] * np.log(p[seen] / q[seen]), x[seen])
     library = [bounded_level(PAPER, BOUND, 0.8, time) for time in (0, 10)]
     assert library[0] == pytest.approx(first, rel=1e-6)
-    generator, runs = np.random.default_rng(1), 1_000_000
-    state = spread * generator.standard_normal(runs)
-    low, high = np.full(runs, -np.inf), np.full(runs, np.inf)
-    for step in range(11):
-        bound = BOUND * 0.8**step
-        look = state + bound * generator.uniform(-1, 1, runs)
-        low, high = np.maximum(low, look - bound), np.minimum(high, look + bound)
-
-    def log_likelihood(mean: float) -> np.ndarray:
-        bottom, top = (low - mean) / spread, (high - mean) / spread
-        bottom, top = np.where(bottom > 0, -top, bottom), np.where(bottom > 0, -bottom, top)
-        return special.log_ndtr(top) + np.log1p(-np.exp(special.log_ndtr(bottom) - special.log_ndtr(top)))
-
-    ratios = log_likelihood(0.0) - 0.5 * (log_likelihood(SHIFT) + log_likelihood(-SHIFT))
+    runs = 1_000_000
+    ratios = formulas.bounded_ratios(SHIFT, spread, BOUND, 0.8, 10, np.random.default_rng(1), runs)
     error = 4.5 * ratios.std() / math.sqrt(runs)
     assert abs(ratios.mean() - library[1]) < error < 5e-6
 

@@ -159,16 +159,6 @@ def test_budgets_have_the_asked_mean_and_spread_and_a_floor():
     assert (draw_budgets(10, 5.0, 0.0, 1.0, np.random.default_rng(3)) == 5.0).all()
 
 
-def test_utility_is_one_over_the_expected_squared_error_of_the_average():
-    """Monte Carlo over 4,000 averages; false-alarm rate below 1e-6 (5 standard errors of a χ² mean)."""
-    norms, budgets, dimension = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 8.0]), 50
-    noise = personalized_noise(norms, budgets, dimension)
-    generator = np.random.default_rng(1)
-    drawn = generator.standard_normal((4000, 3, dimension)) * noise.client_std[:, None]
-    errors = (np.einsum("k,rkd->rd", noise.weights, drawn) ** 2).sum(1)
-    assert errors.mean() == pytest.approx(1 / utility(noise, dimension), rel=5 * math.sqrt(2 / (4000 * dimension)))
-
-
 @pytest.mark.parametrize(
     ("norms", "budgets", "dimension", "message"),
     [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from scipy.special import log_ndtr
 
-from formulas import kl_divergence
+from formulas import bounded_ratios, kl_divergence
 from leakbound.papers.wang2020.privacy import (
     Secret,
     bounded_level,
@@ -107,21 +107,8 @@ def test_uniform_noise_without_width_hides_nothing():
 @pytest.mark.parametrize(("time", "decay"), [(1, 0.8), (5, 0.8), (10, 0.8), (4, 0.5)])
 def test_joint_level_of_scheme_3_matches_simulated_likelihood_ratios(time, decay):
     """To 4.5 standard errors of 2·10⁵ draws in four cases: false alarm below 10⁻⁴; the seed is fixed."""
-    generator, runs, spread = np.random.default_rng(time), 200_000, 0.2
-    state = spread * generator.standard_normal(runs)
-    low, high = np.full(runs, -np.inf), np.full(runs, np.inf)
-    for step in range(time + 1):
-        bound = BOUND * decay**step
-        look = state + bound * generator.uniform(-1, 1, runs)
-        low, high = np.maximum(low, look - bound), np.minimum(high, look + bound)
-
-    def log_likelihood(mean: float) -> np.ndarray:
-        bottom, top = (low - mean) / spread, (high - mean) / spread
-        bottom, top = np.where(bottom > 0, -top, bottom), np.where(bottom > 0, -bottom, top)
-        return log_ndtr(top) + np.log1p(-np.exp(log_ndtr(bottom) - log_ndtr(top)))
-
-    # The mean of both directions has far less spread than either: odd terms in the shift cancel.
-    ratios = log_likelihood(0.0) - 0.5 * (log_likelihood(PAPER.shift) + log_likelihood(-PAPER.shift))
+    runs = 200_000
+    ratios = bounded_ratios(PAPER.shift, 0.2, BOUND, decay, time, np.random.default_rng(time), runs)
     found = bounded_level(PAPER, BOUND, decay, time)
     assert abs(ratios.mean() - found) < 4.5 * ratios.std() / math.sqrt(runs)
 

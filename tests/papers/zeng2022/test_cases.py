@@ -235,26 +235,6 @@ def test_corrected_determinant_is_that_of_the_covariance_for_odd_and_even_n(n, c
     assert Release(signal, noise).privacy_bits == pytest.approx(privacy, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("n", "correct", "printed_22", "printed_24"),
-    [
-        (2, 27.25, 19.75, 19.75),
-        (3, 129, 84, 30),
-        (4, 560.25, 357.75, 357.75),
-        (5, 2295, 1485, 513),
-        (7, 34263, 23328, 10206),
-    ],
-)
-def test_printed_determinants_differ_from_the_covariance_and_from_each_other_for_odd_n(
-    n, correct, printed_22, printed_24
-):
-    signal, noise = Exchangeable(3.0, 1.0, n), Exchangeable(2.0, 0.5, n)
-    factor = (signal.difference * noise.difference) ** (n - 2)
-    assert full_determinant(signal, noise) == pytest.approx(correct, rel=1e-12)
-    assert joint_determinant(Release(signal, noise), as_printed=True) == pytest.approx(printed_22, rel=1e-12)
-    assert printed_bracket(Release(signal, noise), (-1) ** (n + 1)) * factor == pytest.approx(printed_24, rel=1e-12)
-
-
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_printed_determinant_is_right_for_independent_parameters(n):
     signal, noise = Exchangeable(3.0, 0.0, n), Exchangeable(2.0, 0.5, n)

@@ -24,7 +24,6 @@ from leakbound.training.checkpoint import Checkpoint, identity_hash
 from leakbound.training.precision import full_precision
 
 logger = logging.getLogger("leakbound")
-ROW_COLUMNS = ("replica", "communication_round", "unit", "metric", "value")
 _ALL = -1
 
 
@@ -137,7 +136,7 @@ def _federated(request: FederatedRequest) -> FederatedResult:
 
 def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Join the rows of several replicas in one typed table."""
-    rows = pd.DataFrame([row for replica in replicas for row in replica["rows"]], columns=list(ROW_COLUMNS))
+    rows = [row for replica in replicas for row in replica["rows"]]
     types = {
         "replica": "int64",
         "communication_round": "int64",
@@ -145,7 +144,7 @@ def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         "metric": "str",
         "value": "float64",
     }
-    return rows.astype(types)
+    return pd.DataFrame(rows, columns=[*types]).astype(types)
 
 
 class Federation:

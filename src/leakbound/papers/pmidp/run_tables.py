@@ -14,16 +14,6 @@ from leakbound.papers.pmidp.noise_calibration import client_noise, server_leak, 
 if TYPE_CHECKING:
     from leakbound.datasets import ImageDataset
 
-RUN_COLUMNS = (
-    "run",
-    "dataset",
-    "model",
-    "scheme",
-    "n_clients",
-    "max_param_norm",
-    "mi_budget",
-    "budget_spread",
-)
 _SETTING = ["dataset", "model", "n_clients", "max_param_norm", "mi_budget", "budget_spread", "replica"]
 _POINTS = 25
 
@@ -45,7 +35,15 @@ def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     real = dict.fromkeys(("max_param_norm", "mi_budget", "budget_spread", "value"), "float64")
     whole = dict.fromkeys(("n_clients", "replica", "unit"), "int64")
     return table.astype({**real, **whole, "communication_round": "Int64"}).reindex(
-        columns=[*RUN_COLUMNS, "replica", "communication_round", "unit", "metric", "value"]
+        columns=[
+            "run",
+            *FederatedRun.model_fields,
+            "replica",
+            "communication_round",
+            "unit",
+            "metric",
+            "value",
+        ]
     )
 
 
