@@ -1,4 +1,4 @@
-"""Small networks: LeNet-5, the sigmoid network of Zhu et al., and two that are small enough for parameter noise.
+"""Small networks: LeNet-5, the sigmoid network of Zhu et al., and two for noise on every parameter.
 
 Federated averaging under a mutual-information budget adds noise whose squared norm grows in proportion to the
 number of parameters. PMIDP-FL names only "MLP" and "CNN" and does not print their architectures.
