@@ -10,16 +10,16 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 from scipy.optimize import brentq
-from scipy.special import logsumexp, ndtri
+from scipy.special import log_ndtr, logsumexp, ndtri
 
 from leakbound.accounting.gaussian import gaussian_capacity, log_determinant, log_expm1
 from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.printed_bound import printed_scale
-from leakbound.consensus.graphs import graph_from_edges
-from leakbound.federated import AggregateNoise
-from leakbound.theory import Exchangeable, Release, conditional_variances
-from leakbound.theory.budget import BIT
+from leakbound.papers.pmidp.noise_calibration import AggregateNoise
+from leakbound.papers.wang2020.protocol import graph_from_edges
+from leakbound.papers.zeng2022.general import conditional_variances
+from leakbound.papers.zeng2022.releases import BIT, Exchangeable, Release
 
 
 def white_scale(dimension: int, capacity: float) -> float:
@@ -259,3 +259,33 @@ def utility(noise: AggregateNoise, dimension: int) -> float:
     """1 / E‖published average − exact average‖², the utility of PMIDP-FL, or inf without noise."""
     variance = dimension * noise.aggregate_std**2
     return math.inf if variance == 0 else 1 / variance
+
+
+def bounded_ratios(
+    shift: float, spread: float, bound: float, decay: float, time: int, generator: np.random.Generator, runs: int
+) -> np.ndarray:
+    """Simulate log-likelihood ratios of all messages of scheme 3, whose mean is the level: what bounded noise leaves.
+
+    Args:
+        shift: Δ, how far the state moves.
+        spread: Standard deviation of the state.
+        bound: a, half-width of the first noise.
+        decay: ρ, factor of the half-width from one message to the next.
+        time: s, messages after the first.
+        generator: Draws states and noise.
+        runs: Number of simulations.
+    """
+    state = spread * generator.standard_normal(runs)
+    low, high = np.full(runs, -np.inf), np.full(runs, np.inf)
+    for step in range(time + 1):
+        width = bound * decay**step
+        look = state + width * generator.uniform(-1, 1, runs)
+        low, high = np.maximum(low, look - width), np.minimum(high, look + width)
+
+    def log_likelihood(mean: float) -> np.ndarray:
+        bottom, top = (low - mean) / spread, (high - mean) / spread
+        bottom, top = np.where(bottom > 0, -top, bottom), np.where(bottom > 0, -bottom, top)
+        return log_ndtr(top) + np.log1p(-np.exp(log_ndtr(bottom) - log_ndtr(top)))
+
+    # The mean of both directions has far less spread than either: odd terms in the shift cancel.
+    return log_likelihood(0.0) - 0.5 * (log_likelihood(shift) + log_likelihood(-shift))

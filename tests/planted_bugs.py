@@ -135,17 +135,17 @@ BUGS = (
     ),
     Bug(
         "generator repeated: the clients of a federation have the same noise",
-        "federated/averaging.py",
+        "papers/pmidp/averaging.py",
         'self._source("noise", client, following)',
         'self._source("noise", following)',
-        "tests/federated/test_federated_draws.py::test_noise_of_clients_and_rounds_is_independent",
+        "tests/papers/pmidp/test_averaging.py::test_noise_of_clients_and_rounds_is_independent",
     ),
     Bug(
         "generator repeated: the rounds of a federation have the same noise",
-        "federated/averaging.py",
+        "papers/pmidp/averaging.py",
         'self._source("noise", client, following)',
         'self._source("noise", client)',
-        "tests/federated/test_federated_draws.py::test_noise_of_clients_and_rounds_is_independent",
+        "tests/papers/pmidp/test_averaging.py::test_noise_of_clients_and_rounds_is_independent",
     ),
     Bug(
         "frozen noise drawn anew at each use",
@@ -170,17 +170,17 @@ BUGS = (
     ),
     Bug(
         "masks of neighbours not applied at one end",
-        "consensus/schemes.py",
+        "papers/wang2020/protocol.py",
         "signs[np.arange(len(first)), second] = -1.0",
         "signs[np.arange(len(first)), second] = 0.0",
-        "tests/consensus/test_private_averaging.py::test_masks_keep_the_mean_at_every_step",
+        "tests/papers/wang2020/test_protocol.py::test_masks_keep_the_mean_at_every_step",
     ),
     Bug(
         "masks of neighbours never sent",
-        "consensus/schemes.py",
+        "papers/wang2020/protocol.py",
         "return _once(masks @ signs)",
         "return _once(0.0 * masks @ signs)",
-        "tests/consensus/test_privacy.py::"
+        "tests/papers/wang2020/test_privacy.py::"
         "test_the_first_messages_under_masks_have_the_covariance_that_the_level_is_computed_from",
     ),
     # -- where noise comes from --------------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ BUGS = (
     ),
     Bug(
         "width of uniform noise forgotten: a for 2 a",
-        "consensus/privacy.py",
+        "papers/wang2020/privacy.py",
         "widest = 2.0 * bound * decay**time",
         "widest = bound * decay**time",
-        "tests/consensus/test_privacy.py::test_joint_level_of_scheme_3_matches_simulated_likelihood_ratios",
+        "tests/papers/wang2020/test_privacy.py::test_joint_level_of_scheme_3_matches_simulated_likelihood_ratios",
     ),
     Bug(
         "sum divided by the records drawn, not by those expected",

@@ -19,13 +19,24 @@ from formulas import (
     threshold_bits,
     white_scale,
 )
-from leakbound import federated, theory
 from leakbound.accounting import dp, reconstruction
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
-from leakbound.consensus.graphs import metropolis_weights
-from leakbound.consensus.privacy import Secret, masked_level, zero_sum_level
+from leakbound.papers.pmidp.noise_calibration import (
+    aggregate_leak,
+    client_noise,
+    log_noise_unit,
+    next_max_param_norms,
+    personalized_noise,
+    server_leak,
+    server_noise,
+    static_leak,
+)
+from leakbound.papers.wang2020.privacy import Secret, masked_level, zero_sum_level
+from leakbound.papers.wang2020.protocol import metropolis_weights
+from leakbound.papers.zeng2022 import cases, general
+from leakbound.papers.zeng2022.releases import Exchangeable, Release
 
 Values = Mapping[str, Any]
 
@@ -216,77 +227,74 @@ def _pairwise_masks(inputs: Values) -> dict[str, Any]:
 def _independent_clients(inputs: Values) -> dict[str, Any]:
     variances, budget = np.array(inputs["variances"]), float(inputs["epsilon_bits"])
     return {
-        "sigma2": theory.common_noise_variance(variances, budget),
-        "U_bits": theory.common_noise_utility_bits(variances, budget),
+        "sigma2": cases.common_noise_variance(variances, budget),
+        "U_bits": cases.common_noise_utility_bits(variances, budget),
     }
 
 
-def _exchangeable(inputs: Values, variance: str, covariance: str) -> theory.Exchangeable:
-    return theory.Exchangeable(float(inputs[variance]), float(inputs[covariance]), inputs["n"])
+def _exchangeable(inputs: Values, variance: str, covariance: str) -> Exchangeable:
+    return Exchangeable(float(inputs[variance]), float(inputs[covariance]), inputs["n"])
 
 
 def _exchangeable_clients(inputs: Values) -> dict[str, Any]:
     signal, budget = _exchangeable(inputs, "sigma_m2", "sigma_k2"), float(inputs["epsilon_bits"])
-    independent = theory.independent_noise(signal, budget)
-    optimum = theory.optimal_exchangeable_noise(signal, budget)
+    independent = cases.independent_noise(signal, budget)
+    optimum = cases.optimal_exchangeable_noise(signal, budget)
     return {
         "conditional_variance": signal.conditional_variance,
         "case2_sigma2": independent.variance,
-        "case2_U_bits": theory.Release(signal, independent).utility_bits,
-        "case2_printed_sigma2_WRONG": theory.independent_noise(signal, budget, as_printed=True).variance,
+        "case2_U_bits": Release(signal, independent).utility_bits,
+        "case2_printed_sigma2_WRONG": cases.independent_noise(signal, budget, as_printed=True).variance,
         "case3_sigma2": np.inf if optimum.noise is None else optimum.noise.variance,
         "case3_sigma_e2": None if optimum.noise is None else optimum.noise.covariance,
         "case3_U_bits": optimum.utility_bits,
         "dtc_per_client_bits": signal.dual_total_correlation_bits / signal.n_clients,
-        "unconditional_leak_case2_bits": theory.Release(signal, independent).unconditional_leak_bits,
+        "unconditional_leak_case2_bits": Release(signal, independent).unconditional_leak_bits,
         "threshold_epsilon_bits": threshold_bits(signal),
     }
 
 
 def _exchangeable_release(inputs: Values) -> dict[str, Any]:
     signal, noise = _exchangeable(inputs, "sigma_m2", "sigma_k2"), _exchangeable(inputs, "sigma2", "sigma_e2")
-    return {
-        "privacy_bits": theory.Release(signal, noise).privacy_bits,
-        "utility_bits": theory.Release(signal, noise).utility_bits,
-    }
+    return {"privacy_bits": Release(signal, noise).privacy_bits, "utility_bits": Release(signal, noise).utility_bits}
 
 
 def _general_release(inputs: Values) -> dict[str, Any]:
-    problem = theory.Problem(np.array(inputs["Sigma_X"]), np.array(inputs["epsilon_bits"]))
-    closed = theory.closed_form_precision(problem)
+    problem = general.Problem(np.array(inputs["Sigma_X"]), np.array(inputs["epsilon_bits"]))
+    closed = general.closed_form_precision(problem)
     return {
-        "U_bits": theory.optimal_release(problem).utility_bits,
+        "U_bits": general.optimal_release(problem).utility_bits,
         "closed_form_valid": closed is not None,
-        "dtc_bits": theory.dual_total_correlation_bits(problem.signal),
-        "cap_bits": theory.utility_cap_bits(problem),
-        "noise_covariance": None if closed is None else theory.noise_covariance(closed),
+        "dtc_bits": general.dual_total_correlation_bits(problem.signal),
+        "cap_bits": general.utility_cap_bits(problem),
+        "noise_covariance": None if closed is None else np.linalg.inv(closed),
     }
 
 
 def _pmidp(inputs: Values) -> dict[str, Any]:
     norms, budgets, dimension = np.array(inputs["C"]), np.array(inputs["epsilon_nats"]), inputs["d"]
     weights, count = np.array(inputs["weights_for_thm1_cor1"]), len(norms)
-    personal = federated.personalized_noise(norms, budgets, dimension)
-    baseline = federated.client_noise(norms, budgets, dimension)
+    personal = personalized_noise(norms, budgets, dimension)
+    baseline = client_noise(norms, budgets, dimension)
     first = (np.full(count, norms[0]), np.full(count, budgets[0]), dimension, weights)
     return {
-        "alpha": np.exp(federated.log_noise_unit(norms, budgets, dimension)),
+        "alpha": np.exp(log_noise_unit(norms, budgets, dimension)),
         "pmidp_sigma": personal.client_std,
         "pmidp_weights": personal.weights,
         "pmidp_utility": formulas.utility(personal, dimension),
         "baseline_sigma_client": baseline.client_std[0],
-        "baseline_sigma_server": federated.server_noise(norms, budgets, dimension).server_std,
+        "baseline_sigma_server": server_noise(norms, budgets, dimension).server_std,
         "baseline_utility": formulas.utility(baseline, dimension),
-        "leak_each_client": federated.aggregate_leak(personal, norms, dimension),
-        "server_view_leak_client0": federated.server_leak(personal, norms, dimension)[0],
-        "cor1_sigma_client_C0_eps0": federated.client_noise(*first).client_std[0],
-        "thm1_sigma_server_C0_eps0": federated.server_noise(*first).server_std,
+        "leak_each_client": aggregate_leak(personal, norms, dimension),
+        "server_view_leak_client0": server_leak(personal, norms, dimension)[0],
+        "cor1_sigma_client_C0_eps0": client_noise(*first).client_std[0],
+        "thm1_sigma_server_C0_eps0": server_noise(*first).server_std,
     }
 
 
 def _composition(inputs: Values) -> dict[str, Any]:
     budget, rounds = float(inputs["epsilon"]), inputs["T"]
-    return {"linear": rounds * budget, "static_secret": federated.static_leak(budget, inputs["d"], rounds)}
+    return {"linear": rounds * budget, "static_secret": static_leak(budget, inputs["d"], rounds)}
 
 
 def _clip(inputs: Values) -> dict[str, Any]:
@@ -294,7 +302,7 @@ def _clip(inputs: Values) -> dict[str, Any]:
     for norm in inputs["preclip_norms"]:
         clipped = min(norm, after[-1])
         for thresholds, seen in ((before, norm), (after, clipped)):
-            following = federated.next_max_param_norms(np.array([thresholds[-1]]), np.array([seen]), inputs["eta"])
+            following = next_max_param_norms(np.array([thresholds[-1]]), np.array([seen]), inputs["eta"])
             thresholds.append(float(following[0]))
     return {"C_using_preclip_norm": before, "C_using_clipped_norm_RATCHETS_DOWN": after}
 

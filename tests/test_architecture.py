@@ -21,8 +21,10 @@ MODULES = {
 }
 TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 TORCH_FREE = (
-    *("accounting", "claims", "config", "consensus", "datasets", "figures", "jobs", "metrics", "registry", "storage"),
-    *("theory", "tracking", "randomness.seeding"),
+    *("accounting", "attacks.metrics", "claims", "config", "datasets", "figures", "jobs", "registry", "storage"),
+    *("papers.wang2020", "papers.zeng2022", "papers.pmidp.noise_calibration", "papers.pmidp.run_tables"),
+    *(f"papers.tan2024.{name}" for name in ("closed_forms", "covariance_leaks", "needs", "noisy_pictures")),
+    *("tracking", "randomness.seeding"),
     *(f"cli.{name}" for name in ("steps", "runs.plan", "launch.main", "command_line", "launch.warm")),
 )
 PLAIN_DECORATORS = {

@@ -17,12 +17,22 @@ from scipy import integrate, linalg, optimize, special, stats
 
 import formulas
 from formulas import contraction, reported_mean_error
-from leakbound import federated, theory
 from leakbound.accounting import dp, gaussian, reconstruction
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
-from leakbound.consensus.graphs import metropolis_weights, named_graph, random_graph
-from leakbound.consensus.privacy import Secret, bounded_level, zero_sum_level
-from leakbound.theory import Exchangeable, Release
+from leakbound.papers.pmidp.noise_calibration import (
+    client_noise,
+    log_noise_unit,
+    next_max_param_norms,
+    personalized_noise,
+    server_leak,
+    server_noise,
+    static_leak,
+)
+from leakbound.papers.wang2020.privacy import Secret, bounded_level, zero_sum_level
+from leakbound.papers.wang2020.protocol import metropolis_weights, named_graph, random_graph
+from leakbound.papers.zeng2022 import cases
+from leakbound.papers.zeng2022.cases import printed_bracket
+from leakbound.papers.zeng2022.releases import Exchangeable, Release
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
@@ -441,8 +451,8 @@ def test_b1_noise_of_theorem_2():
         f"and U = {utility(signal, printed * eye):.4f}",
     )
     law = Exchangeable(2.0, 1.8, 101)
-    assert theory.independent_noise(law, 1.0).variance == pytest.approx(right, rel=1e-9)
-    assert theory.independent_noise(law, 1.0, as_printed=True).variance == pytest.approx(printed, rel=1e-9)
+    assert cases.independent_noise(law, 1.0).variance == pytest.approx(right, rel=1e-9)
+    assert cases.independent_noise(law, 1.0, as_printed=True).variance == pytest.approx(printed, rel=1e-9)
 
 
 def test_b3_determinants_of_equations_22_and_24():
@@ -458,6 +468,9 @@ def test_b3_determinants_of_equations_22_and_24():
         by_24 = (a + s) * (s - e) * (a - b) + (-1) ** (n + 1) * (n - 1) * e * (e - a - s) * (a - b)
         by_24 += (n - 1) * b**2 * (e - s) + (n - 1) ** 2 * e * b * (a + s - b - e)
         by_24 *= ((a - b) * (s - e)) ** (n - 2)
+        release = Release(Exchangeable(a, b, n), Exchangeable(s, e, n))
+        library = [printed_bracket(release, sign) * ((a - b) * (s - e)) ** (n - 2) for sign in (-1, (-1) ** (n + 1))]
+        assert library == pytest.approx([by_22, by_24], rel=1e-12)
         found.append(f"{exact:.6g} / {by_22:.6g} / {by_24:.6g} at n = {n}")
     says("B-3", *found)
 
@@ -476,7 +489,7 @@ def test_b4_utility_has_no_limit():
         noise = np.linalg.inv(np.eye(n) * 4.0**budget / left - np.linalg.inv(signal))
         assert told(signal, noise) == pytest.approx(budget, abs=1e-8)
         assert utility(signal, noise) == pytest.approx(budget + shared, abs=1e-8)
-        found = theory.optimal_exchangeable_noise(Exchangeable(30.0, 2.0, n), budget)
+        found = cases.optimal_exchangeable_noise(Exchangeable(30.0, 2.0, n), budget)
         assert found.utility_bits == pytest.approx(budget + shared, rel=1e-9)
     gained = 1.0 + shared - utility(signal, np.eye(n) * left / 3)
     says("B-4", f"dependent noise gains {scientific(gained, 1)} bits")
@@ -522,7 +535,7 @@ def test_b5_utility_of_common_noise():
     found = [common_noise_utility(budget) for budget in budgets]
     says("B-5", "U is {:.3f} at ε = 1, {:.3f} at 2, {:.3f} at 5, {:.3f} at 10".format(*found))
     many = (np.arange(20_000) + 0.5) / 20_000
-    library = [theory.common_noise_utility_bits(many, budget) for budget in budgets]
+    library = [cases.common_noise_utility_bits(many, budget) for budget in budgets]
     assert library == pytest.approx(found, abs=2e-4)
 
 
@@ -581,7 +594,7 @@ def test_c2_noise_that_one_dimension_needs():
         needed = 1 / root(lambda a, budget=budget: two_point_information(a) - budget, 0.05, 1.65)
         assert needed > 1 / 1.66
         excess.append(f"{100 * (std / needed) ** 2 - 100:.1f} %")
-        library = federated.server_noise(np.array([1.0]), np.array([budget]), 1).server_std
+        library = server_noise(np.array([1.0]), np.array([budget]), 1).server_std
         assert library == pytest.approx(std, rel=1e-12)
     says("C-2", f"{excess[0]} too much variance at ε = 0.5, {excess[1]} at 0.3, {excess[2]} at 0.1")
     says("C-8", f"the supremum is {two_point_information(math.sqrt(math.expm1(1.0))):.4f}")
@@ -593,18 +606,18 @@ def test_c3_a_hundred_rounds_and_c4_a_hundred_clients():
     says("C-4", "up to {:.0f} nats at d = 10⁵, and {:.0f} at d = 10³".format(*found))
     norms = budgets = np.full(100, 10.0)
     for dimension, expected in zip((10**5, 10**3), found, strict=True):
-        upload = federated.server_leak(federated.client_noise(norms, budgets, dimension), norms, dimension)
+        upload = server_leak(client_noise(norms, budgets, dimension), norms, dimension)
         np.testing.assert_allclose(upload, expected, rtol=1e-9)
-        assert federated.static_leak(10.0, dimension, 100) == pytest.approx(expected, rel=1e-9)
+        assert static_leak(10.0, dimension, 100) == pytest.approx(expected, rel=1e-9)
 
 
 def test_c6_solution_of_equation_5_69():
     """The printed matrix, solved for p_1, …, p_N."""
     norms, budgets = np.array([1.0, 2.0, 5.0, 3.0]), np.array([1.0, 4.0, 9.0, 2.0])
-    unit = np.exp(federated.log_noise_unit(norms, budgets, 50))
+    unit = np.exp(log_noise_unit(norms, budgets, 50))
     system = np.vstack([np.ones(4), np.column_stack([np.full(3, unit[0]), -np.diag(unit[1:])])])
     weights = np.linalg.solve(system, [1.0, 0.0, 0.0, 0.0])
-    np.testing.assert_allclose(federated.personalized_noise(norms, budgets, 50).weights, weights, rtol=1e-10)
+    np.testing.assert_allclose(personalized_noise(norms, budgets, 50).weights, weights, rtol=1e-10)
 
 
 def test_c7_thresholds_by_either_norm():
@@ -612,7 +625,7 @@ def test_c7_thresholds_by_either_norm():
     library = np.array([10.0])
     for norm in (2.0, 4.0, 30.0, 30.0, 6.0):
         before, after = 0.7 * before + 0.3 * norm, 0.7 * after + 0.3 * min(norm, after)
-        library = federated.next_max_param_norms(library, np.array([norm]), 0.3)
+        library = next_max_param_norms(library, np.array([norm]), 0.3)
     says("C-7", f"becomes {before:.2f} by the one, {after:.2f} by the other")
     assert after < 10.0
     assert library[0] == pytest.approx(before, rel=1e-12)
@@ -627,10 +640,10 @@ def test_c9_bias_that_the_utility_does_not_count():
         weights = (1 / unit) / (1 / unit).sum()
         noise, baseline = dimension / (1 / unit).sum() ** 2, dimension * (unit.max() / 2) ** 2
         found[dimension] = noise, float((weights - 0.5) @ np.array([1.0, -1.0])) ** 2, baseline
-        law = federated.personalized_noise(np.ones(2), budgets, dimension)
+        law = personalized_noise(np.ones(2), budgets, dimension)
         assert 1 / formulas.utility(law, dimension) == pytest.approx(noise, rel=1e-9)
         np.testing.assert_allclose(law.weights, weights, rtol=1e-9)
-        uniform = federated.client_noise(np.ones(2), budgets, dimension)
+        uniform = client_noise(np.ones(2), budgets, dimension)
         assert 1 / formulas.utility(uniform, dimension) == pytest.approx(baseline)
     says("C-9", "at d = 1,000 the optimum has {:.2f} C² of noise and {:.2f} C² of bias".format(*found[1000][:2]))
     says("C-9", f"equal weights {found[1000][2]:.2f} C² of noise")
@@ -662,7 +675,7 @@ def test_c10_float32_loses_the_noise_of_large_models():
     says("C-10", f"off by {off(5, 10**6):.2%} at d = 10⁶ and by {off(5, 10**8):.1%} at 10⁸".replace("%", " %"))
     says("C-10", f"for ε = 1 by {off(1, 10**6):.2%} at d = 10⁶".replace("%", " %"))
     exact = 10 / math.sqrt(10**8 * math.expm1(10 / 10**8))
-    unit = federated.log_noise_unit(np.array([10.0]), np.array([5.0]), 10**8)
+    unit = log_noise_unit(np.array([10.0]), np.array([5.0]), 10**8)
     assert math.exp(unit[0]) == pytest.approx(exact, rel=1e-12)
 
 
@@ -723,20 +736,8 @@ def test_d4_levels_of_scheme_3():
     first = 0.5 * np.trapezoid((p - q)[seen] * np.log(p[seen] / q[seen]), x[seen])
     library = [bounded_level(PAPER, BOUND, 0.8, time) for time in (0, 10)]
     assert library[0] == pytest.approx(first, rel=1e-6)
-    generator, runs = np.random.default_rng(1), 1_000_000
-    state = spread * generator.standard_normal(runs)
-    low, high = np.full(runs, -np.inf), np.full(runs, np.inf)
-    for step in range(11):
-        bound = BOUND * 0.8**step
-        look = state + bound * generator.uniform(-1, 1, runs)
-        low, high = np.maximum(low, look - bound), np.minimum(high, look + bound)
-
-    def log_likelihood(mean: float) -> np.ndarray:
-        bottom, top = (low - mean) / spread, (high - mean) / spread
-        bottom, top = np.where(bottom > 0, -top, bottom), np.where(bottom > 0, -bottom, top)
-        return special.log_ndtr(top) + np.log1p(-np.exp(special.log_ndtr(bottom) - special.log_ndtr(top)))
-
-    ratios = log_likelihood(0.0) - 0.5 * (log_likelihood(SHIFT) + log_likelihood(-SHIFT))
+    runs = 1_000_000
+    ratios = formulas.bounded_ratios(SHIFT, spread, BOUND, 0.8, 10, np.random.default_rng(1), runs)
     error = 4.5 * ratios.std() / math.sqrt(runs)
     assert abs(ratios.mean() - library[1]) < error < 5e-6
 

@@ -59,7 +59,7 @@ class Registry:
 
     Example:
         >>> MODELS.path("lenet")
-        'leakbound.models.lenet:LeNet'
+        'leakbound.models.small:LeNet'
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
@@ -207,8 +207,8 @@ DATASETS = Registry(
 MODELS = Registry(
     "model",
     {
-        "lenet": "leakbound.models.lenet:LeNet",
-        "lenet_sigmoid": "leakbound.models.lenet:SigmoidLeNet",
+        "lenet": "leakbound.models.small:LeNet",
+        "lenet_sigmoid": "leakbound.models.small:SigmoidLeNet",
         "mlp": "leakbound.models.small:MLP",
         "cnn": "leakbound.models.small:CNN",
         "alexnet": "leakbound.models.large:AlexNet",
@@ -264,16 +264,16 @@ ATTACKS = Registry(
 ILLUSTRATIONS = Registry(
     "illustration",
     {
-        "capacity_surface": "leakbound.theory.illustrations.closed_forms:capacity_surface",
-        "toy_example": "leakbound.theory.illustrations.closed_forms:toy_example",
-        "noisy_images": "leakbound.theory.illustrations.noisy_pictures:noisy_images",
-        "compression": "leakbound.theory.illustrations.closed_forms:dropped_eigenvalues",
-        "weights": "leakbound.theory.illustrations.closed_forms:weight_map",
-        "shapes": "leakbound.theory.illustrations.shape_costs:shape_costs",
-        "personalized_cost": "leakbound.theory.illustrations.shape_costs:personalized_cost",
-        "leakage": "leakbound.theory.illustrations.shape_costs:shape_leakage",
-        "covariance_leak": "leakbound.theory.illustrations.covariance_leaks:covariance_leak",
-        "reconstructions": "leakbound.attacks.gradient_inversion.reconstructions:reconstructions",
+        "capacity_surface": "leakbound.papers.tan2024.closed_forms:capacity_surface",
+        "toy_example": "leakbound.papers.tan2024.closed_forms:toy_example",
+        "noisy_images": "leakbound.papers.tan2024.noisy_pictures:noisy_images",
+        "compression": "leakbound.papers.tan2024.closed_forms:dropped_eigenvalues",
+        "weights": "leakbound.papers.tan2024.closed_forms:weight_map",
+        "shapes": "leakbound.papers.tan2024.closed_forms:shape_costs",
+        "personalized_cost": "leakbound.papers.tan2024.closed_forms:personalized_cost",
+        "leakage": "leakbound.papers.tan2024.closed_forms:shape_leakage",
+        "covariance_leak": "leakbound.papers.tan2024.covariance_leaks:covariance_leak",
+        "reconstructions": "leakbound.papers.tan2024.reconstructions:reconstructions",
     },
 )
 

@@ -23,6 +23,7 @@ from leakbound.attacks.membership.reference_scores import (
     shared_laws,
 )
 from leakbound.attacks.membership.signals import Queries, read_confidences, read_signals
+from leakbound.attacks.metrics import auc_interval
 from leakbound.attacks.trained_networks import Networks, attack_networks
 from leakbound.channels import estimate_moments
 from leakbound.channels.sampling import ChannelSampler
@@ -32,7 +33,6 @@ from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import prepare
 from leakbound.datasets.splits import reference_dataset
-from leakbound.metrics import auc_interval
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train

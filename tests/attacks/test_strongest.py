@@ -8,8 +8,8 @@ from scipy import stats
 from leakbound.attacks.membership.attack import LEARNED, STRONGEST, _Case, _results, strongest
 from leakbound.attacks.membership.known_records import AttackedRecords, Group
 from leakbound.attacks.membership.signals import Queries
+from leakbound.attacks.metrics import auc_interval, standard_errors, tpr_at_fpr
 from leakbound.attacks.rows import mean_roc_curve
-from leakbound.metrics import auc_interval, standard_errors, tpr_at_fpr
 
 PLAIN = ("loss_threshold", "lira_offline", "lira_online", "rmia")
 EVERY = (*PLAIN, *LEARNED)

@@ -16,10 +16,9 @@ from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPSGD
-from leakbound.config.federated import FederatedConfig
+from leakbound.config.federated import FederatedConfig, FederatedRun
 from leakbound.config.training import TrainingConfig
-from leakbound.federated.averaging import FederatedRequest, Federation
-from leakbound.jobs.federated_runs import FederatedRun
+from leakbound.papers.pmidp.averaging import FederatedRequest, Federation
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES

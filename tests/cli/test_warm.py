@@ -280,7 +280,7 @@ def test_code_that_was_edited_during_a_run_is_not_run_as_it_was(tmp_path):
     copy = tmp_path / "copy" / "leakbound"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(warm.__file__).parents[2], copy, ignore=ignored)
-    for edited in (copy / "metrics.py", tmp_path / "readers_for_test.py"):
+    for edited in (copy / "attacks" / "metrics.py", tmp_path / "readers_for_test.py"):
         one = begun(tmp_path, copy.parent)
         assert one.told("process")[1] != os.getpid()
         status, text = edited.stat(), edited.read_text()

@@ -113,7 +113,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     }
     names = {figure.illustration for figure in CATALOGUE.figures if figure.illustration}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leakbound.attacks.gradient_inversion.reconstructions._ITERATIONS", 60)
+        patch.setattr("leakbound.papers.tan2024.reconstructions._ITERATIONS", 60)
         return {
             name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
             for name in names
@@ -123,7 +123,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def worlds() -> dict[str, pd.DataFrame]:
     """Tables of the worlds beside the chain, with the committed settings or less."""
-    from leakbound.consensus.simulations import simulation_rows as consensus_rows
+    from leakbound.papers.wang2020.simulations import simulation_rows as consensus_rows
 
     averaging = ConsensusConfig(averaging=AveragingConfig(runs=300))
     return {f"consensus/{part}": consensus_rows(part, averaging, 0) for part in averaging.tables()}

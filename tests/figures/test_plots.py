@@ -73,7 +73,7 @@ def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
 
 
 def test_charts_have_a_palette_and_photographs_all_their_colors(tmp_path, study):
-    from leakbound.theory.illustrations.noisy_pictures import picture_rows
+    from leakbound.papers.tan2024.noisy_pictures import picture_rows
 
     figure = entry("levels", ACCURACY, {"metric": "test_accuracy"})
     written(tmp_path, figure, study)
@@ -410,7 +410,7 @@ def test_a_plot_from_outside_is_drawn(tmp_path, study):
 
 
 def test_records_with_few_rows_are_lines_of_their_values_on_the_networks_scale():
-    from leakbound.theory.illustrations.noisy_pictures import picture_rows
+    from leakbound.papers.tan2024.noisy_pictures import picture_rows
 
     values = np.random.default_rng(0).uniform(-1, 1, (2, 1, 1, 7))
     parts = [picture_rows("none", np.nan, values)]

@@ -6,7 +6,7 @@ from torch import nn
 
 from leakbound import models
 from leakbound.models.classifier import ImageShapeError
-from leakbound.models.lenet import LeNet, SigmoidLeNet
+from leakbound.models.small import LeNet, SigmoidLeNet
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS, UnknownNameError
 

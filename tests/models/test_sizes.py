@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from leakbound import metrics, models
+from leakbound import models
+from leakbound.attacks import metrics
 from leakbound.config.box_weights import BoxWeights
 from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, DatasetConfig, image_shape, size_of
 from leakbound.config.messages import ConfigError

@@ -19,7 +19,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, prepare
-from leakbound.federated import averaging
+from leakbound.papers.pmidp import averaging
 from leakbound.training import TrainingRequest, checkpoint, train
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}

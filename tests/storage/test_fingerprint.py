@@ -16,7 +16,7 @@ uncached = fingerprint.code_fingerprint.__wrapped__
 STEPS = {
     "prepare": "leakbound.datasets.digits",
     "calibrate": "leakbound.channels.shapes",
-    "train": "leakbound.models.lenet leakbound.training.sgd",
+    "train": "leakbound.models.small leakbound.training.sgd",
     "attack": "leakbound.attacks.membership.attack",
     "plot": "leakbound.figures.plots.lines",
     "consensus": "leakbound.storage",
@@ -50,7 +50,7 @@ def _work():
 
 def probe(settings):
     """Compute."""
-    from leakbound.metrics import ssim
+    from leakbound.attacks.metrics import ssim
 
     return read(settings), Natural, ssim, registry, SIZE
 
@@ -59,7 +59,7 @@ STEP = (probe, jobs)
 '''
 ADDED = '''"""Readers of several commands."""
 
-from leakbound.theory.budget import allocate
+from leakbound.papers.zeng2022.releases import allocate
 from leakbound.randomness.seeding import derive_seed
 
 
@@ -171,8 +171,8 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("attacks/gradient_inversion/attack.py", set()),
         ("figures/style.py", {"plot"}),
         ("figures/plots/heatmaps.py", set()),
-        ("theory/exchangeable.py", {"theory"}),
-        ("consensus/privacy.py", {"consensus"}),
+        ("papers/zeng2022/releases.py", {"theory"}),
+        ("papers/wang2020/privacy.py", {"consensus"}),
         ("config/theory.py", {"theory"}),
         ("config/consensus.py", {"consensus"}),
         ("config/training.py", {"attack", "train"}),
@@ -199,7 +199,9 @@ def test_edit_of_one_step_leaves_its_neighbours_alone(package):
     assert {step for step in STEPS if after[step] != before[step]} == {"prepare"}
 
 
-@pytest.mark.parametrize("module", ["channels/shapes.py", "metrics.py", "theory/budget.py", "jobs/runs.py"])
+@pytest.mark.parametrize(
+    "module", ["channels/shapes.py", "attacks/metrics.py", "papers/zeng2022/releases.py", "jobs/runs.py"]
+)
 def test_line_of_a_module_reruns_what_imports_it_at_the_top_or_in_a_function_and_its_docstring_does_not(
     package, module
 ):
@@ -229,7 +231,7 @@ def test_edit_of_what_lists_jobs_or_serves_other_commands_changes_nothing(packag
         ("return [Run(style, trends, _work)]", "return []"),
         ("    return 1\n", "    return 2\n"),
         ("STEP = (probe, jobs)", "STEP = (probe, jobs, 'local')"),
-        ("from leakbound.figures import style", "from leakbound.theory import convex as style"),
+        ("from leakbound.figures import style", "from leakbound.papers.zeng2022 import general as style"),
     ],
 )
 def test_edit_of_how_a_step_lists_and_plans_its_jobs_changes_nothing(package, old, new):
@@ -263,7 +265,7 @@ def test_a_name_more_among_the_exports_changes_nothing(package):
 )
 def test_whoever_imports_a_package_reaches_its_exports(package, statement):
     edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.weights import box_weights as Named\n")
-    edit(package / "metrics.py", f"\n{statement}\n")
+    edit(package / "attacks" / "metrics.py", f"\n{statement}\n")
     before = probed()
     edit(package / "channels" / "weights.py", "\n_ADDED = 1\n")
     after = probed()
@@ -273,17 +275,17 @@ def test_whoever_imports_a_package_reaches_its_exports(package, statement):
 
 
 def test_a_name_that_comes_to_mean_something_else_counts_even_if_both_are_reached(package):
-    edit(package / "metrics.py", "\nfrom leakbound.channels.shapes import White as Shape\n")
+    edit(package / "attacks" / "metrics.py", "\nfrom leakbound.channels.shapes import White as Shape\n")
     before = probed()
-    replace(package / "metrics.py", "import White as Shape", "import Natural as Shape")
+    replace(package / "attacks" / "metrics.py", "import White as Shape", "import Natural as Shape")
     assert probed() != before
 
 
 def test_imports_for_type_checkers_alone_reach_nothing(package):
     before = probed()
-    edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    from leakbound.theory import convex\n")
+    edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    from leakbound.papers.zeng2022 import general\n")
     assert probed() == before
-    edit(package / "theory" / "convex.py", "\n_ADDED = 1\n")
+    edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
     assert probed() == before
     edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    pass\nelse:\n    _ADDED = 1\n")
     assert probed() != before
@@ -303,10 +305,10 @@ def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_pa
     plugin = tmp_path / "outside" / "mine" / "nets.py"
     plugin.parent.mkdir(parents=True)
     (plugin.parent / "__init__.py").write_text("raise RuntimeError('was imported')\n")
-    plugin.write_text("import leakbound.theory.convex\n")
+    plugin.write_text("import leakbound.papers.zeng2022.general\n")
     before = probed("mine.nets")
     assert before != probed() == probed("json") == probed("math") == probed("pandas.core.frame")
-    edit(package / "theory" / "convex.py", "\n_ADDED = 1\n")
+    edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
     assert probed("mine.nets") == before
     edit(plugin, "ADDED = 1\n")
     assert probed("mine.nets") != before

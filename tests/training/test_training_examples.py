@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from leakbound import models
-from leakbound.federated.averaging import train_federation
+from leakbound.papers.pmidp.averaging import train_federation
 from leakbound.training import train
 
 

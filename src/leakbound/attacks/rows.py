@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from leakbound import metrics
+from leakbound.attacks import metrics
 
 COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high", "status")
 STUCK = "stuck"

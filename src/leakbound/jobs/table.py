@@ -11,9 +11,9 @@ from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
+from leakbound.config.federated import FederatedRun, federated_runs
 from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import SECTIONS, Config
-from leakbound.jobs.federated_runs import FederatedRun, federated_runs
 from leakbound.jobs.paths import OUTPUTS, P, output
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run, runs_of

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from leakbound import metrics
+from leakbound.attacks import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.map_estimate import (
     Law,

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from leakbound import metrics
 from leakbound.accounting.naming import naming_bound
+from leakbound.attacks import metrics
 from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import channel_capacity

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from leakbound import metrics
+from leakbound.attacks import metrics
 from leakbound.attacks.gradient_inversion.gradient_matching import (
     GradientMatching,
     Matching,

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from leakbound import metrics
 from leakbound.accounting.gaussian import linear_mmse_from_covariances
+from leakbound.attacks import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked

@@ -36,12 +36,12 @@ from leakbound.accounting.naming import (
 from leakbound.accounting.reconstruction import whiten
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
+from leakbound.attacks.metrics import proportion_interval
 from leakbound.attacks.rows import row, table_of
 from leakbound.channels.channel import signal_to_noise
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.datasets import Split
-from leakbound.metrics import proportion_interval
 from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep, Upload, client_step
 

@@ -28,13 +28,7 @@ from leakbound.attacks.membership.reference_scores import (
     shared_laws,
 )
 from leakbound.attacks.membership.signals import Queries, Signals, read_signals
-from leakbound.attacks.rows import DIVERGED, row, table_of
-from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.trained_networks import load_weights
-from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.attacks import MembershipConfig
-from leakbound.datasets import ImageDataset
-from leakbound.metrics import (
+from leakbound.attacks.metrics import (
     Interval,
     auc_interval,
     proportion_interval,
@@ -42,6 +36,12 @@ from leakbound.metrics import (
     standard_errors,
     tpr_at_fpr,
 )
+from leakbound.attacks.rows import DIVERGED, row, table_of
+from leakbound.attacks.scheduling import side_by_side
+from leakbound.attacks.trained_networks import load_weights
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.config.attacks import MembershipConfig
+from leakbound.datasets import ImageDataset
 from leakbound.models.memory import slots_that_fit
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.stack import finite_slots

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Shaped
 
 from leakbound.attacks.membership.reference_scores import Confidences
 from leakbound.attacks.membership.signals import signals_of_outputs
+from leakbound.attacks.metrics import Interval
 from leakbound.datasets.audited import Records
-from leakbound.metrics import Interval
 
 _AT_ONCE = 1000  # records that are scored at once
 _AGAIN = 3  # records that are scored again, alone

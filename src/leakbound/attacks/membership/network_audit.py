@@ -17,10 +17,10 @@ from leakbound.attacks.membership.audited_records import ReferenceScores, Score,
 from leakbound.attacks.membership.network import white_box_scores
 from leakbound.attacks.membership.reference_scores import Confidences
 from leakbound.attacks.membership.signals import signals_of_outputs
+from leakbound.attacks.metrics import Interval, auc_interval, blind_area, roc_curve, tpr_at_fpr
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets.audited import Records, check_records, check_shape
-from leakbound.metrics import Interval, auc_interval, blind_area, roc_curve, tpr_at_fpr
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 
 RATES = (0.01, 0.001)

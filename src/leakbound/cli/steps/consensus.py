@@ -35,7 +35,7 @@ def consensus(settings: ConsensusSettings, rows: Path) -> None:
     Example: leakbound step consensus --settings '{"table": "privacy", "seed": 0, "config": {}}' --rows
     privacy.parquet
     """
-    from leakbound.consensus.simulations import simulation_rows
+    from leakbound.papers.wang2020.simulations import simulation_rows
 
     storage.write_rows(
         rows, simulation_rows(settings.table, settings.config, settings.seed, settings.privacy_noise)

@@ -12,9 +12,8 @@ from pydantic import model_validator
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
 from leakbound.cli.job_settings import Device, SeededSettings
-from leakbound.config.federated import FederatedConfig
+from leakbound.config.federated import ADAPTED, FederatedConfig, FederatedRun
 from leakbound.config.settings import Count, Replicas
-from leakbound.jobs.federated_runs import ADAPTED, FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.plan.work import STEP_RECORDS, Work
 
@@ -101,8 +100,8 @@ def federate(
 ) -> None:
     """Run one setting of federated averaging with all its seeds. A killed job resumes from the last checkpoint."""
     from leakbound.accounting.statement import federated_releases
-    from leakbound.federated.averaging import FederatedRequest, train_federation
-    from leakbound.federated.run_tables import threat_table
+    from leakbound.papers.pmidp.averaging import FederatedRequest, train_federation
+    from leakbound.papers.pmidp.run_tables import threat_table
 
     images = read_dataset(dataset)
     config = settings.federated

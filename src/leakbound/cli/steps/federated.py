@@ -9,9 +9,8 @@ from pydantic import Strict, model_validator
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset
 from leakbound.cli.job_settings import JobSettings
-from leakbound.config.federated import FederatedConfig
+from leakbound.config.federated import FederatedConfig, FederatedRun
 from leakbound.config.settings import Name
-from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.paths import output
 from leakbound.storage.tables import read_federated
@@ -57,7 +56,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def federated(settings: FederatedSettings, root: Path, rows: Path) -> None:
     """Collect federated runs in one table, or compute how much all rounds together reveal."""
-    from leakbound.federated import run_tables
+    from leakbound.papers.pmidp import run_tables
 
     config = settings.federated
     if config is None:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, Strict
 
 from leakbound.cli.job_settings import JobSettings
-from leakbound.config.federated import FederatedConfig
+from leakbound.config.federated import FederatedConfig, FederatedRun
 from leakbound.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound.figures.style import style_of
-from leakbound.jobs.federated_runs import FederatedRun
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
 
@@ -124,7 +123,7 @@ def log(
         shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
         scores["rates"] = _candidates(tried)
     if federated:
-        from leakbound.federated import run_tables
+        from leakbound.papers.pmidp import run_tables
 
         kept = read_federated(federated)
         shown = run_tables.curves(kept)

@@ -36,7 +36,7 @@ def theory(settings: TheorySettings, rows: Path) -> None:
     Example: leakbound step theory --settings '{"table": "case1", "seed": 0, "config": {"case1": {}}}'
     --rows case1.parquet
     """
-    from leakbound.theory.case_tables import theory_rows
+    from leakbound.papers.zeng2022.case_tables import theory_rows
 
     storage.write_rows(rows, theory_rows(settings.table, settings.config, settings.seed))
 

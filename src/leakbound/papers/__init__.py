@@ -1,0 +1,1 @@
+"""Experiments of single papers: what each computes, as printed, corrected and extended."""

@@ -1,0 +1,227 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
+from skimage.metrics import structural_similarity
+from sklearn.metrics import mean_squared_error, roc_auc_score
+
+from leakbound.attacks import metrics
+from leakbound.claims import hulls
+
+boxed_images = hnp.arrays(np.float32, (2, 3, 12, 12), elements=st.floats(-1, 1, width=32))
+coordinates = st.floats(0, 1, allow_subnormal=False)
+
+
+def _scores(seed, members=400, nonmembers=300, shift=0.8):
+    generator = np.random.default_rng(seed)
+    return generator.normal(shift, 1.2, members), generator.normal(0.0, 1.0, nonmembers)
+
+
+@given(boxed_images, boxed_images)
+@settings(max_examples=25, deadline=None)
+def test_mse_equals_sklearn_on_pixels_and_psnr_follows_from_it(truth, candidate):
+    expected = [
+        mean_squared_error((a.ravel().astype(np.float64) + 1) / 2, (b.ravel().astype(np.float64) + 1) / 2)
+        for a, b in zip(truth, candidate, strict=True)
+    ]
+    np.testing.assert_allclose(metrics.mse(truth, candidate), expected, rtol=1e-12, atol=0)
+    ratios = metrics.psnr(truth, candidate)
+    np.testing.assert_allclose(10 ** (-ratios / 10), expected, rtol=1e-9, atol=0)
+
+
+def test_identical_images_have_infinite_psnr_and_full_similarity():
+    image = np.random.default_rng(0).uniform(-1, 1, (1, 28, 28)).astype(np.float32)
+    assert metrics.psnr(image, image) == math.inf
+    assert float(metrics.ssim(image, image)) == pytest.approx(1.0)
+    assert float(metrics.cosine(image, image)) == pytest.approx(1.0)
+
+
+def test_ssim_of_two_constant_images_is_the_luminance_term_alone():
+    first, second = np.full((1, 16, 16), 0.2), np.full((1, 16, 16), -0.4)
+    a, b, constant = 0.6, 0.3, 0.01**2
+    assert float(metrics.ssim(first, second)) == pytest.approx((2 * a * b + constant) / (a**2 + b**2 + constant))
+
+
+def test_ssim_is_the_mean_of_its_map_where_the_window_is_whole():
+    first, second = np.random.default_rng(2).uniform(-1, 1, (2, 4, 3, 32, 24))
+    expected = [
+        structural_similarity(
+            (a + 1) / 2, (b + 1) / 2, channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5,
+            use_sample_covariance=False,
+        )
+        for a, b in zip(first, second, strict=True)
+    ]  # fmt: skip
+    np.testing.assert_allclose(metrics.ssim(first, second), expected, rtol=1e-12)
+    assert metrics.similarity_map(first, second).shape == first.shape
+
+
+def test_cosine_tells_opposite_orthogonal_and_empty_images_apart():
+    image = np.zeros((1, 12, 12))
+    image[0, 0, 0] = 0.7
+    other = np.zeros((1, 12, 12))
+    other[0, 1, 1] = 0.3
+    assert float(metrics.cosine(image, -image)) == pytest.approx(-1.0)
+    assert float(metrics.cosine(image, other)) == 0.0
+    assert float(metrics.cosine(image, np.zeros((1, 12, 12)))) == 0.0
+
+
+@pytest.mark.parametrize("metric", [metrics.mse, metrics.psnr, metrics.ssim, metrics.cosine])
+def test_image_metrics_keep_the_leading_shape(metric):
+    generator = np.random.default_rng(2)
+    truth, candidate = generator.uniform(-1, 1, (2, 2, 3, 1, 16, 16))
+    values = metric(truth, candidate)
+    assert values.shape == (2, 3)
+    assert values[1, 2] == pytest.approx(float(metric(truth[1, 2], candidate[1, 2])))
+
+
+@pytest.mark.parametrize("metric", [metrics.mse, metrics.psnr, metrics.ssim, metrics.cosine])
+@pytest.mark.parametrize(
+    ("truth", "candidate", "message"),
+    [
+        ((2, 3, 16, 16), (3, 16, 16), "shapes must be equal"),
+        ((16, 16), (16, 16), "colors, height, width"),
+        ((2, 16, 16, 3), (2, 16, 16, 3), "colors, height, width"),
+    ],
+)
+def test_image_metrics_refuse_arrays_that_are_not_images_of_one_shape(metric, truth, candidate, message):
+    with pytest.raises(ValueError, match=message):
+        metric(np.zeros(truth), np.zeros(candidate))
+
+
+def test_ssim_refuses_images_smaller_than_its_window():
+    with pytest.raises(ValueError, match="7×7"):
+        metrics.ssim(np.zeros((1, 6, 16)), np.zeros((1, 6, 16)))
+
+
+def test_bounded_mse_never_exceeds_the_prior():
+    np.testing.assert_array_equal(metrics.bounded_mse(np.array([0.01, 0.2]), 0.07), [0.01, 0.07])
+
+
+@given(st.integers(0, 2**32), st.integers(2, 40), st.integers(2, 40))
+@settings(max_examples=30, deadline=None)
+def test_auc_equals_the_share_of_ordered_pairs(seed, m, n):
+    generator = np.random.default_rng(seed)
+    members = generator.integers(0, 8, m).astype(np.float64)
+    nonmembers = generator.integers(0, 8, n).astype(np.float64)
+    difference = members[:, None] - nonmembers[None, :]
+    pairs = np.mean((difference > 0) + 0.5 * (difference == 0))
+    interval = metrics.auc_interval(members, nonmembers)
+    assert interval.value == pytest.approx(pairs)
+    assert 0 <= interval.low <= interval.value <= interval.high <= 1
+
+
+def test_auc_interval_has_the_variance_of_delongs_placements_with_ties():
+    generator = np.random.default_rng(3)
+    members = generator.integers(1, 12, 70).astype(np.float64)
+    nonmembers = generator.integers(0, 10, 90).astype(np.float64)
+    difference = members[:, None] - nonmembers[None, :]
+    kernel = (difference > 0) + 0.5 * (difference == 0)
+    variance = kernel.mean(axis=1).var(ddof=1) / 70 + kernel.mean(axis=0).var(ddof=1) / 90
+    interval = metrics.auc_interval(members, nonmembers)
+    half = stats.norm.ppf(0.975) * math.sqrt(variance)
+    assert interval.high - interval.value == pytest.approx(half, rel=1e-9)
+    assert interval.value - interval.low == pytest.approx(half, rel=1e-9)
+
+
+def test_auc_interval_agrees_with_the_bootstrap():
+    members, nonmembers = _scores(4)
+    interval = metrics.auc_interval(members, nonmembers)
+    generator = np.random.default_rng(5)
+    labels = np.repeat([1, 0], [400, 300])
+    areas = [
+        roc_auc_score(labels, np.concatenate([generator.choice(members, 400), generator.choice(nonmembers, 300)]))
+        for _ in range(600)
+    ]
+    # The standard error of a bootstrap deviation from 600 draws is 3 % of it; 15 % is five of them.
+    assert (interval.high - interval.low) / (2 * 1.96) == pytest.approx(np.std(areas), rel=0.15)
+
+
+def test_auc_interval_covers_the_truth_as_often_as_it_says():
+    truth = stats.norm.cdf(0.8 / math.sqrt(1.2**2 + 1))
+    intervals = [metrics.auc_interval(*_scores(seed, 60, 80)) for seed in range(400)]
+    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
+    # At a coverage of 0.95 the share of 400 lies in this range with probability 0.999 and more.
+    assert 0.91 <= covered <= 0.985
+
+
+@pytest.mark.parametrize(("m", "n"), [(20, 30), (7, 9)])
+def test_auc_interval_of_scores_that_all_tie_is_not_a_point(m, n):
+    interval = metrics.auc_interval(np.zeros(m), np.zeros(n))
+    assert interval.value == 0.5
+    pairs = min(m, n)
+    low = metrics.proportion_interval(pairs // 2, pairs).low
+    high = metrics.proportion_interval(-(-pairs // 2), pairs).high
+    assert (interval.low, interval.high) == (low, high)
+    assert low < 0.35
+    assert high > 0.65
+
+
+def test_auc_interval_of_perfect_separation_is_not_a_point():
+    interval = metrics.auc_interval(np.arange(10.0, 20.0), np.arange(8.0))
+    assert (interval.value, interval.high) == (1.0, 1.0)
+    assert interval.low == pytest.approx(0.025 ** (1 / 8))
+    below = metrics.auc_interval(np.arange(8.0), np.arange(10.0, 20.0))
+    assert (below.value, below.low) == (0.0, 0.0)
+    assert below.high == pytest.approx(1 - 0.025 ** (1 / 8))
+
+
+@pytest.mark.parametrize("fpr", [0.0, 0.001, 0.01, 0.1, 0.5])
+def test_tpr_at_fpr_is_the_highest_point_of_the_roc_curve_left_of_fpr(fpr):
+    members, nonmembers = (np.round(scores, 1) for scores in _scores(6))
+    rates = [(np.mean(nonmembers >= t), np.mean(members >= t)) for t in [*np.unique(members), np.inf]]
+    expected = max(true for false, true in rates if false <= fpr)
+    interval = metrics.tpr_at_fpr(members, nonmembers, fpr)
+    assert interval.value == pytest.approx(expected)
+    assert interval.low <= interval.value <= interval.high
+
+
+def test_tpr_at_fpr_of_a_coin_is_near_fpr():
+    generator = np.random.default_rng(7)
+    interval = metrics.tpr_at_fpr(generator.random(5000), generator.random(5000), 0.1)
+    # Both the threshold and the rate have a standard deviation of 0.0042; 0.03 is five of the difference.
+    assert interval.value == pytest.approx(0.1, abs=0.03)
+
+
+def test_tpr_interval_is_exact_binomial():
+    members = np.concatenate([np.ones(12), np.zeros(88)])
+    interval = metrics.tpr_at_fpr(members, np.full(50, 0.5), 0.0)
+    assert interval.value == 0.12
+    assert interval.low == pytest.approx(stats.beta.ppf(0.025, 12, 89))
+    assert interval.high == pytest.approx(stats.beta.ppf(0.975, 13, 88))
+
+
+@pytest.mark.parametrize("scores", [np.array([1.0]), np.array([0.0, np.nan, 1.0])])
+def test_scores_too_few_or_not_finite_are_refused(scores):
+    with pytest.raises(ValueError, match="at least 2 of each, all finite"):
+        metrics.auc_interval(scores, np.array([0.0, 1.0]))
+    with pytest.raises(ValueError, match="at least 2 of each, all finite"):
+        metrics.tpr_at_fpr(scores, np.array([0.0, 1.0]), 0.01)
+
+
+def test_false_positive_rate_out_of_range_is_refused():
+    with pytest.raises(ValueError, match=r"\[0, 1\)"):
+        metrics.tpr_at_fpr(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 1.0)
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.just(2)), elements=coordinates))
+@settings(max_examples=50, deadline=None)
+def test_hypervolume_is_the_area_of_the_union_of_rectangles(points):
+    xs, ys = np.unique([0.0, *points[:, 0]]), np.unique([0.0, *points[:, 1]])
+    area = sum(
+        (xs[i + 1] - xs[i]) * (ys[j + 1] - ys[j])
+        for i in range(len(xs) - 1)
+        for j in range(len(ys) - 1)
+        if np.any((points[:, 0] >= xs[i + 1]) & (points[:, 1] >= ys[j + 1]))
+    )
+    assert hulls.hypervolume(points, np.zeros(2)) == pytest.approx(area, abs=1e-12)
+
+
+def test_hypervolume_ignores_points_below_the_reference_and_refuses_nan():
+    front = np.array([[0.4, 0.9], [0.1, 0.99], [0.9, 0.2]])
+    assert hulls.hypervolume(front, np.array([0.2, 0.5])) == pytest.approx(0.2 * 0.4)
+    with pytest.raises(ValueError, match="not finite"):
+        hulls.hypervolume(np.array([[np.nan, 0.5]]), np.zeros(2))

@@ -1,0 +1,340 @@
+"""Rows of figures that need no training: the numbers of the specification, and the papers' statements about them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from formulas import distances
+from images import gathered
+from leakbound.attacks.metrics import auc_interval
+from leakbound.channels import GaussianChannel, Moments, Spectrum, estimate_moments, population_moments
+from leakbound.config.data import DatasetConfig
+from leakbound.config.studies import IllustrationConfig
+from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
+from leakbound.papers.tan2024.covariance_leaks import gaussian_auc
+from leakbound.registry import ILLUSTRATIONS, SHAPES
+
+NOTHING = IllustrationConfig()
+SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")
+
+
+@pytest.fixture(scope="module")
+def digits() -> ImageDataset:
+    return prepare("digits", DatasetConfig(members=400, test=100, aux=50), 0)
+
+
+@pytest.fixture(scope="module")
+def moments(digits) -> Moments:
+    return estimate_moments([digits.pool.images])
+
+
+@pytest.fixture(scope="module")
+def pictures(digits, moments) -> pd.DataFrame:
+    levels = {"natural": (4.0, 16.0, 60.0), "personalized": (4.0, 16.0, 60.0), "rate_distortion": (16.0,)}
+    settings = IllustrationConfig(levels=levels, images=3)
+    return noisy_pictures.noisy_images(settings, dataset=digits, moments=moments, seed=0)
+
+
+@pytest.fixture(scope="module")
+def compared(digits, moments) -> pd.DataFrame:
+    settings = IllustrationConfig(levels={"natural": (1.0, 16.0), "white": (4.0,)})
+    return closed_forms.shape_costs(settings, dataset=digits, moments=moments, seed=0)
+
+
+def measured(rows: pd.DataFrame, metric: str, *index: str) -> pd.Series:
+    return rows[rows["metric"] == metric].set_index(list(index))["value"]
+
+
+def test_every_registered_illustration_is_here():
+    for name in ILLUSTRATIONS.names():
+        assert callable(ILLUSTRATIONS.get(name))
+
+
+def test_the_capacity_surface_rises_with_the_signal_and_falls_with_the_noise():
+    rows = closed_forms.capacity_surface(NOTHING)
+    surface = rows.pivot_table(index="eigenvalue", columns="noise_variance", values="value")
+    assert (np.diff(surface, axis=0) > 0).all()
+    assert (np.diff(surface, axis=1) < 0).all()
+    assert np.diag(surface) == pytest.approx(0.5 * math.log(2))
+
+
+def test_the_toy_example_has_the_capacities_of_the_specification():
+    rows = closed_forms.toy_example(NOTHING)
+    capacity = measured(rows, "capacity", "weight", "noise")
+    assert capacity[2.0, "parameters"] == pytest.approx(1)
+    assert capacity[2.0, "data"] == pytest.approx(1)
+    assert capacity[6.0, "parameters"] == pytest.approx(2.034526, abs=1e-6)
+    assert capacity[6.0, "data"] == pytest.approx(1)
+    noise = measured(rows, "noise_variance", "weight", "noise")
+    assert noise[2.0, "parameters"] == pytest.approx(2.504283, abs=1e-6)
+    assert noise[2.0, "data"] == pytest.approx(0.1565176, abs=1e-7)
+
+
+def test_the_toy_densities_have_the_moments_of_the_gradients():
+    rows = closed_forms.toy_example(NOTHING)
+    added = {"none": (0, 0), "parameters": (2.504283, 2.504283), "data": (16 * 0.1565176, 144 * 0.1565176)}
+    for noise, variances in added.items():
+        for weight, variance in zip((2.0, 6.0), variances, strict=True):
+            chosen = (rows["metric"] == "density") & (rows["noise"] == noise) & (rows["weight"] == weight)
+            x, density = rows.loc[chosen, "gradient"].to_numpy(), rows.loc[chosen, "value"].to_numpy()
+            mass = np.trapezoid(density, x)
+            mean = np.trapezoid(x * density, x) / mass
+            assert mass == pytest.approx(1, abs=2e-4)
+            assert mean == pytest.approx(-2 * weight, rel=1e-6)
+            spread = np.trapezoid((x - mean) ** 2 * density, x) / mass
+            assert spread == pytest.approx(4 * weight**2 + variance, rel=3e-3)
+
+
+def test_the_weights_are_50_on_the_eyes_and_1_elsewhere():
+    rows = closed_forms.weight_map(NOTHING)
+    beta = rows.pivot_table(index="row", columns="column", values="value").to_numpy()
+    assert beta.shape == (32, 32)
+    assert (beta[12:20, 8:24] == 50).all()
+    assert beta.sum() == 50 * 8 * 16 + (1024 - 8 * 16)
+
+
+def test_dropping_eigenvalues_loses_capacity_and_most_for_the_largest(digits, moments):
+    settings = IllustrationConfig(levels={"natural": (16.0, 4.0)})
+    rows = closed_forms.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
+    for level in (4.0, 16.0):
+        own = rows[rows["level"] == level]
+        left = measured(own, "capacity", "dropped")
+        assert left[0] == pytest.approx(level, rel=1e-8)
+        assert (np.diff(left) < 0).all()
+        loss = measured(own, "loss", "dropped")
+        assert (np.diff(loss) < 0).all()
+        assert left[:10].to_numpy() - loss[:10].to_numpy() == pytest.approx(left[1:11].to_numpy())
+
+
+def test_as_much_noise_as_compression_leaves_the_same_capacity(digits, moments):
+    settings = IllustrationConfig(levels={"natural": (16.0,)})
+    rows = closed_forms.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
+    capacity, noise = measured(rows, "capacity", "dropped"), measured(rows, "noise_variance", "dropped")
+    identity = np.eye(moments.dimension)
+    for dropped in capacity.index[[0, 3, 20]]:
+        determinant = np.linalg.slogdet(identity + moments.covariance / noise[dropped])[1]
+        assert determinant / 2 == pytest.approx(capacity[dropped], rel=1e-6)
+
+
+def test_all_shapes_are_compared_at_all_capacities_and_have_them(compared):
+    found = measured(compared, "capacity", "defense", "level")
+    assert {*found.index} == {(shape, level) for shape in SHAPE_NAMES for level in (1.0, 4.0, 16.0)}
+    for (_, level), capacity in found.items():
+        assert level * (1 - 1e-9) <= capacity <= level
+
+
+def test_rate_distortion_stays_nearest_to_the_data_and_least_power_adds_least(compared):
+    distortion = measured(compared, "distortion", "defense", "level").unstack()
+    power = measured(compared, "noise_power", "defense", "level").unstack()
+    assert (distortion.idxmin() == "rate_distortion").all()
+    assert (power.drop("rate_distortion").idxmin() == "least_power").all()
+    error = measured(compared, "attacker_error", "defense", "level").unstack()
+    assert (error.loc["rate_distortion"] <= error.min() + 1e-12).all()
+    assert error.loc["rate_distortion"].to_numpy() == pytest.approx(distortion.loc["rate_distortion"].to_numpy())
+    assert (np.diff(error, axis=1) < 0).all()
+
+
+@pytest.fixture(scope="module")
+def few_pixels(digits) -> tuple[Moments, pd.DataFrame]:
+    """Data of which 6 pixels vary, at the corner of the box, so that β is 50 on some and 1 on others."""
+    generator = np.random.default_rng(0)
+    factor = generator.standard_normal((6, 6))
+    pixels = 32 * 12 + np.arange(5, 11)
+    covariance = np.zeros((1024, 1024))
+    covariance[np.ix_(pixels, pixels)] = factor @ factor.T + np.eye(6)
+    moments = Moments(np.zeros(1024), covariance, 100)
+    settings = IllustrationConfig(levels={"natural": (5.0,)})
+    return moments, closed_forms.shape_costs(settings, dataset=digits, moments=moments, seed=0)
+
+
+@pytest.mark.parametrize("shape", SHAPE_NAMES)
+def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape, few_pixels):
+    moments, rows = few_pixels
+    found = {metric: measured(rows, metric, "defense")[shape] for metric in ("attacker_error", "distortion")}
+    weights = closed_forms.weight_map(NOTHING)["value"].to_numpy() if shape == "personalized" else None
+    channel = SHAPES.get(shape).calibrate(SHAPES.get(shape).decompose(moments, weights=weights), 5.0)
+    identity = np.eye(1024)
+    basis = identity if channel.basis is None else channel.basis
+    gain = identity if channel.gain is None else basis * channel.gain @ basis.T
+    noise = basis * channel.variances @ basis.T
+    covariance = moments.covariance
+    estimate = covariance @ gain.T @ np.linalg.pinv(gain @ covariance @ gain.T + noise, hermitian=True)
+    error = np.trace(covariance - estimate @ gain @ covariance)
+    distortion = np.trace(noise + (identity - gain) @ covariance @ (identity - gain).T)
+    total = np.trace(covariance)
+    assert found["attacker_error"] == pytest.approx(error / total, rel=1e-6)
+    assert found["distortion"] == pytest.approx(distortion / total, rel=1e-6)
+
+
+def test_pictures_come_back_as_pixels_between_0_and_1(pictures, digits):
+    pixels = pictures[pictures["metric"] == "pixel"]
+    assert pixels["value"].between(0, 1).all()
+    clean = pixels[pixels["defense"] == "none"]["value"].to_numpy().reshape(3, 1, 32, 32)
+    assert clean == pytest.approx((digits.pool.images[:3] + 1) / 2, abs=1e-6)
+    assert len(pixels) == 8 * 3 * 1024
+    assert (pictures["dataset"] == "digits").all()
+
+
+def test_pictures_are_likelier_the_higher_the_capacity(pictures):
+    similarity = measured(pictures, "ssim", "defense", "level", "replica").unstack("level")
+    assert (np.diff(similarity.loc[["natural", "personalized"]], axis=1) > 0).all()
+
+
+def test_the_personalized_channel_hides_the_box_most_where_the_rest_can_be_seen(pictures):
+    pictures = pictures[pictures["level"].isin([16.0, 60.0])]  # at 4 nats all of a digit is drowned and clipped
+    inside, outside = (
+        measured(pictures, f"mse_{where}", "defense", "level", "replica") for where in ("box", "outside")
+    )
+    assert (inside["personalized"] > outside["personalized"]).all()
+
+
+def test_the_noise_in_a_picture_has_the_variance_of_its_channel(digits):
+    # Images at 0 and a capacity so high that nothing is clipped. 32 × 1,024 draws: the ratio's standard deviation is
+    # 0.0078, so that 5 of them fail wrongly less than once in a million.
+    moments = Moments(np.zeros(1024), np.eye(1024), 100)
+    blank = digits.pool.images[:16] * 0
+    dataset = gathered(Split(blank, digits.pool.labels[:16]), members=4, validation=4)
+    settings = IllustrationConfig(levels={"natural": (2500.0,), "white": (2500.0,)}, images=16)
+    rows = noisy_pictures.noisy_images(settings, dataset=dataset, moments=moments, seed=0)
+    expected = 1 / math.expm1(2 * 2500 / 1024)
+    for shape in ("natural", "white"):
+        values = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy()
+        assert np.mean((2 * values - 1) ** 2) == pytest.approx(expected, rel=5 * math.sqrt(2 / 16384))
+
+
+@pytest.mark.parametrize("shape", ["white", "rate_distortion"])
+def test_noise_that_follows_the_data_lies_along_its_principal_direction(digits, shape):
+    direction = np.random.default_rng(0).standard_normal(1024)
+    direction /= np.linalg.norm(direction)
+    moments = Moments(np.zeros(1024), np.outer(direction, direction), 100)
+    blank = gathered(Split(digits.pool.images[:4] * 0, digits.pool.labels[:4]), members=1, validation=1)
+    settings = IllustrationConfig(levels={shape: (1.5,)}, images=4)
+    rows = noisy_pictures.noisy_images(settings, dataset=blank, moments=moments, seed=0)
+    seen = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy().reshape(4, 1024) * 2 - 1
+    along = seen @ direction
+    assert np.all(np.abs(along) > 1e-3)
+    assert np.abs(seen - np.outer(along, direction)).max() < 1e-4
+
+
+def test_equal_seeds_draw_equal_pictures_and_others_do_not(digits, moments):
+    settings = IllustrationConfig(levels={"natural": (16.0,)}, images=1)
+    first, again, other = (
+        noisy_pictures.noisy_images(settings, dataset=digits, moments=moments, seed=seed) for seed in (3, 3, 4)
+    )
+    pd.testing.assert_frame_equal(first, again)
+    assert not first["value"].equals(other["value"])
+
+
+@pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
+def test_an_illustration_of_data_names_the_missing_dataset_or_levels(name, digits, moments):
+    with pytest.raises(ValueError, match=rf"illustrations.{name}.dataset is missing"):
+        ILLUSTRATIONS.get(name)(IllustrationConfig(levels={"natural": (1.0,)}), dataset=None, moments=None, seed=0)
+    with pytest.raises(ValueError, match=rf"illustrations.{name}.levels"):
+        ILLUSTRATIONS.get(name)(NOTHING, dataset=digits, moments=moments, seed=0)
+
+
+class PixelByPixel:
+    """A shape from outside whose noise lies along the pixels, though its spectrum holds the data's eigenvalues."""
+
+    takes_weights = False
+
+    @staticmethod
+    def decompose(moments, *, weights=None):
+        eigenvalues = np.linalg.eigvalsh(moments.covariance)[::-1].clip(min=0)
+        return Spectrum("pixelwise", eigenvalues, moments.total_variance, moments.mean, eigenvalues)
+
+    @staticmethod
+    def calibrate(spectrum, capacity):
+        return GaussianChannel("pixelwise", capacity, np.linspace(1.0, 30.0, spectrum.dimension))
+
+
+def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(digits, moments, monkeypatch):
+    monkeypatch.setitem(SHAPES._entries, "pixelwise", PixelByPixel)
+    settings = IllustrationConfig(levels={"pixelwise": (8.0,)})
+    rows = closed_forms.shape_costs(settings, dataset=digits, moments=moments, seed=0)
+    covariance = moments.covariance
+    total = covariance + np.diag(np.linspace(1.0, 30.0, 1024))
+    expected = np.trace(covariance - covariance @ np.linalg.solve(total, covariance)) / moments.total_variance
+    found = measured(rows, "attacker_error", "defense")["pixelwise"]
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(digits, moments):
+    rows = closed_forms.shape_leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
+    told = rows[rows["metric"] == "leakage"].pivot(index="rounds", columns="account", values="value")
+    once = told[told.index * 64 <= 400]  # of 400 members
+    np.testing.assert_allclose(once[["added_uses", "joint"]], 16.0, rtol=1e-6)
+    assert (told["drawn_once"] == 16.0).all()
+    many = told.loc[1000:]
+    assert (many["printed_total"] > many["added_uses"]).all()
+    assert (many["added_uses"] > many["joint"]).all()
+    assert (many["joint"] > many["drawn_once"]).all()
+    assert told.loc[10000, "added_uses"] == 16.0 * 1600
+
+
+def test_errors_left_by_leakage_lie_between_the_rounding_of_a_pixel_and_the_prior(digits, moments):
+    rows = closed_forms.shape_leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
+    left = rows[rows["metric"] == "error"].pivot(index="rounds", columns="account", values="value")
+    assert left["prior"].iloc[0] == pytest.approx(moments.total_variance / moments.dimension / 4, rel=1e-6)
+    assert (left.to_numpy() >= 1 / (12 * 255**2)).all()
+    assert (left.drop(columns="prior").lt(left["prior"], axis=0)).to_numpy().all()
+    assert (left["linear_fresh"].diff().dropna() <= 0).all()
+    assert left["linear_once"].nunique() == 1
+
+
+def test_the_published_personalized_bound_costs_noise_and_wastes_capacity(digits, moments):
+    settings = IllustrationConfig(levels={"personalized": (60.0, 200.0)})
+    rows = closed_forms.personalized_cost(settings, dataset=digits, moments=moments)
+    table = rows.pivot(index="level", columns=["metric", "defense"], values="value")
+    assert (table["noise_power", "personalized_printed"] > 2 * table["noise_power", "personalized"]).all()
+    np.testing.assert_allclose(table["capacity", "personalized"], table.index, rtol=1e-6)
+    assert (table["unused", "personalized_printed"] > 1).all()
+
+
+def test_covariance_of_gaussian_records_tells_them_as_often_as_its_closed_form_says():
+    """Means over 60 draws of 150 against 150 records; six standard errors of them."""
+    generator = np.random.default_rng(0)
+    scale = np.linalg.qr(generator.normal(size=(20, 20)))[0] * np.arange(1, 21)
+    for records in (15, 40, 150):
+        areas = []
+        for _ in range(60):
+            drawn = generator.normal(size=(records + 150, 20)) @ scale.T
+            told = -distances(estimate_moments([drawn[:records]]), drawn)
+            areas.append(auc_interval(told[:records], told[records:]).value)
+        spread = 6 * np.std(areas) / np.sqrt(60)
+        assert np.mean(areas) == pytest.approx(gaussian_auc(records, 20), abs=spread + 1e-12)
+
+
+@pytest.fixture(scope="module")
+def told() -> pd.DataFrame:
+    """AUC by what is published, of pictures of 16 directions; the attacker has 200 of the same law."""
+    generator = np.random.default_rng(0)
+
+    def pictures(count: int) -> Split:
+        images = 0.3 * np.kron(generator.normal(size=(count, 1, 4, 4)), np.ones((1, 1, 8, 8)))
+        return Split(images.astype(np.float32), np.zeros(count, np.int64))
+
+    dataset = gathered(pictures(80), aux=pictures(200), members=20, validation=10, name="squares")
+    settings = IllustrationConfig(dataset="squares", covariance="aux", replicas=4)
+    law = population_moments(dataset.aux.images)
+    return covariance_leaks.covariance_leak(settings, dataset=dataset, moments=law, seed=0)
+
+
+def test_published_covariance_tells_its_own_records_shrunk_or_not_and_that_of_others_none(told):
+    assert told["records"].unique().tolist() == [8, 16, 32, 48]
+    areas = told.pivot_table(index="records", columns="published", values="value")
+    assert (areas.loc[:16, "members"] == 1.0).all()
+    assert np.isnan(areas.loc[8, "undone"])  # of 8 records nothing is published but their total variance
+    np.testing.assert_allclose(areas.loc[16:, "undone"], areas.loc[16:, "members"], atol=1e-3)
+    np.testing.assert_allclose(areas["members"], areas["gaussian"], atol=0.1)  # 4 draws, 20 others each
+    assert (areas[["members", "shrunk", "mean"]] > 0.6).all(axis=None)
+    assert (areas["mean"].diff().dropna() < 0).all()
+    assert (areas["aux"] - 0.5).abs().max() < 0.15
+
+
+def test_a_covariance_leak_is_that_of_channels_and_needs_enough_records(digits, moments):
+    with pytest.raises(ValueError, match=r"covariance_leak.covariance = 'members': must be 'aux'"):
+        covariance_leaks.covariance_leak(IllustrationConfig(covariance="members"), dataset=digits, moments=moments)

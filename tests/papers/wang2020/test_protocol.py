@@ -1,0 +1,212 @@
+"""Networks, weights and noise of Wang et al. 2020, and the averages that they end at."""
+
+import math
+from itertools import islice
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formulas import contraction, convergence_rate, expected_square
+from leakbound.papers.wang2020.protocol import (
+    BoundedNoise,
+    InitialNoise,
+    PairwiseMasks,
+    ZeroSumNoise,
+    check_connected,
+    graph_from_edges,
+    metropolis_weights,
+    named_graph,
+    random_graph,
+)
+from leakbound.papers.wang2020.simulations import collect_reports, final_gap, trajectories
+
+GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
+WEIGHTS = metropolis_weights(GRAPH)
+STATES = np.array([1.0, 4.0, -2.0, 3.0, 0.0])
+VARIANCES = np.array([9.0, 4.0, 5.0, 6.0, 7.0])
+DECAY = 0.8
+SCHEMES = {
+    "initial": (InitialNoise(VARIANCES), None),
+    "zero_sum": (ZeroSumNoise(VARIANCES, DECAY), DECAY),
+    "bounded": (BoundedNoise(np.sqrt(3 * VARIANCES), DECAY), DECAY**2),
+}
+MASKS = PairwiseMasks(GRAPH, 3.0)
+
+
+def paths(scheme, steps: int, runs: int = 4000, seed: int = 0) -> np.ndarray:
+    """States by time, run and server."""
+    return np.stack(list(islice(trajectories(WEIGHTS, STATES, scheme, runs, np.random.default_rng(seed)), steps + 1)))
+
+
+def score(sample: np.ndarray, expected: float) -> float:
+    """Standard errors between the mean of a sample and what it should be."""
+    return abs(sample.mean() - expected) / (sample.std() / math.sqrt(len(sample)))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_simulated_square_errors_match_the_closed_form(name):
+    """Twelve scores beyond 4.5 under the closed form: a false alarm in one of 10⁴ seeds; the seed is fixed."""
+    scheme, decay = SCHEMES[name]
+    states = paths(scheme, 20)
+    for time in (1, 2, 5, 20):
+        squares = ((states[time] - STATES.mean()) ** 2).sum(axis=1)
+        assert score(squares, expected_square(WEIGHTS, STATES, VARIANCES, decay, time)) < 4.5
+
+
+def test_simulated_square_errors_of_masks_match_the_covariance_of_the_laplacian():
+    """Three scores beyond 4.5: a false alarm in less than one of 10⁴ seeds; the seed is fixed."""
+    states = paths(MASKS, 5)
+    laplacian = nx.laplacian_matrix(GRAPH).toarray()
+    for time in (1, 2, 5):
+        power = np.linalg.matrix_power(WEIGHTS, time)
+        exact = ((power @ STATES - STATES.mean()) ** 2).sum() + 3.0 * np.trace(power @ laplacian @ power)
+        assert score(((states[time] - STATES.mean()) ** 2).sum(axis=1), exact) < 4.5
+
+
+def test_the_mean_of_the_states_errs_by_the_last_noise_alone():
+    """Variance ρˢ⁻¹ Σσ_i²/n² in scheme 2, to 4.5 standard errors: false alarm below 10⁻⁵; the seed is fixed."""
+    states = paths(SCHEMES["zero_sum"][0], 6)
+    errors = states[6].mean(axis=1) - STATES.mean()
+    expected = DECAY**5 * VARIANCES.sum() / 25
+    assert abs(errors.var() / expected - 1) < 4.5 * math.sqrt(2 / len(errors))
+
+
+def test_noise_of_the_first_states_alone_leaves_a_gap_of_the_expected_size():
+    """To 4.5 standard errors: false alarm below 10⁻⁵; the seed is fixed."""
+    states = paths(SCHEMES["initial"][0], 120)
+    assert np.ptp(states[120], axis=1).max() < 1e-6
+    assert score(np.abs(states[120].mean(axis=1) - STATES.mean()), final_gap(VARIANCES)) < 4.5
+
+
+def test_zero_sum_noise_ends_at_the_reported_mean():
+    states = paths(SCHEMES["zero_sum"][0], 200, runs=200)
+    assert np.abs(states[200] - STATES.mean()).max() < 1e-8
+
+
+def test_bounded_noise_converges_in_every_single_run():
+    scheme, _ = SCHEMES["bounded"]
+    states = paths(scheme, 120, runs=500)
+    assert np.abs(states[120] - STATES.mean()).max() < 1e-6
+    for time in range(1, 30):
+        errors = np.abs(states[time].mean(axis=1) - STATES.mean())
+        assert errors.max() <= scheme.bounds.mean() * DECAY ** (time - 1) + 1e-12
+
+
+def test_masks_keep_the_mean_at_every_step():
+    states = paths(MASKS, 30, runs=300)
+    np.testing.assert_allclose(states.mean(axis=2), STATES.mean(), atol=1e-12)
+
+
+def test_masks_give_the_wanted_variance_on_average_over_the_servers():
+    masks = PairwiseMasks.of_mean_variance(GRAPH, 9.0)
+    assert masks.variance * np.mean([degree for _, degree in GRAPH.degree]) == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("name", ["initial", "zero_sum", "bounded"])
+def test_the_first_noise_has_the_stated_variance(name):
+    """Five variances of 2·10⁵ draws to 2 %: false alarm below 10⁻⁸; the seed is fixed."""
+    first = next(SCHEMES[name][0].noises(200_000, np.random.default_rng(1)))
+    np.testing.assert_allclose(first.var(axis=0), VARIANCES, rtol=0.02)
+
+
+def test_without_noise_on_the_way_the_square_error_falls_as_the_slower_of_noise_and_network():
+    slow = max(DECAY, np.sort(np.abs(np.linalg.eigvalsh(WEIGHTS)))[-2] ** 2)
+    late, later = (expected_square(WEIGHTS, STATES, VARIANCES, DECAY, time) for time in (100, 110))
+    assert (later / late) ** 0.1 == pytest.approx(slow, rel=1e-3)
+
+
+def test_reports_average_to_what_contributors_reported():
+    generator = np.random.default_rng(3)
+    values = [generator.uniform(1, 100, size) for size in (3, 5, 4, 2, 6)]
+    states = collect_reports(values, 1e-12, generator)
+    assert states.mean() == pytest.approx(np.concatenate(values).mean(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: InitialNoise(np.array([1.0, 0.0])), "variances: 0 is not positive"),
+        (lambda: ZeroSumNoise(np.array([1.0, -2.0]), 0.5), "variances: -2 is not positive"),
+        (lambda: ZeroSumNoise(np.array([math.inf]), 0.5), "variances: inf is not positive and finite"),
+        (lambda: ZeroSumNoise(np.ones(2), 1.0), r"decay = 1.0: ρ lies inside \(0, 1\)"),
+        (lambda: BoundedNoise(np.ones(2), 0.0), r"decay = 0.0: ρ lies inside \(0, 1\)"),
+        (lambda: BoundedNoise(np.zeros(2), 0.5), "bounds: 0 is not positive"),
+        (lambda: PairwiseMasks(GRAPH, 0.0), "variance: 0 is not positive"),
+        (lambda: PairwiseMasks(graph_from_edges(3, [(0, 1)]), 1.0), "falls into 2 components"),
+        (lambda: collect_reports([np.ones(2)], 0.0, np.random.default_rng(0)), "noise_variance = 0.0"),
+        (lambda: collect_reports([np.ones(2), np.ones(0)], 1.0, np.random.default_rng(0)), "at least one contributor"),
+    ],
+)
+def test_noise_that_is_none_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@given(st.integers(2, 25), st.floats(0.3, 1.0), st.integers(0, 10_000))
+def test_metropolis_weights_are_symmetric_doubly_stochastic_and_contract(servers, probability, seed):
+    graph = random_graph(servers, probability, np.random.default_rng(seed))
+    weights = metropolis_weights(graph)
+    assert np.array_equal(weights, weights.T)
+    np.testing.assert_allclose(weights.sum(axis=0), 1.0, rtol=1e-14)
+    assert (weights >= 0).all()
+    assert (np.diag(weights) > 0).all()
+    assert convergence_rate(weights) < 1
+
+
+def test_weights_are_zero_exactly_where_there_is_no_edge():
+    graph = named_graph("path", 5)
+    weights = metropolis_weights(graph)
+    apart = ~(nx.to_numpy_array(graph) + np.eye(5)).astype(bool)
+    assert (weights[apart] == 0).all()
+    assert (weights[~apart] > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["cycle", "path", "star", "complete"])
+def test_a_named_graph_is_connected_and_has_all_servers(kind):
+    graph = named_graph(kind, 7)
+    assert sorted(graph) == list(range(7))
+    check_connected(graph)
+
+
+def test_a_power_of_the_weights_contracts_even_where_one_step_does_not():
+    weights = metropolis_weights(named_graph("path", 4))
+    assert contraction(weights) == pytest.approx(1.0)
+    assert contraction(np.linalg.matrix_power(weights, 3)) < 1
+
+
+def test_positive_own_weights_keep_every_eigenvalue_but_one_inside_the_unit_circle():
+    """Less than 1 in magnitude, as the paper has it; without own weights a cycle of 4 has the eigenvalue −1."""
+    eigenvalues = np.linalg.eigvalsh(metropolis_weights(named_graph("cycle", 4)))
+    assert np.abs(eigenvalues[:-1]).max() < 1
+    assert np.linalg.eigvalsh(nx.to_numpy_array(named_graph("cycle", 4)) / 2)[0] == pytest.approx(-1.0)
+
+
+def test_a_random_graph_depends_on_its_generator_alone():
+    first, second, other = (random_graph(20, 0.25, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert set(first.edges) == set(second.edges)
+    assert set(first.edges) != set(other.edges)
+
+
+def test_a_disconnected_graph_is_refused_with_its_parts():
+    graph = graph_from_edges(5, [(0, 1), (2, 3)])
+    with pytest.raises(ValueError, match=r"falls into 3 components \(0, 1; 2, 3; 4\).*add edges"):
+        metropolis_weights(graph)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: random_graph(30, 0.001, np.random.default_rng(0)), r"none of 1000 random graphs .* is connected"),
+        (lambda: random_graph(5, 0.0, np.random.default_rng(0)), r"edge_probability = 0.0: a probability in \(0, 1\]"),
+        (lambda: named_graph("cycle", 1), "servers = 1: averaging needs at least 2"),
+        (lambda: named_graph("wheel", 5), "graph = 'wheel': known: cycle, path"),
+        (lambda: graph_from_edges(3, [(0, 3)]), r"edge \(0, 3\): joins two different servers of 0..2"),
+        (lambda: graph_from_edges(3, [(1, 1)]), r"edge \(1, 1\)"),
+    ],
+)
+def test_what_is_no_network_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
