@@ -361,7 +361,7 @@ BUGS = (
     Bug(
         "own moments compared for one use where several are planned",
         "engine/engine.py",
-        "OwnMoments(calibration, uses, accept_capacity)",
+        "OwnMoments(calibration, target.fresh_uses(frozen), accept_capacity)",
         "OwnMoments(calibration, 1, accept_capacity)",
         "tests/engine/test_own_moments.py::"
         "test_private_records_on_a_larger_scale_are_refused_before_the_first_release[2.0]",

@@ -117,7 +117,7 @@ def test_equal_records_have_one_response_and_no_other_label():
 
 
 @pytest.mark.parametrize(
-    "label", [3, np.int64(3), torch.tensor(3), torch.tensor([3]), np.array([3]), [3], (3,), None, [[3]]]
+    "label", [3, 3.0, np.int64(3), torch.tensor(3.0), torch.tensor([3]), np.array([3]), [3], (3,), None, [[3]]]
 )
 def test_responses_have_the_type_of_the_label(label):
     data = engine_of().protect([(row, label) for row in gaussian(40, 1)])

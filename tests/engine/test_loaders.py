@@ -62,15 +62,6 @@ def test_inputs_keep_their_shape_and_order_of_axes(shape):
     torch.testing.assert_close(noise.reshape(30, 24), other, rtol=1e-5, atol=1e-4)
 
 
-def test_pictures_are_their_bytes():
-    pixels = np.random.default_rng(0).integers(0, 256, size=(80, 4, 4, 3), dtype=np.uint8)
-    pictures = [(Image.fromarray(one), 0) for one in pixels]
-    engine = engine_of(pixels[:60])
-    noisy, _ = next(iter(engine.protect(DataLoader(pictures[60:], batch_size=20))))
-    assert noisy.shape == (20, 4, 4, 3)
-    torch.testing.assert_close(noisy, noisy_bytes(engine_of(pixels[:60]), pixels[60:]))
-
-
 def test_collate_functions_and_transforms_see_noisy_records_alone():
     seen = []
 

@@ -447,14 +447,6 @@ def test_a_seeded_copy_that_comes_again_is_one_use_and_another_channel_draws_ane
     assert np.abs(solved - OWN).mean() > small
 
 
-def test_without_a_plan_the_uses_so_far_are_stated():
-    channel = Channel(2.0, auxiliary=PUBLIC).fit(OWN)
-    one = channel.leakage()
-    for _ in range(3):
-        channel.transform(OWN[:5])
-    assert channel.leakage() == channel.leakage(3) > one
-
-
 def test_a_channel_with_a_plan_refuses_to_work_in_another_process():
     with get_context("fork").Pool(1) as pool:
         for channel in (Channel(Leakage(20, uses=9)), Channel(Leakage(20, uses=9), auxiliary=PUBLIC).fit(OWN)):

@@ -39,7 +39,7 @@ _FIRST = 16
 _FEWEST_VALUES = 16  # values of a record, below which different records are often near each other
 _MOST_VALUES = 4096  # values, above which whitening takes too long
 _NUMBERS = 12  # coarse numbers of a record, independent of each other
-_CELL = 0.1  # of a cell, in standard deviations of such a number
+_CELL = 0.1  # width of a cell, in standard deviations of such a number
 _RIDGE = 0.1  # of the mean variance, so that directions without variance do not turn rounding into distance
 
 

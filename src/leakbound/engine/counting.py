@@ -313,7 +313,7 @@ class Counter:
             np.append(column, 0)[rows] for column in (uses.releases, uses.fresh_uses, more, uses.labels)
         )
         releases, fresh_uses, others, labels = columns  # 0 at row -1
-        shown = np.concatenate([one.shown if one.base else ~one.shown for one in collections])
+        shown = np.concatenate([each.shown if each.base else ~each.shown for each in collections])
         shown |= releases > 0
         counted = np.flatnonzero(shown & (rows >= 0))
         shown[counted] = False

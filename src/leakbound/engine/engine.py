@@ -249,7 +249,7 @@ class ChannelEngine(Saved):
             if not len(records):
                 return [], []
             listed = self.labels.check(rests, uncounted)
-            if any(self._counter.collections.get(one.name) is not one for one in collections):
+            if any(self._counter.collections.get(each.name) is not each for each in collections):
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )

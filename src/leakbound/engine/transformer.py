@@ -33,8 +33,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ``fit_transform``. Uses are counted by the values of a row, over all fits, copies and clones of a channel
     in this process (folds and candidates of a search, a score after a fit), and refused beyond the plan of
     the target. In other processes a channel with a plan refuses to work. What is released is compared with
-    the calibration: range, directions, and the capacity that the rows' own moments give. A calibrated channel
-    without this interface is a :class:`leakbound.channels.GaussianChannel`.
+    the calibration: range, directions, and the capacity that the rows' own moments give. ``fit`` warns of natural
+    noise for columns in very different units. A calibrated channel without this interface is a
+    :class:`leakbound.channels.GaussianChannel`.
 
     Args:
         target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``. A number is a capacity in
