@@ -72,7 +72,11 @@ def check_request(request: TrainingRequest) -> None:
         *request.client.problems(request.image_shape),
         *_noise_problems(request),
         *network_problems(
-            request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
+            request.model,
+            request.image_shape,
+            len(request.dataset.classes),
+            clips=request.defense.clips,
+            scored=[] if request.scoring is None else [request.defense.clips],
         ),
     ]
     if request.config.precision != "float32" and torch.device(request.device).type != "cuda":
