@@ -202,9 +202,9 @@ class MembershipConfig(Attack):
     """Number of reference networks for each attacked learning rate: 0, or at least 2. They are trained by the same
     defense on other records, and cost as much as so many replicas."""
     reference_records: ReferenceRecords = "pool"
-    """Records of the reference networks. pool: draws from the pool, one set for all replicas, of which few hold a
-    tested record if the pool is large. candidates: random halves of the members and non-members of the attacked
-    network, a set for each network, so that half of them hold each tested record."""
+    """Records of the reference networks. pool: draws from the pool, one set for all replicas, of which few
+    hold a tested record if the pool is large. candidates: random halves of the members and non-members of the
+    attacked network, a set for each network, of which half hold each tested record."""
     draws: Annotated[int, Field(ge=0, le=1000)] = 4
     """Draws of a channel's noise that the attacker adds to each record of a network that was trained behind it."""
 

@@ -186,7 +186,7 @@ class RunTable:
         return run.replicas * (len(self.candidates(run)) if every else 1) * len(self.lengths[run.slug])
 
     def references(self, slug: str) -> int:
-        """Count the trainings of a run's reference networks at each learning rate, or for each network, that it keeps.
+        """Count the trainings of a run's reference networks at each rate, or for each network, that it keeps.
 
         Args:
             slug: Name of the run.

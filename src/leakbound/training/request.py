@@ -207,7 +207,7 @@ class TrainingResult:
 def reference_request(
     request: TrainingRequest, count: int, learning_rates: Iterable[float], targets: Iterable[Slot] = ()
 ) -> TrainingRequest:
-    """Make the request of the reference networks of a run: ``count`` at each learning rate, or for each target.
+    """Make the request of the reference networks of a run: ``count`` at each rate, or for each target.
 
     They replace the replicas, and are trained like the networks of the run on other records, which
     :func:`leakbound.datasets.splits.reference_dataset` draws. A comparison with them shows what a network has

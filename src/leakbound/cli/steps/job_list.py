@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import product
 
 from leakbound.config.data import size_of
 from leakbound.config.messages import ConfigError
@@ -59,16 +58,9 @@ def _cases(
 ) -> Iterator[tuple[str, list[tuple[int, int, int] | None], str, int, bool, list[bool]]]:
     """Yield dataset, possible shapes of its records, network, classes and whether gradients are clipped.
 
-    The last is given for all runs together, and for each kind of those whose uploads are scored.
+    The last is given for all runs together, and for those whose uploads are scored.
     """
     studies = config.studies.values()
-    attacks = config.attacks.all()
-    scored = {
-        (model, config.defense(arm).clips)
-        for study in studies
-        for model, arm in product(study.models, study.defenses)
-        if any(attacks[name].replays for name in study.attacks)
-    }
     clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
     uses = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
     if config.efficiency is not None:
@@ -78,5 +70,13 @@ def _cases(
     for model, dataset in sorted(use for use in uses if use[0] not in MODELS.builtin):
         size = size_of(dataset, config.datasets[dataset])
         shapes = [(colors, size.side, size.side) for colors in ((size.colors,) if size.known else (3, 1))]
-        own = sorted(clipped for name, clipped in scored if name == model)
-        yield dataset, [None] if dataset in config.tables else [*shapes], model, size.classes, clips, own
+        scored = _scored(config, model)
+        yield dataset, [None] if dataset in config.tables else [*shapes], model, size.classes, clips, scored
+
+
+def _scored(config: Config, model: str) -> list[bool]:
+    """Return whether gradients are clipped, for each kind of a network's runs whose uploads are scored."""
+    attacks = config.attacks.all()
+    studies = [study for study in config.studies.values() if model in study.models]
+    replayed = [study for study in studies if any(attacks[name].replays for name in study.attacks)]
+    return sorted({config.defense(arm).clips for study in replayed for arm in study.defenses})
