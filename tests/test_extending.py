@@ -106,6 +106,22 @@ def test_a_dry_run_tells_of_networks_that_jobs_could_not_make(place):
     ]
 
 
+def test_a_dry_run_refuses_networks_whose_uploads_cannot_be_scored_where_they_are(place):
+    with (place / "mine" / "my_models.py").open("a") as file:
+        file.write(
+            "class Normed(Tiny):\n    def __init__(self, *given, **more):\n        super().__init__(*given, **more)\n"
+            "        self.head = torch.nn.utils.parametrizations.weight_norm(self.head)\n"
+        )
+    config = with_networks(tiny="Tiny", normed="Normed")
+    try_networks(config, "mine.yaml")
+    study = config.studies["tried"].model_copy(update={"attacks": ("membership_uploads",)})
+    with pytest.raises(ConfigError) as refused:
+        try_networks(config.model_copy(update={"studies": {"tried": study}}), "mine.yaml")
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith("mine.yaml: datasets.dark: normed: trains no linear layer that sees each record once")
+    assert line.endswith("leave out membership_uploads for this network")
+
+
 def test_frozen_weights_that_changed_after_the_training_are_refused(place):
     first = torch.nn.Conv2d(1, 8, 3).state_dict()
     torch.save(first, "pretrained.pt")

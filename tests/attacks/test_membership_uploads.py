@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.lower_limits import evidence
@@ -19,7 +20,9 @@ from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.models.gradients import record_gradients
-from leakbound.training import TrainingRequest, loop, train, upload_scores
+from leakbound.models.small import MLP
+from leakbound.registry import MODELS
+from leakbound.training import TrainingRequest, UntrainableError, loop, train, upload_scores
 from leakbound.training.request import UploadScoring, initial_network
 
 CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
@@ -200,6 +203,20 @@ def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training
     assert torch.equal(resumed.scores, whole.scores)
     assert all(torch.equal(whole.weights[name], plain.weights[name]) for name in plain.weights)
     assert plain.scores is None
+
+
+def test_a_network_without_a_layer_that_can_be_scored_is_refused_by_name_before_a_step(scenes, monkeypatch):
+    class Normed(MLP):
+        """Weights of its layers are not parameters."""
+
+        def __init__(self, colors, classes, size):
+            super().__init__(colors, classes, size)
+            self.fc1, self.head = map(nn.utils.parametrizations.weight_norm, (self.fc1, self.head))
+
+    monkeypatch.setitem(MODELS._entries, "normed", Normed)
+    monkeypatch.setattr(loop.StackTraining, "advance", lambda *arguments: pytest.fail("a step was taken"))
+    with pytest.raises(UntrainableError, match="normed: trains no linear layer that sees each record once"):
+        attacked(asked(scenes, model="normed"))
 
 
 def test_diverged_networks_have_no_scores(scenes):

@@ -27,11 +27,11 @@ from leakbound.attacks.metrics import auc_interval
 from leakbound.attacks.trained_networks import Networks, attack_networks
 from leakbound.channels import estimate_moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.attacks import MembershipConfig
+from leakbound.config.attacks import MOST_REFERENCES, MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
-from leakbound.datasets import prepare
+from leakbound.datasets import ImageDataset, prepare
 from leakbound.datasets.splits import reference_dataset
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
@@ -155,10 +155,13 @@ def request(dataset, **changes):
     return TrainingRequest(**{**values, **changes})
 
 
-def references_of(asked, count):
-    found = train(reference_request(asked, count, [RATE]))
+def references_of(asked, count, targets=()):
+    found = train(reference_request(asked, count, [RATE], targets))
     network = models.build("mlp", 1, 10, torch_generator(0, "any"))
-    return References(Networks(found.weights, found.rates.assign(chosen=True)), network, asked.dataset)
+    rates = found.rates.assign(chosen=True)
+    if targets:
+        rates["target"] = rates["replica"] // MOST_REFERENCES
+    return References(Networks(found.weights, rates), network, asked.dataset)
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +308,53 @@ def test_references_that_diverged_are_left_out_and_too_few_give_no_result(digits
     assert areas.loc[list(COMPARING), "value"].isna().all()
     assert set(areas.loc[list(COMPARING), "status"]) == {"diverged"}
     assert areas.loc[[*ALONE, STRONGEST], "value"].notna().all()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_references_of_candidates_share_them_out_whoever_is_a_member(digits, monkeypatch, copied):
+    """A target's members and its others change places, and its references still hold the same records."""
+    copies = np.arange(900) // 2 * 2 if copied else None
+    dataset = dataclasses.replace(digits, copies=copies)
+    candidates = [np.concatenate([dataset.parts(place).members, dataset.parts(place).nonmembers]) for place in (0, 3)]
+    halves = reference_dataset(dataset, of_candidates=True)
+    drawn = [[halves.parts(MOST_REFERENCES * place + k).members for k in range(4)] for place in (0, 3)]
+    for rows, of_target in zip(candidates, drawn, strict=True):
+        assert {len(half) for half in of_target} == {200}
+        assert (np.sum([np.isin(rows, half) for half in of_target], axis=0) == 2).all()
+        assert 60 < np.isin(of_target[0], of_target[2]).sum() < 140  # two pairs are independent
+        if copied:
+            assert all(set(copies[half]).isdisjoint(copies[np.setdiff1d(rows, half)]) for half in of_target)
+    own = ImageDataset._drawn
+
+    def exchanged(self, replica):
+        parts = own(self, replica)
+        return dataclasses.replace(parts, members=parts.nonmembers, nonmembers=parts.members)
+
+    monkeypatch.setattr(ImageDataset, "_drawn", exchanged)
+    assert set(halves.parts(1).members) == set(drawn[0][1])
+    assert np.array_equal(halves.labels(0), digits.pool.labels)
+
+
+def test_references_of_candidates_see_the_members_of_their_target_and_none_of_another_network(digits):
+    """Each target has references of its own. A network that was trained on none of the candidates shows chance."""
+    asked = request(digits, replicas=2)
+    candidates = np.concatenate([digits.parts(0).members, digits.parts(0).nonmembers])
+    outside = digits.pool.chosen(np.setdiff1d(range(900), candidates))
+    drawing = dataclasses.replace(digits.drawing, canaries=0)
+    elsewhere = train(request(dataclasses.replace(digits, pool=outside, drawing=drawing))).weights
+    references = references_of(asked, 4, asked.slots)
+    assert references.networks.rates["target"].tolist() == [0] * 4 + [1] * 4
+    settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run", "references": references}
+    settings["learning_rates"] = [RATE, RATE]
+    rows, _ = infer_membership(AttackRequest(weights=train(asked).weights, replicas=[0, 1], **settings))
+    for replica in (0, 1):
+        assert _values(rows, "auc", replica).loc[["lira_online", "rmia", STRONGEST], "low"].min() > 0.75
+        assert _values(rows, "inside", replica).loc["references", "value"] == 0.5
+    blind = _values(infer_membership(AttackRequest(weights=elsewhere, **settings))[0], "auc", 0).loc[
+        [*COMPARING, STRONGEST]
+    ]
+    assert (blind["low"] <= 0.5).all()
+    assert (blind["high"] >= 0.5).all()
 
 
 def test_noisy_queries_average_what_a_network_says_behind_the_channel(digits, trained):

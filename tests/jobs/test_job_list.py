@@ -382,6 +382,18 @@ def test_uploads_are_made_again_by_the_settings_of_the_training_and_the_training
     assert [job.settings for job in without.of("train")] == [job.settings for job in jobs.of("train")]
 
 
+def test_references_of_candidates_are_trained_for_each_network_and_those_of_the_pool_have_the_settings_they_had():
+    """Every replica at every rate is a network, with a set of references of its own."""
+    own = QUICK.attacks.membership.model_copy(update={"reference_records": "candidates"})
+    config = QUICK.model_copy(update={"attacks": QUICK.attacks.model_copy(update={"membership": own})})
+    made, plain = job_list(config), job_list()
+    asked = made.job("references", PLAIN_RUN).settings
+    assert asked == {**plain.job("references", PLAIN_RUN).settings, "reference_records": "candidates"}
+    networks = QUICK.replicas * len(QUICK.training.learning_rates)
+    assert made.table.reference_networks(PLAIN_RUN) == networks * own.references
+    assert plain.table.reference_networks(PLAIN_RUN) == len(QUICK.training.learning_rates) * own.references
+
+
 def test_without_references_none_are_trained_and_trainings_are_the_same():
     few = QUICK.attacks.membership.model_copy(update={"references": 0})
     config = QUICK.model_copy(update={"attacks": QUICK.attacks.model_copy(update={"membership": few})})

@@ -9,6 +9,7 @@ import typer
 from pydantic import ConfigDict, Field, model_validator
 
 from leakbound import registry
+from leakbound.config.attacks import ReferenceRecords
 from leakbound.config.defenses import Defense
 from leakbound.config.messages import ConfigError, parse, shown, unknown_name
 from leakbound.config.settings import (
@@ -79,6 +80,7 @@ class TrainingSettings(DefendedSettings):
     replicas: Replicas
     rates: Literal["chosen", "all"] = "chosen"
     lengths: Listed[Length] = ("full",)
+    reference_records: ReferenceRecords = "pool"
 
 
 def read_settings(text: str, kind: type[J]) -> J:

@@ -26,6 +26,11 @@ from leakbound.config.settings import (
 )
 from leakbound.registry import ATTACKS, nearest
 
+MOST_REFERENCES = 256
+"""Most reference networks that a network is compared with."""
+ReferenceRecords = Literal["pool", "candidates"]
+"""Records that reference networks are trained on."""
+
 
 class AttackPreset(Settings):
     """A published attack, a file of the folder ``published_attacks`` under its name."""
@@ -124,7 +129,7 @@ class Attack(Settings):
         """List the files that it reads in addition to images: weights, or what gradients are computed with.
 
         An attack on trained networks may add ``channel``, that of the defense, and ``references``, networks
-        trained with the same defense on other draws from the pool. One on untrained networks may add
+        trained with the same defense on other records. One on untrained networks may add
         ``estimator``, the learned estimate of the dataset's images.
 
         Args:
@@ -193,9 +198,13 @@ class MembershipConfig(Attack):
     """Learning rates that the attacker tries and compares on a held-out part of the records that it knows."""
     batch_size: Annotated[Records, Field(ge=2)] = 64
     """Records in a step of the attack network."""
-    references: Annotated[int, Field(ge=0, le=256)] = 4
+    references: Annotated[int, Field(ge=0, le=MOST_REFERENCES)] = 4
     """Number of reference networks for each attacked learning rate: 0, or at least 2. They are trained by the same
-    defense on other draws from the pool, and cost as much as so many replicas."""
+    defense on other records, and cost as much as so many replicas."""
+    reference_records: ReferenceRecords = "pool"
+    """Records of the reference networks. pool: draws from the pool, one set for all replicas, of which few
+    hold a tested record if the pool is large. candidates: random halves of the members and non-members of the
+    attacked network, a set for each network, of which half hold each tested record."""
     draws: Annotated[int, Field(ge=0, le=1000)] = 4
     """Draws of a channel's noise that the attacker adds to each record of a network that was trained behind it."""
 

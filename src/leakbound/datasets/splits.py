@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 import numpy as np
 from jaxtyping import Float, Int
 
+from leakbound.config.attacks import MOST_REFERENCES
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
 from leakbound.datasets.records import (
@@ -442,10 +443,38 @@ def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generat
     return np.argsort(positions, kind="stable")
 
 
-def reference_dataset(dataset: ImageDataset) -> ImageDataset:
+def reference_dataset(dataset: ImageDataset, *, of_candidates: bool = False) -> ImageDataset:
     """Return the same records with other draws: replica k has the members of reference network k, with true labels.
 
     Draws depend on the seed, the dataset and k, and share no generator with those of any replica.
+
+    Args:
+        dataset: Records, and the rule by which replicas draw from them.
+        of_candidates: Whether reference k is trained on a random half of the candidates of replica
+            k // MOST_REFERENCES, its members and non-members, and not on a draw from the pool.
     """
+    if of_candidates:
+        return _CandidateHalves(**vars(dataset) | {"drawing": replace(dataset.drawing, canaries=0)})
     seed = derive_seed(dataset.drawing.seed, "reference")
     return replace(dataset, drawing=replace(dataset.drawing, seed=seed, canaries=0))
+
+
+class _CandidateHalves(ImageDataset):
+    """A dataset whose replicas are reference networks, each with half of the candidates of its target.
+
+    A target's references 2j and 2j + 1 share out its candidates, so that just one of both holds each of them.
+    Who is a member does not influence the halves.
+    """
+
+    def _drawn(self, replica: int) -> Parts:
+        """Draw half of the candidates, with the validation records of the target."""
+        target, number = divmod(replica, MOST_REFERENCES)
+        parts = super()._drawn(target)
+        rows = np.sort(np.concatenate([parts.members, parts.nonmembers]))
+        words = ("datasets", self.name, "replica", target, "candidate_halves", number // 2)
+        generator = numpy_generator(self.drawing.seed, *words)
+        labels = self.pool.labels * self.drawing.stratified
+        halves = np.split(rows[stratified_order(labels[rows], generator)], 2)
+        if self.copies is not None:
+            halves = gather_copies(halves, self.copies, labels, self.name)
+        return Parts(halves[number % 2], halves[1 - number % 2], parts.validation)

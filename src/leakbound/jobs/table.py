@@ -186,13 +186,25 @@ class RunTable:
         return run.replicas * (len(self.candidates(run)) if every else 1) * len(self.lengths[run.slug])
 
     def references(self, slug: str) -> int:
-        """Count the trainings of a run's reference networks at each learning rate that it keeps.
+        """Count the trainings of a run's reference networks at each rate, or for each network, that it keeps.
 
         Args:
             slug: Name of the run.
         """
         needed = "references" in self._needs(slug) and self.runs[slug].rounds > 0
         return self.config.attacks.membership.references if needed else 0
+
+    def reference_settings(self, slug: str) -> dict[str, Any]:
+        """Return the number of a run's reference networks, and their records unless these are the default.
+
+        Args:
+            slug: Name of the run.
+        """
+        records = self.config.attacks.membership.reference_records
+        return {
+            "replicas": self.references(slug),
+            **({"reference_records": records} if records != "pool" else {}),
+        }
 
     def _needs(self, slug: str) -> set[str]:
         """Return the kinds of files that the attacks on a run read."""
@@ -208,6 +220,8 @@ class RunTable:
         Args:
             slug: Name of the run.
         """
+        if self.config.attacks.membership.reference_records == "candidates":
+            return self.references(slug) * self.kept(self.runs[slug]) // len(self.lengths[slug])
         rates = len(self.candidates(self.runs[slug]))
         return round(self.references(slug) * (rates if self.rates[slug] == "all" else min(_CHOSEN, rates)))
 

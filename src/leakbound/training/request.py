@@ -18,6 +18,7 @@ from leakbound import models
 from leakbound.accounting.event import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
+from leakbound.config.attacks import MOST_REFERENCES
 from leakbound.config.defenses import Defense
 from leakbound.config.training import Length, TrainingConfig
 from leakbound.datasets import ImageDataset
@@ -218,13 +219,13 @@ class TrainingResult:
 
 
 def reference_request(
-    request: TrainingRequest, count: int, learning_rates: Iterable[float]
+    request: TrainingRequest, count: int, learning_rates: Iterable[float], targets: Iterable[Slot] = ()
 ) -> TrainingRequest:
-    """Make the request of the reference networks of a run: ``count`` at each learning rate.
+    """Make the request of the reference networks of a run: ``count`` at each rate, or for each target.
 
-    They replace the replicas, and are trained like the networks of the run on other draws from the same pool.
-    A comparison with them shows what a network has learned about a record beyond what such networks learn in
-    any case.
+    They replace the replicas, and are trained like the networks of the run on other records, which
+    :func:`leakbound.datasets.splits.reference_dataset` draws. A comparison with them shows what a network has
+    learned about a record beyond what such networks learn in any case.
 
     Records, weights, batches and noise are drawn from other seeds, equal for all defenses and levels, so that
     comparisons of defenses stay paired.
@@ -233,17 +234,24 @@ def reference_request(
         request: The run.
         count: Number of reference networks at each learning rate, >= 1.
         learning_rates: Learning rates of the reference networks, > 0.
+        targets: Networks on halves of whose candidates they are trained. None for draws from the pool.
     """
     config = request.config
+    only = tuple(
+        Slot(MOST_REFERENCES * target.replica + number, target.learning_rate)
+        for target in dict.fromkeys(targets)
+        for number in range(count)
+    )
     if not request.defense.keeps_best and "best" not in request.lengths:  # their curves are not used
         config = config.model_copy(update={"evaluations": 1})
     return replace(
         request,
         config=config,
-        dataset=reference_dataset(request.dataset),
+        dataset=reference_dataset(request.dataset, of_candidates=bool(only)),
         seed=derive_seed(request.seed, "reference"),
-        replicas=count,
+        replicas=len({slot.replica for slot in only}) or count,
         learning_rates=tuple(sorted(set(learning_rates))),
+        only=only,
     )
 
 

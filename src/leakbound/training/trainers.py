@@ -5,7 +5,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import cast, get_args
@@ -23,6 +23,7 @@ from leakbound.registry import MODELS, UnknownNameError, load_attribute
 from leakbound.training import stack
 from leakbound.training.request import TrainingRequest, TrainingResult, initial_network
 from leakbound.training.stack import full_precision
+from leakbound.training.upload_scores import scored_layers
 
 
 class UntrainableError(ValueError):
@@ -83,7 +84,11 @@ def check_request(request: TrainingRequest) -> None:
         *request.client.problems(request.image_shape),
         *_noise_problems(request),
         *network_problems(
-            request.model, request.image_shape, len(request.dataset.classes), clips=request.defense.clips
+            request.model,
+            request.image_shape,
+            len(request.dataset.classes),
+            clips=request.defense.clips,
+            scored=[] if request.scoring is None else [request.defense.clips],
         ),
     ]
     if request.config.precision != "float32" and torch.device(request.device).type != "cuda":
@@ -156,7 +161,12 @@ _CLOSE = 1e-3  # relative difference of logits that rounding explains
 
 
 def network_problems(
-    name: str, image_shape: tuple[int, int, int] | None, classes: int, *, clips: bool
+    name: str,
+    image_shape: tuple[int, int, int] | None,
+    classes: int,
+    *,
+    clips: bool,
+    scored: Collection[bool] = (),
 ) -> list[str]:
     """List reasons why a network cannot be trained as asked, each with the remedy.
 
@@ -167,6 +177,7 @@ def network_problems(
         image_shape: (colors, height, width), or None for records of unknown shape.
         classes: Number of labels.
         clips: Whether a defense clips gradients of single records.
+        scored: Whether gradients are clipped, for the runs whose uploads are scored.
 
     Raises:
         UnknownNameError: If no model has this name.
@@ -186,7 +197,10 @@ def network_problems(
                 models.build(name, colors, classes, torch.Generator().manual_seed(seed), side)
                 for seed in seeds
             ]
-            problems = [*_layer_problems(name, made[0], clips=clips)]
+            problems = [
+                *_layer_problems(name, made[0], clips=clips),
+                *_scoring_problems(name, made[0], scored),
+            ]
             if problems or name in MODELS.builtin:
                 return problems
             return [*_weight_problems(name, *made)] or [*_call_problems(name, made, images, classes)]
@@ -214,6 +228,16 @@ def _layer_problems(name: str, model: nn.Module, *, clips: bool) -> Iterator[str
         for error in ModuleValidator.validate(model, strict=False):
             if model.training or "training mode" not in str(error):
                 yield f"{name} cannot be trained by Opacus: {error}"
+
+
+def _scoring_problems(name: str, model: nn.Module, scored: Collection[bool]) -> Iterator[str]:
+    """Yield that no layer of a network can be scored."""
+    for clips in scored:
+        try:
+            scored_layers(name, model, clips=clips)
+        except ValueError as error:
+            yield str(error)
+            return
 
 
 def _weight_problems(name: str, first: nn.Module, again: nn.Module, other: nn.Module) -> Iterator[str]:
@@ -274,9 +298,10 @@ def answer() -> None:
         MODELS.add(name, target)
     problems = []
     with redirect_stdout(sys.stderr):
-        for dataset, shapes, model, classes, clips in cases:
+        for dataset, shapes, model, classes, clips, scored in cases:
             answers = [
-                network_problems(model, shape and tuple(shape), classes, clips=clips) for shape in shapes
+                network_problems(model, shape and tuple(shape), classes, clips=clips, scored=scored)
+                for shape in shapes
             ]
             problems += [f"datasets.{dataset}: {problem}" for problem in min(answers, key=len)]
     sys.stdout.write(json.dumps(problems))

@@ -39,7 +39,7 @@ _MEMORY = 0.98  # part of the earlier uploads in mean and variance of a candidat
 _FAR = 3.0  # deviations at which a score counts no more for either: most likely the candidate took part
 _SCALE = 1.4826  # standard deviation of a Gaussian, in median absolute deviations
 _UNSCORED = (
-    "{} trains no linear layer that sees each record once, or clips gradients of layers other than linear, "
+    "{}: trains no linear layer that sees each record once, or clips gradients of layers other than linear, "
     "convolutional and group-normalising ones; leave out membership_uploads for this network"
 )
 
@@ -72,7 +72,7 @@ class UploadScores:
         self._request = request
         self._model = model
         self._window = scoring.window
-        self._layer, self._layers = _scored_layers(model, clips=request.defense.clips)
+        self._layer, self._layers = scored_layers(request.model, model, clips=request.defense.clips)
         device = request.device
         images, labels = _on_device(request.dataset.aux, device)
         shown = request.client.released(images[: scoring.public], self._source("public"))
@@ -168,7 +168,7 @@ class UploadScores:
         for piece in zip(images.split(chunk), labels.split(chunk), strict=True):
             factors = factored.constant(*piece)
             if factors is None:
-                raise ValueError(_UNSCORED.format(type(self._model).__name__))
+                raise ValueError(_UNSCORED.format(self._request.model))
             _, layer, seen, slopes = next(factor for factor in factors if factor.name == self._layer)
             if self._request.defense.clips:
                 slopes = slopes * self._request.client.record_weights(record_norms(factors))[:, None]
@@ -304,8 +304,13 @@ def _with_one(rows: Tensor, bias: Tensor | None) -> Tensor:
     return rows if bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
 
 
-def _scored_layers(model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.Module]]:
+def scored_layers(name: str, model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.Module]]:
     """Return the first trained linear layer, and the layers whose gradients count: all if they are clipped.
+
+    Args:
+        name: Name of the network, for the message.
+        model: The network.
+        clips: Whether the defense clips gradients.
 
     Raises:
         ValueError: If there are none.
@@ -313,7 +318,7 @@ def _scored_layers(model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.
     layers = parameter_layers(model)
     linear = [name for name, layer in layers.items() if type(layer) is nn.Linear and whole(layer)]
     if not linear or (clips and not factorable(model)):
-        raise ValueError(_UNSCORED.format(type(model).__name__))
+        raise ValueError(_UNSCORED.format(name))
     return linear[0], layers if clips else {linear[0]: layers[linear[0]]}
 
 

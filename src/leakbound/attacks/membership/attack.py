@@ -1,8 +1,8 @@
 """Membership inference: which of the records at hand was the target model trained on?
 
 The attacker knows the membership of some of the records, learns from them, and is scored on the others. It
-compares the target with reference networks, which were trained by the same defense on other draws from the
-pool. If it knows the channel of a defense, it shows each record to the networks with noise of its own.
+compares the target with reference networks, which were trained by the same defense on other records. If it
+knows the channel of a defense, it shows each record to the networks with noise of its own.
 """
 
 import math
@@ -110,7 +110,8 @@ def infer_membership(request: AttackRequest[MembershipConfig]) -> Attacked:
     Returns:
         Rows with 95 % intervals: AUC and true-positive rates at 1 % and 0.1 % false positives of each
         variant, the same on canaries (``canary_auc``, ...) if there are some, and of variant ``target`` the
-        accuracy on the scored members and non-members, without which an AUC says little. NaN, with its
+        accuracy on the scored members and non-members, without which an AUC says little. With references also
+        ``inside`` of variant ``references``, the mean part of them that holds a scored record. NaN, with its
         status, for a diverged replica, and for a comparison with references of which fewer than two trained
         soundly. With them the arrays ``<variant>_members`` and ``<variant>_nonmembers`` of scores (replicas,
         scored), where higher means member, ``<variant>_canaries`` (replicas, k, 2), ``<variant>_mislabelled``
@@ -202,8 +203,8 @@ def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
     kept["noisy_queries"] = np.array(case.method.count > 0)
     if len(records.inserted):
         kept["canaries_inserted"] = records.inserted
-    target = case.views[1].signals if case.sound else None
-    return table_of(case.replica, _rows(by_kind, choices, records, target)), kept
+    view = case.views[1] if case.sound else None
+    return table_of(case.replica, _rows(by_kind, choices, records, view)), kept
 
 
 def scores_of(
@@ -288,8 +289,8 @@ def _view(
     if request.references is None:
         return View(signals)
     length = request.lengths[place] if request.lengths else "full"
-    rate = request.learning_rates[place]
-    return View(signals, request.references.compared(rate, queries, group.rows, group.labels, length))
+    recipe = request.learning_rates[place], queries, group.rows, group.labels, length
+    return View(signals, request.references.compared(*recipe, request.replicas[place]))
 
 
 def _promise(view: View) -> float:
@@ -333,7 +334,7 @@ def _rows(
     by_kind: Mapping[str, Mapping[str, np.ndarray]],
     choices: Mapping[str, str],
     records: AttackedRecords,
-    target: Signals | None,
+    view: View | None,
 ) -> Iterator[dict[str, object]]:
     """Yield one row per estimate, NaN where there is none. None belongs to a unit of its own.
 
@@ -341,7 +342,7 @@ def _rows(
         by_kind: Scores of each attacker, as :meth:`AttackedRecords.by_kind` returns them.
         choices: Metric to the strongest attacker by it, empty names where none was chosen.
         records: Records that were scored.
-        target: Signals of the scored records, or None for a network that is not sound.
+        view: View of the scored records, or None for a network that is not sound.
     """
     estimates = {
         (variant, metric): estimate
@@ -351,10 +352,13 @@ def _rows(
     kinds = ("", "canary_") if len(records.inserted) else ("",)
     for kind, (metric, name) in product(kinds, choices.items()):
         estimates[STRONGEST, f"{kind}{metric}"] = estimates.get((name, f"{kind}{metric}"), UNKNOWN)
-    hits = np.full(len(records.scored), np.nan) if target is None else target.correct.cpu().numpy()
+    hits = np.full(len(records.scored), np.nan) if view is None else view.signals.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
-        accuracy = UNKNOWN if target is None else proportion_interval(int(half.sum()), len(half))
+        accuracy = UNKNOWN if view is None else proportion_interval(int(half.sum()), len(half))
         estimates["target", metric] = accuracy
+    if view is not None and view.compared is not None:
+        held = float(view.compared.inside.mean())
+        estimates["references", "inside"] = Interval(held, math.nan, math.nan)
     for (variant, metric), estimate in estimates.items():
         status = DIVERGED if math.isnan(estimate.value) else ""
         columns = row(variant, metric, estimate.value, low=estimate.low, high=estimate.high)

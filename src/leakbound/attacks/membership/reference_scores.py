@@ -153,7 +153,8 @@ class References:
     """Reference networks of a run, which are shown every record of the pool. Their answers are kept.
 
     Attributes:
-        networks: Weights. ``replica`` is the number of a reference.
+        networks: Weights. ``replica`` is the number of a reference. A column ``target`` is the replica whose
+            candidates it was trained on. Without it references are draws from the pool and serve all.
         network: The architecture, whose parameters are replaced, on the device.
         dataset: Records of the run.
     """
@@ -161,7 +162,7 @@ class References:
     networks: Networks
     network: nn.Module
     dataset: ImageDataset
-    _answers: dict[tuple[float, str, int], Float[np.ndarray, "references pool classes"]] = field(
+    _answers: dict[tuple[int, float, str, int], Float[np.ndarray, "references pool classes"]] = field(
         default_factory=dict
     )
 
@@ -172,6 +173,7 @@ class References:
         rows: Int[np.ndarray, " n"],
         labels: Int[np.ndarray, " n"],
         length: str = "full",
+        replica: int = 0,
     ) -> Confidences | None:
         """Return confidences of the references of a recipe, None if fewer than two of them trained soundly.
 
@@ -184,18 +186,24 @@ class References:
             rows: Rows of the pool.
             labels: Class to test for each.
             length: Length of the training of the network that they are compared with.
+            replica: Replica of the network that they are compared with.
         """
         rates = self.networks.rates
+        of_candidates = "target" in rates
+        target = replica if of_candidates else 0
         alike = rates["length"] == length if "length" in rates else length == "full"
+        alike &= rates.get("target", 0) == target
         recipe = rates[(rates["learning_rate"] == learning_rate) & alike]
-        key = learning_rate, length, queries.count
+        key = target, learning_rate, length, queries.count
         if key not in self._answers:
+            for other in [other for other in self._answers if other[0] != target]:
+                del self._answers[other]  # one network is attacked after the other
             self._answers[key] = self._confidences(recipe.index.tolist(), queries)
         confidence = self._answers[key][:, rows, labels].astype(np.float64)
         sound = np.isfinite(self._answers[key]).all((1, 2))
         if sound.sum() < _LEAST:
             return None
-        drawn = reference_dataset(self.dataset)
+        drawn = reference_dataset(self.dataset, of_candidates=of_candidates)
         trained = np.stack(
             [np.isin(rows, drawn.parts(number).members) for number in recipe["replica"][sound]]
         )

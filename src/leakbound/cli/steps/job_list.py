@@ -53,8 +53,13 @@ def try_networks(config: Config, source: str) -> None:
         raise ConfigError(source, mistakes)
 
 
-def _cases(config: Config) -> Iterator[tuple[str, list[tuple[int, int, int] | None], str, int, bool]]:
-    """Yield dataset, possible shapes of its records, network, classes and whether gradients are clipped."""
+def _cases(
+    config: Config,
+) -> Iterator[tuple[str, list[tuple[int, int, int] | None], str, int, bool, list[bool]]]:
+    """Yield dataset, possible shapes of its records, network, classes and whether gradients are clipped.
+
+    The last is given for all runs together, and for those whose uploads are scored.
+    """
     studies = config.studies.values()
     clips = any(config.defense(arm).clips for study in studies for arm in study.defenses)
     uses = {(model, dataset) for study in studies for model in study.models for dataset in study.datasets}
@@ -65,4 +70,13 @@ def _cases(config: Config) -> Iterator[tuple[str, list[tuple[int, int, int] | No
     for model, dataset in sorted(use for use in uses if use[0] not in MODELS.builtin):
         size = size_of(dataset, config.datasets[dataset])
         shapes = [(colors, size.side, size.side) for colors in ((size.colors,) if size.known else (3, 1))]
-        yield dataset, [None] if dataset in config.tables else [*shapes], model, size.classes, clips
+        scored = _scored(config, model)
+        yield dataset, [None] if dataset in config.tables else [*shapes], model, size.classes, clips, scored
+
+
+def _scored(config: Config, model: str) -> list[bool]:
+    """Return whether gradients are clipped, for each kind of a network's runs whose uploads are scored."""
+    attacks = config.attacks.all()
+    studies = [study for study in config.studies.values() if model in study.models]
+    replayed = [study for study in studies if any(attacks[name].replays for name in study.attacks)]
+    return sorted({config.defense(arm).clips for study in replayed for arm in study.defenses})

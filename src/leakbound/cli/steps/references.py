@@ -16,6 +16,7 @@ from leakbound.cli.inputs import (
 )
 from leakbound.cli.job_settings import TrainingSettings
 from leakbound.cli.steps.train import looked_up, training_request, training_settings
+from leakbound.config.attacks import MOST_REFERENCES
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.jobs.runs import Run
 from leakbound.storage.tables import RATES, read_table
@@ -29,7 +30,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "references",
                 slug,
-                training_settings(table, run) | {"replicas": table.references(slug)},
+                training_settings(table, run) | table.reference_settings(slug),
                 inputs={
                     "dataset": table.file("prepare", run.dataset),
                     "rates": table.file("train", slug, "rates"),
@@ -66,23 +67,29 @@ def references(
     spectrum: Path | None = None,
     code: str = "bare",
 ) -> None:
-    """Train reference networks on other draws from the pool, at every learning rate and length that a run keeps.
+    """Train reference networks on other records, at every learning rate and length that a run keeps.
 
     A killed job resumes from the checkpoint next to its outputs. The setting ``replicas`` is the number of
-    networks at each learning rate.
+    networks at each learning rate, and for each network of the run if they are trained on its candidates.
     """
     from leakbound.training.leakage_statement import statement
-    from leakbound.training.request import reference_request
+    from leakbound.training.request import Slot, reference_request
     from leakbound.training.trainers import train as train_run
 
     began = time.time()
     noise, source = read_channel(channel, spectrum)
-    kept = read_table(rates, RATES, "train").query("kept")["learning_rate"]
+    kept = read_table(rates, RATES, "train").query("kept")
+    targets = map(Slot, kept["replica"].tolist(), kept["learning_rate"].tolist())
     request = training_request(
         settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
     )
-    request = reference_request(request, settings.replicas, kept)
+    of_candidates = settings.reference_records == "candidates"
+    request = reference_request(
+        request, settings.replicas, kept["learning_rate"], targets if of_candidates else ()
+    )
     result = train_run(request)
+    if of_candidates:
+        result.rates["target"] = result.rates["replica"] // MOST_REFERENCES
     arrays = {name: tensor.numpy() for name, tensor in result.weights.items()}
     storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
     storage.write_rows(trained, result.rates.assign(kept=True))
