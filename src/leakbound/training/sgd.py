@@ -13,6 +13,7 @@ from leakbound.accounting.event import PrivacyEvent
 from leakbound.training import memory, stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches
 from leakbound.training.cuda_graph import Replayed, cuda_graph
+from leakbound.training.eager_optimizers import SGD
 from leakbound.training.loop import train_slots
 from leakbound.training.precision import forward_in, passes_in
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult, initial_network
@@ -155,4 +156,4 @@ def members_of(
 
 def sgd_optimizer(request: TrainingRequest, params: list[Tensor], learning_rate: float) -> torch.optim.SGD:
     """Create the optimizer that all defenses use."""
-    return torch.optim.SGD(params, lr=learning_rate, momentum=request.config.momentum, fused=True)
+    return SGD(params, lr=learning_rate, momentum=request.config.momentum, fused=True)

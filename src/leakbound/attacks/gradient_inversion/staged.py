@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.attacks.gradient_inversion.layer_chain import calls_of, chain_of, equal, passable
 from leakbound.training.client_steps import Gradients
+from leakbound.training.eager_optimizers import Adam
 from leakbound.training.known_layers import own_parameters, windows
 from leakbound.training.stacked_layers import Pulled, convolution
 
@@ -269,7 +270,7 @@ def search(
     moved = torch.randn(len(mean), generator=torch.Generator().manual_seed(1)).to(like)
     starts = [torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]
     u = torch.cat(starts).requires_grad_()
-    optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
+    optimizer = Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
         done = step / steps
