@@ -23,7 +23,7 @@ TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items(
 TORCH_FREE = (
     *("accounting", "claims", "config", "consensus", "datasets", "figures", "jobs", "metrics", "registry", "storage"),
     *("theory", "tracking", "randomness.seeding"),
-    *(f"cli.{name}" for name in ("steps", "runs.plan", "launch.main", "command_line", "launch.warm")),
+    *(f"cli.{name}" for name in ("steps", "runs.plan", "command_line")),
 )
 PLAIN_DECORATORS = {
     *("cache", "contextmanager", "dataclass", "in_full_precision", "lru_cache", "no_grad", "overload", "plot"),

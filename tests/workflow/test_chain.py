@@ -13,9 +13,9 @@ from project_copy import ROOT
 
 from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
-from leakbound.cli.launch import warm
+from leakbound.jobs.results.summary import measured
 
-from .conftest import FORKS, WHOLE
+from .conftest import WHOLE
 
 RUN = "digits/lenet/natural-4/n20-b32"
 
@@ -238,23 +238,17 @@ def test_file_that_is_gone_is_made_again_though_its_job_declares_a_list_of_many(
     assert small.planned() == {}
 
 
-@pytest.mark.skipif(not warm.available(), reason="this system has no warm process")
-def test_every_job_of_a_run_is_forked_from_its_warm_process(small):
-    assert small.forked() == small.done() >= 12
-
-
-@pytest.mark.slow
-def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(small, fresh, monkeypatch):
-    target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
-    (fresh.folder / "src" / "sitecustomize.py").write_text(FORKS)
-    monkeypatch.setenv(warm.WARM, "0")
-    result = fresh.snakemake(target)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert fresh.forked() == 0
-    assert fresh.done() == 5
-    for name in ("weights.safetensors", "training.parquet"):
-        path = (fresh.folder / target).with_name(name)
-        assert path.read_bytes() == (small.folder / target).with_name(name).read_bytes()
+def test_snakemake_measures_every_job(small):
+    rules = {"prepare", "covariance", "spectrum", "calibrate", "train", "attack", "illustrate", "measure", "tabulate"}
+    found = {path: measured(path) for path in (small.results / "benchmarks").rglob("*.tsv")}
+    assert {path.relative_to(small.results / "benchmarks").with_suffix("").parts[0] for path in found} == {
+        *rules,
+        *("claims", "figures", "log", "report"),
+    }
+    assert all(used.seconds > 0 for used in found.values())
+    trained = [used for path, used in found.items() if "train" in path.parts]
+    assert len(trained) == len(small.runs())
+    assert all(used.max_rss_mib > 50 and used.cpu_seconds > 0 for used in trained)
 
 
 @pytest.mark.slow
