@@ -4,12 +4,14 @@ import copy
 import json
 import math
 import re
+import subprocess
+import sys
 from itertools import product
 
 import pandas as pd
 import pytest
 import torch
-from project_copy import ROOT
+from project_copy import ROOT, environment
 
 from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
@@ -205,6 +207,36 @@ def test_every_run_is_in_mlflow_once(finished):
     markers = list((finished.results / "tracking").rglob("*.json"))
     assert len(markers) == len(finished.runs()) + len(finished.runs(trained=False)) + 1
     assert {json.loads(path.read_text())["status"] for path in markers} == {"stored"}
+
+
+def test_sync_logs_again_what_the_store_has_not_accepted_and_a_new_store_gets_all(small):
+    def synced(*options):
+        code = "from leakbound.cli.command_line import main; main()"
+        words = [sys.executable, "-c", code, "sync", "--configfile", "config/tiny.yaml", *options]
+        done = subprocess.run(words, cwd=small.folder, env=environment(small.folder), capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    assert synced() == (0, "0 of 0 stored\n")
+    marker = small.results / "tracking" / f"{RUN}.json"
+    marker.write_text("{")
+    edited(small, "tracking", {"uri": "http://127.0.0.1:1"})
+    code, said = synced()
+    small.configure()
+    assert code == 2
+    assert "tracking.uri: the store does not answer" in said
+    assert "Nothing was sent" in said
+    code, said = synced()
+    assert (code, said.splitlines()[-1]) == (0, "1 of 1 stored")
+    assert storage.read_json(marker)["status"] == "stored"
+    store = small.folder / "results" / "mlflow.db"
+    aside = store.rename(store.with_name("aside"))
+    try:
+        assert synced() == (0, "0 of 0 stored\n")
+        count = len(small.runs()) + 1
+        assert synced("--everything")[1].endswith(f"{count} of {count} stored\n")
+    finally:
+        aside.replace(store)
+    assert small.planned() == {}
 
 
 def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
