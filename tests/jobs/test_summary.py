@@ -3,7 +3,7 @@
 import pytest
 
 from leakbound import storage
-from leakbound.jobs.results.summary import Usage, measured
+from leakbound.jobs.results.summary import Usage, read_usage
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 
@@ -19,7 +19,7 @@ HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load
 def test_time_and_memory_are_those_of_the_benchmark_file(tmp_path, row, usage):
     path = tmp_path / "train.tsv"
     path.write_text(f"{HEADER}{row}\n")
-    assert measured(path) == usage
+    assert read_usage(path) == usage
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_file_that_is_no_such_table_is_refused(tmp_path, text):
     path = tmp_path / "train.tsv"
     path.write_text(text)
     with pytest.raises(storage.DamagedFileError, match="no table of time and memory"):
-        measured(path)
+        read_usage(path)

@@ -15,7 +15,7 @@ from project_copy import ROOT, environment
 
 from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
-from leakbound.jobs.results.summary import measured
+from leakbound.jobs.results.summary import read_usage
 
 from .conftest import WHOLE
 
@@ -272,7 +272,7 @@ def test_file_that_is_gone_is_made_again_though_its_job_declares_a_list_of_many(
 
 def test_snakemake_measures_every_job(small):
     rules = {"prepare", "covariance", "spectrum", "calibrate", "train", "attack", "illustrate", "measure", "tabulate"}
-    found = {path: measured(path) for path in (small.results / "benchmarks").rglob("*.tsv")}
+    found = {path: read_usage(path) for path in (small.results / "benchmarks").rglob("*.tsv")}
     assert {path.relative_to(small.results / "benchmarks").with_suffix("").parts[0] for path in found} == {
         *rules,
         *("claims", "figures", "log", "report"),

@@ -26,7 +26,7 @@ class Usage(NamedTuple):
     cpu_seconds: float
 
 
-def measured(path: Path) -> Usage:
+def read_usage(path: Path) -> Usage:
     """Read the time and memory of a job from the benchmark file that Snakemake wrote.
 
     Snakemake samples a job every half second, and every 30 s after the first 15 s. It writes ``NA`` or ``-``
@@ -86,7 +86,7 @@ def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     every = made_together(made)
     for step in dict.fromkeys(rule for rule, _ in every):
         files = [root / f"benchmarks/{'/'.join(filter(None, key))}.tsv" for key in every if key[0] == step]
-        if usages := [measured(path) for path in files if path.is_file()]:
+        if usages := [read_usage(path) for path in files if path.is_file()]:
             costs[step] = {
                 "jobs": len(usages),
                 "seconds": round(sum(used.seconds for used in usages), 1),
