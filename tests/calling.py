@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from leakbound import registry, storage
-from leakbound.cli.launch.main import main
+from leakbound.cli.command_line import main
 
 REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
 

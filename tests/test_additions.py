@@ -190,7 +190,7 @@ def plan(tmp_path_factory):
         (package / file).write_text(whole, encoding="utf-8")
     (folder / "figures.yaml").write_text(FIGURES, encoding="utf-8")
 
-    def planned(config, *options, program=("-c", "from leakbound.cli.launch.main import main; main()", "plan")):
+    def planned(config, *options, program=("-c", "from leakbound.cli.command_line import main; main()", "plan")):
         (folder / "added.yaml").write_text(config, encoding="utf-8")
         return subprocess.run(
             [sys.executable, *program, "--configfile", "added.yaml", *options],

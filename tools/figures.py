@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
@@ -17,7 +16,7 @@ from judging import judged_together
 from leakbound import storage
 from leakbound.claims.evaluation import COLUMNS, OVERALL, VERDICTS
 from leakbound.claims.scoreboard import overall
-from leakbound.cli.command_line import run
+from leakbound.cli.command_line import main
 from leakbound.cli.runs.config import keep_generated
 from leakbound.config import reading
 from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
@@ -165,4 +164,4 @@ def over_networks(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    run(time.monotonic(), app)
+    main(app)

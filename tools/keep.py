@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import pandas as pd
 import typer
 
 from leakbound import storage
-from leakbound.cli.command_line import run
+from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.cli.steps.several import make_result
@@ -156,4 +155,4 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
 
 
 if __name__ == "__main__":
-    run(time.monotonic(), app)
+    main(app)

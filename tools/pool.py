@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 from leakbound import storage
 from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
 from leakbound.claims.selection import rows_of
-from leakbound.cli.command_line import run
+from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.steps.plot import write_figure
 from leakbound.config import reading
@@ -131,4 +130,4 @@ def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str]
 
 
 if __name__ == "__main__":
-    run(time.monotonic(), app)
+    main(app)

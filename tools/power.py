@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +19,7 @@ from leakbound.claims.evaluation import compared_by, measured
 from leakbound.claims.judging import promised
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import SelectionError
-from leakbound.cli.command_line import run
+from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import ConfigOption, register_plugins
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.text_table import text_table
@@ -203,4 +202,4 @@ def _planned_blocks(config: Config, figure: FigureConfig) -> PlannedBlocks:
 
 
 if __name__ == "__main__":
-    run(time.monotonic(), app)
+    main(app)

@@ -254,10 +254,10 @@ def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def _kind(process: psutil.Process) -> str:
     """What a process is called in the table: the command that it runs."""
     words = process.cmdline()
-    for place, word in enumerate(words[:-4]):
+    for place, word in enumerate(words[:-2]):
         if Path(word).name == "leakbound":
-            return f"leakbound {words[place + 4]}"  # after --usage, its file and `step`
-    return process.name()  # a job that the warm process has forked has the name of its command
+            return f"leakbound {words[place + 2]}"  # after `step`
+    return process.name()
 
 
 def _longest_life(orphans: list[psutil.Process]) -> float:

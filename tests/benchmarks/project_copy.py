@@ -31,5 +31,4 @@ def environment(folder: Path) -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(folder / "src"),
         "XDG_CACHE_HOME": str(folder / ".cache"),
-        "PS1": "(.venv) ",  # as an activated environment exports it
     }

@@ -21,10 +21,9 @@ import leakbound
 from calling import called
 from leakbound import storage
 from leakbound.channels import population_moments
-from leakbound.cli.command_line import app
+from leakbound.cli.command_line import app, main
 from leakbound.cli.command_table import STEPS
 from leakbound.cli.job_settings import read_settings
-from leakbound.cli.launch.main import main
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = typer.main.get_command(app)
@@ -106,11 +105,11 @@ def test_interrupted_command_ends_in_one_sentence(tmp_path, while_it_loads):
     os.mkfifo(fifo)
     code = """
 import sys
-from leakbound.cli.launch.main import main
+from leakbound.cli.command_line import main
 
 class Interrupted:
     def find_spec(self, name, *_):
-        if name == "leakbound.cli.command_line":
+        if name == "leakbound.cli.runs.plan":
             raise KeyboardInterrupt
 
 sys.meta_path[:0] = [Interrupted()] * int(sys.argv.pop(1))

@@ -7,7 +7,7 @@ from leakbound.cli.command_table import COMMANDS
 
 PROGRAM = """
 import os, sys
-from leakbound.cli.launch.main import main
+from leakbound.cli.command_line import main
 
 sys.argv = ["leakbound"]
 try:

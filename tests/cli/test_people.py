@@ -449,7 +449,7 @@ class Hidden:
         if name.partition(".")[0] in ("matplotlib", "datasets", "mlflow", "snakemake", "pynvml"):
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
 sys.meta_path.insert(0, Hidden())
-from leakbound.cli.launch.main import main
+from leakbound.cli.command_line import main
 main()
 """
 

@@ -7,8 +7,9 @@ import pytest
 
 from calling import Outcome, called
 from leakbound import storage
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.shared_jobs import ANEW
+from leakbound.jobs.shared_jobs import ANEW, WITHOUT_FIGURES, made_together
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,3 +82,15 @@ def test_results_that_the_configuration_has_not_are_refused(config):
     outcome = run(config, "--rule", "attack", "--of", "digits/mlp/none/n1-b1")
     assert outcome.code == 2
     assert "--of 'digits/mlp/none/n1-b1': the configuration has no such results of the rule 'attack'" in outcome.message
+
+
+@pytest.mark.parametrize("preset", ["quick", "full_digits", "small"])
+def test_results_of_rules_without_figures_are_listed_without_reading_any(preset, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    settings = reading.quick() if preset == "quick" else reading.load(f"config/{preset}.yaml")
+    whole, few = (made_together(job_list(settings, figures=figures)) for figures in (True, False))
+    assert {rule for rule, _ in few} >= WITHOUT_FIGURES
+    for rule in WITHOUT_FIGURES:
+        assert {key: jobs for key, jobs in few.items() if key[0] == rule} == {
+            key: jobs for key, jobs in whole.items() if key[0] == rule
+        }

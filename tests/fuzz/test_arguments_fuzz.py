@@ -527,7 +527,7 @@ def test_the_program_itself_ends_with_a_message(place, words):
     named = {kind: str(place.file(kind)) for kind in (*KINDS, *WRONG)} | {"out": str(place.out / "out")}
     for kind, path in named.items():
         words = [word.replace(f"{{{kind}}}", path) for word in words]
-    command = [sys.executable, "-c", "from leakbound.cli.launch.main import main; main()", *words]
+    command = [sys.executable, "-c", "from leakbound.cli.command_line import main; main()", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode not in (0, -6, -9, -11)
     assert done.stderr.strip()

@@ -18,7 +18,7 @@ import pytest
 from mlflow_server import Server, free_port, own_words, running
 
 ROOT = Path(__file__).parents[2]
-LEAKBOUND = [sys.executable, "-c", "from leakbound.cli.launch.main import main; main()"]
+LEAKBOUND = [sys.executable, "-c", "from leakbound.cli.command_line import main; main()"]
 PASSWORD = "a password of the administrator"
 SEARCH = "api/2.0/mlflow/experiments/search?max_results=1"
 CREATE = "api/2.0/mlflow/experiments/create"

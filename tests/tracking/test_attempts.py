@@ -6,7 +6,7 @@ import pytest
 from bad_server import DROPPED, HANGS
 
 from leakbound.tracking.run_records import Artifact, Point, RunRecord
-from leakbound.tracking.sending import log_run, send_pending
+from leakbound.tracking.sending import log_run
 
 RECORD = RunRecord("run", "experiment", "a run", 0, 1, metrics=(Point("loss", 0, 1, 0.5),))
 
@@ -18,16 +18,6 @@ def test_server_that_fails_is_asked_once(bad_server, tmp_path, monkeypatch, faul
     outcome = log_run(RECORD, bad_server.uri, tmp_path / "run.json")
     assert (outcome.status, bool(outcome.reason)) == ("pending", True)
     assert len(bad_server.paths) == 1
-
-
-def test_server_that_does_not_answer_is_not_asked_for_each_record(bad_server, tmp_path):
-    bad_server.spoil = lambda path: DROPPED
-    for number in range(5):
-        log_run(RECORD, bad_server.uri, tmp_path / f"{number}.json")
-    asked = len(bad_server.paths)
-    outcomes = send_pending(tmp_path, bad_server.uri)
-    assert [outcome.status for outcome in outcomes.values()] == ["pending"] * 5
-    assert len(bad_server.paths) == asked + 2  # the first record, and whether anything is answered at all
 
 
 def test_file_that_is_missing_leaves_the_run_pending_with_its_name(tmp_path):

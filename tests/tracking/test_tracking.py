@@ -17,12 +17,12 @@ import pytest
 from bad_server import BadServer
 from mlflow_server import free_port, own_words, running
 
+from leakbound import storage
 from leakbound.claims.tabulation import accounting_rows
-from leakbound.storage import write_arrays
 from leakbound.tracking.measurements import metric_name
 from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
 from leakbound.tracking.run_records import RunFacts, RunRecord
-from leakbound.tracking.sending import experiment_id, log_run, pages, push, send_pending
+from leakbound.tracking.sending import log_run, pages, push
 from leakbound.tracking.store import connect, upgrade_store
 
 FACTS = RunFacts(
@@ -254,7 +254,9 @@ def test_description_of_a_diverged_run_states_no_result():
 
 def test_channel_facts_are_read_from_the_stored_channel(tmp_path):
     path = tmp_path / "channel.safetensors"
-    write_arrays(path, {"variances": np.array([1.0, 3.0])}, {"shape": "white", "capacity": "2.5", "axes": "pixels"})
+    storage.write_arrays(
+        path, {"variances": np.array([1.0, 3.0])}, {"shape": "white", "capacity": "2.5", "axes": "pixels"}
+    )
     found = channel_facts(path)
     assert (found["capacity"], found["noise_variance_mean"], found["noise_variance_max"]) == (2.5, 2.0, 3.0)
 
@@ -389,29 +391,6 @@ def test_push_takes_an_experiment_out_of_the_bin(uri):
     assert len(below[parent.info.run_id]) == 2
 
 
-def test_experiment_that_another_job_makes_in_between_is_used(uri):
-    client = connect(uri)
-
-    class Late:
-        """The store as a job sees it that looks just before another one makes the experiment."""
-
-        looked = False
-
-        def __getattr__(self, name):
-            return getattr(client, name)
-
-        def get_experiment_by_name(self, name):
-            if not self.looked:
-                self.looked = True
-                assert client.get_experiment_by_name(name) is None
-                client.create_experiment(name)
-                return None
-            return client.get_experiment_by_name(name)
-
-    found = experiment_id(Late(), uri, "quick/digits", "about")
-    assert client.get_experiment(found).name == "quick/digits"
-
-
 def test_push_of_figures_keeps_folders_and_counts_of_claims(uri, tmp_path):
     path = tmp_path / "figures" / "tan2024" / "fig14.svg"
     path.parent.mkdir(parents=True)
@@ -454,69 +433,28 @@ def test_push_from_four_processes_into_a_new_file_loses_nothing(tmp_path):
 # -- faults --------------------------------------------------------------------------------------------------------
 
 
-def test_log_to_a_dead_server_is_pending_and_sync_stores_it_later(uri, tmp_path):
-    folder = tmp_path / "tracking"
-    (tmp_path / "figure.svg").write_text("<svg/>")
-    made = record(files=(tmp_path / "figure.svg",))
-    other = record(facts=dataclasses.replace(FACTS, slug="digits/lenet/none/n200-b64"))
-    dead = f"http://someone:secret@127.0.0.1:{free_port()}"
-    for item in (made, other):
-        outcome = log_run(item, dead, folder / f"{item.key}.json")
-        kept = (folder / f"{item.key}.json").read_text()
-        assert (outcome.status, json.loads(kept)["status"]) == ("pending", "pending")
-        assert outcome.reason
-        assert "secret" not in kept
-    assert [outcome.status for outcome in send_pending(folder, dead).values()] == ["pending"] * 2
-    assert [outcome.status for outcome in send_pending(folder, uri).values()] == ["stored"] * 2
-    assert send_pending(folder, uri) == {}
-    found = {run.data.tags["leakbound.key"]: run for run in stored_runs(uri)[0]}
-    assert {key: stored_values(uri, run) for key, run in found.items()} == {r.key: values(r) for r in (made, other)}
-    assert [file.path for file in connect(uri).list_artifacts(found[made.key].info.run_id)] == ["figure.svg"]
-
-
-def test_marker_says_where_the_run_stands_as_soon_as_it_is_stored(uri, tmp_path):
+def test_marker_says_where_the_run_stands(uri, tmp_path):
     marker = tmp_path / "run.json"
-    log_run(record(), f"http://127.0.0.1:{free_port()}", marker)
-    assert json.loads(marker.read_text())["place"] is None
-    send_pending(tmp_path, uri)
+    made = record()
+    dead = f"http://someone:secret@127.0.0.1:{free_port()}"
+    assert log_run(made, dead, marker).status == "pending"
+    kept = storage.read_json(marker)
+    assert (kept["status"], kept["place"]) == ("pending", None)
+    assert kept["reason"]
+    assert "secret" not in marker.read_text()
+    assert log_run(made, uri, marker).status == "stored"
     (run,) = stored_runs(uri)[0]
     place = {"experiment_id": run.info.experiment_id, "run_id": run.info.run_id}
-    assert json.loads(marker.read_text())["place"] == place
-    send_pending(tmp_path, uri, everything=True)
-    (run,) = stored_runs(uri)[0]
-    assert json.loads(marker.read_text())["place"]["run_id"] == run.info.run_id
-
-
-def test_sync_of_everything_fills_a_new_store(uri, template, tmp_path):
-    assert log_run(record(), uri, tmp_path / "tracking" / "run.json").status == "stored"
-    (tmp_path / "other.db").write_bytes(template.read_bytes())
-    other = f"sqlite:///{tmp_path / 'other.db'}"
-    sent = send_pending(tmp_path / "tracking", other, everything=True)
-    assert [outcome.status for outcome in sent.values()] == ["stored"]
-    assert stored_values(other, stored_runs(other)[0][0]) == values(record())
-
-
-@pytest.mark.parametrize(
-    "damage", ["", "{", "[]", '{"status": "pending"}', '{"status": "pending", "record": {"key": 1}}']
-)
-def test_sync_reports_a_damaged_marker_and_sends_the_others(damage, uri, tmp_path):
-    folder = tmp_path / "tracking"
-    log_run(record(), f"http://127.0.0.1:{free_port()}", folder / "b.json")
-    (folder / "a.json").write_text(damage)
-    torn, whole = send_pending(folder, uri).values()
-    assert (torn.status, whole.status) == ("damaged", "stored")
-    assert "a.json" in torn.reason
-    assert len(stored_runs(uri)[0]) == 1
+    assert storage.read_json(marker) == {"status": "stored", "reason": "", "place": place}
 
 
 @pytest.mark.slow
-def test_server_killed_while_runs_are_logged_has_each_of_them_once_after_sync(tmp_path):
+def test_server_killed_while_runs_are_logged_has_each_of_them_once_afterwards(tmp_path):
     (tmp_path / "figure.svg").write_text("<svg/>")
     records = [
         record(facts=dataclasses.replace(FACTS, slug=f"run {number}"), files=(tmp_path / "figure.svg",))
         for number in range(3)
     ]
-    folder = tmp_path / "tracking"
     with running(own_words(tmp_path, port := free_port()), tmp_path, port) as server, BadServer(port) as between:
 
         def kill(path: str) -> None:
@@ -524,12 +462,11 @@ def test_server_killed_while_runs_are_logged_has_each_of_them_once_after_sync(tm
                 server.stop(signal.SIGKILL)
 
         between.before = kill
-        outcomes = [log_run(one, between.uri, folder / f"{one.key}.json") for one in records]
+        outcomes = [log_run(one, between.uri, tmp_path / f"{one.key}.json") for one in records]
     assert [outcome.status for outcome in outcomes] == ["stored", "pending", "pending"]
     with running(own_words(tmp_path, port), tmp_path, port) as server:
-        assert [outcome.status for outcome in send_pending(folder, server.uri).values()] == ["stored"] * 2
-        again = send_pending(folder, server.uri, everything=True)
-        assert [outcome.status for outcome in again.values()] == ["stored"] * 3
+        again = [log_run(one, server.uri, tmp_path / f"{one.key}.json") for one in records]
+        assert [outcome.status for outcome in again] == ["stored"] * 3
         top, below = stored_runs(server.uri)
         assert {run.data.tags["leakbound.key"] for run in top} == {one.key for one in records}
         for run in top:

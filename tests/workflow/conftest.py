@@ -87,15 +87,6 @@ SMALL = {
 """A part of it that has each kind of job, for a fifth of the time."""
 
 
-# Loaded by every process of a project: notes each that Python has forked at its end, none of those that it starts. One
-# that refuses its job ends without a note.
-FORKS = """
-import atexit, os, pathlib
-note = lambda: pathlib.Path(__file__).with_name(f"forked-{os.getpid()}").touch()
-os.register_at_fork(after_in_child=lambda: atexit.register(note))
-"""
-
-
 @dataclass(frozen=True)
 class Project:
     """A copy of the project that may be edited and run."""
@@ -116,14 +107,6 @@ class Project:
         place = self.folder / self.config.get("catalogue", "config/figures")
         files = [place] if place.is_file() else sorted(place.glob("*.yaml"))
         return [figure for path in files for figure in yaml.safe_load(path.read_text())["figures"]]
-
-    def forked(self) -> int:
-        """Processes that were forked in a project whose processes note it."""
-        return len(list((self.folder / "src").glob("forked-*")))
-
-    def done(self) -> int:
-        """Jobs that have been done."""
-        return len(list((self.results / "benchmarks").rglob("*.tsv")))
 
     def runs(self, trained: bool = True) -> set[tuple[str, float | None]]:
         """Defense and level of the runs of all studies, those that are trained or those that are not."""
@@ -174,13 +157,8 @@ def run_to_its_end(project: Project) -> Project:
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory) -> Project:
-    """A small project whose chain has run and noted what was forked; tests that change it restore it."""
-    project = tiny_project(tmp_path_factory.mktemp("small"))
-    noting = project.folder / "src" / "sitecustomize.py"
-    noting.write_text(FORKS)
-    run_to_its_end(project)
-    noting.unlink()
-    return project
+    """A small project whose chain has run; tests that change it restore it."""
+    return run_to_its_end(tiny_project(tmp_path_factory.mktemp("small")))
 
 
 @pytest.fixture(scope="session")

@@ -4,18 +4,20 @@ import copy
 import json
 import math
 import re
+import subprocess
+import sys
 from itertools import product
 
 import pandas as pd
 import pytest
 import torch
-from project_copy import ROOT
+from project_copy import ROOT, environment
 
 from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
-from leakbound.cli.launch import warm
+from leakbound.jobs.results.summary import read_usage
 
-from .conftest import FORKS, WHOLE
+from .conftest import WHOLE
 
 RUN = "digits/lenet/natural-4/n20-b32"
 
@@ -207,6 +209,36 @@ def test_every_run_is_in_mlflow_once(finished):
     assert {json.loads(path.read_text())["status"] for path in markers} == {"stored"}
 
 
+def test_sync_logs_again_what_the_store_has_not_accepted_and_a_new_store_gets_all(small):
+    def synced(*options):
+        code = "from leakbound.cli.command_line import main; main()"
+        words = [sys.executable, "-c", code, "sync", "--configfile", "config/tiny.yaml", *options]
+        done = subprocess.run(words, cwd=small.folder, env=environment(small.folder), capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    assert synced() == (0, "0 of 0 stored\n")
+    marker = small.results / "tracking" / f"{RUN}.json"
+    marker.write_text("{")
+    edited(small, "tracking", {"uri": "http://127.0.0.1:1"})
+    code, said = synced()
+    small.configure()
+    assert code == 2
+    assert "tracking.uri: the store does not answer" in said
+    assert "Nothing was sent" in said
+    code, said = synced()
+    assert (code, said.splitlines()[-1]) == (0, "1 of 1 stored")
+    assert storage.read_json(marker)["status"] == "stored"
+    store = small.folder / "results" / "mlflow.db"
+    aside = store.rename(store.with_name("aside"))
+    try:
+        assert synced() == (0, "0 of 0 stored\n")
+        count = len(small.runs()) + 1
+        assert synced("--everything")[1].endswith(f"{count} of {count} stored\n")
+    finally:
+        aside.replace(store)
+    assert small.planned() == {}
+
+
 def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
     page = (finished.results / "report.html").read_text()
     for path in (finished.results / "figures").rglob("*.svg"):
@@ -238,23 +270,17 @@ def test_file_that_is_gone_is_made_again_though_its_job_declares_a_list_of_many(
     assert small.planned() == {}
 
 
-@pytest.mark.skipif(not warm.available(), reason="this system has no warm process")
-def test_every_job_of_a_run_is_forked_from_its_warm_process(small):
-    assert small.forked() == small.done() >= 12
-
-
-@pytest.mark.slow
-def test_equal_inputs_give_equal_bytes_in_jobs_that_are_forked_and_in_others(small, fresh, monkeypatch):
-    target = "results/tiny/runs/digits/lenet/natural-4/n20-b32/weights.safetensors"
-    (fresh.folder / "src" / "sitecustomize.py").write_text(FORKS)
-    monkeypatch.setenv(warm.WARM, "0")
-    result = fresh.snakemake(target)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert fresh.forked() == 0
-    assert fresh.done() == 5
-    for name in ("weights.safetensors", "training.parquet"):
-        path = (fresh.folder / target).with_name(name)
-        assert path.read_bytes() == (small.folder / target).with_name(name).read_bytes()
+def test_snakemake_measures_every_job(small):
+    rules = {"prepare", "covariance", "spectrum", "calibrate", "train", "attack", "illustrate", "measure", "tabulate"}
+    found = {path: read_usage(path) for path in (small.results / "benchmarks").rglob("*.tsv")}
+    assert {path.relative_to(small.results / "benchmarks").with_suffix("").parts[0] for path in found} == {
+        *rules,
+        *("claims", "figures", "log", "report"),
+    }
+    assert all(used.seconds > 0 for used in found.values())
+    trained = [used for path, used in found.items() if "train" in path.parts]
+    assert len(trained) == len(small.runs())
+    assert all(used.max_rss_mib > 50 and used.cpu_seconds > 0 for used in trained)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from leakbound import storage
-from leakbound.cli.launch.main import main
+from leakbound.cli.command_line import main
 
 from .conftest import Project
 

@@ -16,6 +16,8 @@ rule attack:
         RESULTS / "attacks" / f"{RUN}.json",
     log:
         RESULTS / "logs/attack" / f"{RUN}.log",
+    benchmark:
+        RESULTS / "benchmarks/attack" / f"{RUN}.tsv"
     priority: lambda w: in_order(w) + 1  # right after its training
     conda:
         "../../environment.yml"
@@ -27,7 +29,6 @@ rule attack:
     params:
         run=lambda w: RUN.format(**w),
         results=results_hash("attack", RUN),
-        usage=str(RESULTS / "benchmarks/attack" / f"{RUN}.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
         " > {log} 2>&1"

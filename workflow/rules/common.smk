@@ -4,23 +4,20 @@ import atexit
 import difflib
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from snakemake.logging import logger
 
-from leakbound.cli.launch import warm
-from leakbound.cli.launch.handover import WARM
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.steps.prepare import originals
 from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
-from leakbound.jobs.shared_jobs import ANEW, CONFIGURATION, rule_of, made_together, code_of, snakemake_target
+from leakbound.jobs.shared_jobs import ANEW, CONFIGURATION, made_together, code_of, snakemake_target
 from leakbound.jobs.processes import coordination
-from leakbound.storage.fingerprint import modules_behind
 from leakbound.storage.provenance import settings_hash
 
 
@@ -73,17 +70,10 @@ def drop_default_rate_limit():
         workflow.scheduler.job_rate_limiter = None
 
 
-def start_warm_process():
-    """Have one process load what the jobs of this machine need, if they are more than a few."""
-    due = [job.rule.name for job in workflow.dag.needrun_jobs() if job.is_shell and workflow.is_local(job.rule)]
-    if len(due) > FEW and warm.available():
-        made = {(f"leakbound.cli.steps.{job.step}", job.modules) for job in RESULTS_MADE if rule_of(job)[0] in due}
-        behind = {name for step, modules in made for name in (step, *modules_behind(step, *modules))}
-        warm.start({"leakbound.cli.steps.several", *behind})
-
-
-def show_progress():
+def show_news():
     """On the screen, leave out what Snakemake says of each job that goes well. All of it stays in its log."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, note_interruption)
     asked = workflow.output_settings
     if not (asked.quiet or asked.verbose or asked.printshellcmds):
         for handler in logger.handlers:
@@ -91,22 +81,16 @@ def show_progress():
                 handler.addFilter(is_news)
 
 
+def note_interruption(*arguments):
+    """Remember Ctrl-C at once: Snakemake may hear of the jobs that it has ended before it handles it."""
+    INTERRUPTED.set()
+    signal.default_int_handler(*arguments)
+
+
 def is_news(record):
     """Whether a message of Snakemake is about more than a job that goes well, or that Ctrl-C has ended."""
-    event, text = getattr(getattr(record, "event", None), "name", ""), record.getMessage()
-    if text.startswith("Terminating processes on user request"):
-        INTERRUPTED.set()  # what follows are errors of jobs that it has ended
-    elif event == "PROGRESS":
-        tell_progress(record.done, record.total)
-    return not (INTERRUPTED.is_set() or event in ROUTINE or text.startswith(("Select jobs to execute", "Execute ")))
-
-
-def tell_progress(done, total):
-    """Say how many jobs are done after what time, and which run."""
-    minutes, seconds = divmod(round(time.monotonic() - BEGAN), 60)
-    now = [" ".join([job.name, *getattr(job, "wildcards", ())]) for job in list(workflow.scheduler.running)]
-    running = f"; running: {', '.join(sorted(now))}" if now else ""
-    print(f"{done} of {total} jobs done after {minutes}:{seconds:02}{running}", file=sys.stderr)
+    event = getattr(getattr(record, "event", None), "name", "")
+    return not (INTERRUPTED.is_set() or event in ROUTINE or record.getMessage().startswith("Select jobs to execute"))
 
 
 def tell_what_came_out():
@@ -148,10 +132,8 @@ MORE = (
     "`make open` shows it. Every figure of the four papers that needs no photographs, on the same digits: "
     "`make run CONFIG=config/full_digits.yaml`, about a quarter of an hour; on photographs: CONFIG=config/small.yaml\n"
 )
-ROUTINE = {"PROGRESS", "JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD"}
+ROUTINE = {"JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD"}
 INTERRUPTED = threading.Event()
-BEGAN = time.monotonic()
-FEW = 4  # jobs, which take less time to start by themselves than a process that is ready for all of them
 
 refuse_read_only_folder()
 in_turn(coordination.join)
@@ -165,7 +147,7 @@ FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
 FIGURE_FOLDERS = sorted({RESULTS / "figures" / figure.paper for figure in TABLE.figures.values()})
-TRACKING = RESULTS / "tracking.json" if RESULTS_MADE.of("log", "log_figures") else []
+TRACKED_RUNS = [RESULTS / "tracking.json"] if RESULTS_MADE.of("log") else []
 MADE_BY = RESULTS_MADE.made_by
 TOGETHER = made_together(RESULTS_MADE)
 
@@ -174,8 +156,6 @@ shell.prefix("set -euo pipefail; exec ")
 os.environ[coordination.COORDINATOR] = str(os.getpid())
 # The whole of it, for jobs that make several results. What they depend on is a parameter.
 os.environ[CONFIGURATION] = json.dumps(CONFIG.model_dump(mode="json"), separators=(",", ":"))
-if os.environ.get(WARM) != "0":
-    os.environ.pop(WARM, None)  # that of a run which this one is a job of
 
 
 wildcard_constraints:

@@ -8,6 +8,8 @@ rule prepare:
         provenance=RESULTS / "data/{dataset}.json",
     log:
         RESULTS / "logs/prepare/{dataset}.log",
+    benchmark:
+        RESULTS / "benchmarks/prepare/{dataset}.tsv"
     group:
         "data"
     conda:
@@ -20,9 +22,8 @@ rule prepare:
         settings=settings("prepare", "{dataset}"),
         code=code("prepare", "{dataset}"),
         originals=lambda w: originals(result("prepare", "{dataset}", w), TABLE),
-        usage=str(RESULTS / "benchmarks/prepare/{dataset}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step prepare --settings {params.settings:q} --out {output.images} --provenance {output.provenance}"
+        "leakbound step prepare --settings {params.settings:q} --out {output.images} --provenance {output.provenance}"
         " > {log} 2>&1"
 
 
@@ -35,6 +36,8 @@ rule covariance:
         RESULTS / "covariance/{dataset}/members.safetensors",
     log:
         RESULTS / "logs/covariance/{dataset}.log",
+    benchmark:
+        RESULTS / "benchmarks/covariance/{dataset}.tsv"
     group:
         "data"
     conda:
@@ -46,9 +49,8 @@ rule covariance:
         gpu=CONFIG.resources.covariance.gpu,
     params:
         results=results_hash("covariance", "{dataset}"),
-        usage=str(RESULTS / "benchmarks/covariance/{dataset}.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
         " > {log} 2>&1"
 
 
@@ -60,6 +62,8 @@ rule spectrum:
         RESULTS / "spectra/{dataset}/{family}.safetensors",
     log:
         RESULTS / "logs/spectrum/{dataset}/{family}.log",
+    benchmark:
+        RESULTS / "benchmarks/spectrum/{dataset}/{family}.tsv"
     group:
         "channels"
     conda:
@@ -71,9 +75,8 @@ rule spectrum:
     params:
         settings=settings("spectrum", "{dataset}/{family}"),
         code=code("spectrum", "{dataset}/{family}"),
-        usage=str(RESULTS / "benchmarks/spectrum/{dataset}/{family}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step spectrum --settings {params.settings:q} --moments {input.moments}"
+        "leakbound step spectrum --settings {params.settings:q} --moments {input.moments}"
         " --out {output} > {log} 2>&1"
 
 
@@ -87,6 +90,8 @@ rule calibrate:
         provenance=RESULTS / "channels/{dataset}/{channel}.json",
     log:
         RESULTS / "logs/calibrate/{dataset}/{channel}.log",
+    benchmark:
+        RESULTS / "benchmarks/calibrate/{dataset}/{channel}.tsv"
     group:
         "channels"
     conda:
@@ -98,9 +103,8 @@ rule calibrate:
     params:
         settings=settings("calibrate", "{dataset}/{channel}"),
         code=code("calibrate", "{dataset}/{channel}"),
-        usage=str(RESULTS / "benchmarks/calibrate/{dataset}/{channel}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step calibrate --settings {params.settings:q} --spectrum {input.spectrum}"
+        "leakbound step calibrate --settings {params.settings:q} --spectrum {input.spectrum}"
         " --members {input.members} --out {output.channel} --provenance {output.provenance} > {log} 2>&1"
 
 
@@ -115,6 +119,8 @@ rule estimator:
         provenance=RESULTS / "estimators/{dataset}.json",
     log:
         RESULTS / "logs/estimator/{dataset}.log",
+    benchmark:
+        RESULTS / "benchmarks/estimator/{dataset}.tsv"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.estimator.threads
@@ -125,8 +131,7 @@ rule estimator:
         settings=settings("estimator", "{dataset}"),
         code=code("estimator", "{dataset}"),
         spectra=channel_options("estimator", "{dataset}"),
-        usage=str(RESULTS / "benchmarks/estimator/{dataset}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step estimator --settings {params.settings:q} --dataset {input.images}"
+        "leakbound step estimator --settings {params.settings:q} --dataset {input.images}"
         " --moments {input.moments} {params.spectra} --out {output.estimator} --provenance {output.provenance}"
         " > {log} 2>&1"

@@ -7,6 +7,8 @@ rule theory:
         RESULTS_MADE.files("theory"),
     log:
         RESULTS / "logs/theory.log",
+    benchmark:
+        RESULTS / "benchmarks/theory.tsv"
     group:
         "figures"
     conda:
@@ -17,10 +19,8 @@ rule theory:
         runtime=minutes("figures"),
     params:
         results=results_hash("theory"),
-        usage=str(RESULTS / "benchmarks/theory.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule theory'
-        " > {log} 2>&1"
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule theory' " > {log} 2>&1"
 
 
 rule consensus:
@@ -29,6 +29,8 @@ rule consensus:
         RESULTS_MADE.files("consensus"),
     log:
         RESULTS / "logs/consensus.log",
+    benchmark:
+        RESULTS / "benchmarks/consensus.tsv"
     group:
         "figures"
     conda:
@@ -39,10 +41,8 @@ rule consensus:
         runtime=minutes("figures"),
     params:
         results=results_hash("consensus"),
-        usage=str(RESULTS / "benchmarks/consensus.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule consensus'
-        " > {log} 2>&1"
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule consensus' " > {log} 2>&1"
 
 
 rule federate:
@@ -54,6 +54,8 @@ rule federate:
         provenance=RESULTS / "federated" / FEDERATED_RUN / "provenance.json",
     log:
         RESULTS / "logs/federate" / f"{FEDERATED_RUN}.log",
+    benchmark:
+        RESULTS / "benchmarks/federate" / f"{FEDERATED_RUN}.tsv"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.train.threads
@@ -64,9 +66,8 @@ rule federate:
     params:
         settings=settings("federate", FEDERATED_RUN),
         code=code("federate", FEDERATED_RUN),
-        usage=str(RESULTS / "benchmarks/federate" / f"{FEDERATED_RUN}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step federate --settings {params.settings:q} --code {params.code} --dataset {input.images}"
+        "leakbound step federate --settings {params.settings:q} --code {params.code} --dataset {input.images}"
         " --rows {output.rows} --provenance {output.provenance} > {log} 2>&1"
 
 
@@ -79,6 +80,8 @@ rule federated:
         RESULTS_MADE.files("federated"),
     log:
         RESULTS / "logs/federated.log",
+    benchmark:
+        RESULTS / "benchmarks/federated.tsv"
     group:
         "figures"
     conda:
@@ -89,10 +92,8 @@ rule federated:
         runtime=minutes("figures"),
     params:
         results=results_hash("federated"),
-        usage=str(RESULTS / "benchmarks/federated.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule federated'
-        " > {log} 2>&1"
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule federated' " > {log} 2>&1"
 
 
 rule illustrate:
@@ -104,6 +105,8 @@ rule illustrate:
         RESULTS_MADE.files("illustrate"),
     log:
         RESULTS / "logs/illustrate.log",
+    benchmark:
+        RESULTS / "benchmarks/illustrate.tsv"
     group:
         "figures"
     conda:
@@ -114,10 +117,8 @@ rule illustrate:
         runtime=minutes("figures"),
     params:
         results=results_hash("illustrate"),
-        usage=str(RESULTS / "benchmarks/illustrate.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule illustrate'
-        " > {log} 2>&1"
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule illustrate' " > {log} 2>&1"
 
 
 rule measure:
@@ -130,6 +131,8 @@ rule measure:
         provenance=RESULTS / "tables/efficiency.json",
     log:
         RESULTS / "logs/measure.log",
+    benchmark:
+        RESULTS / "benchmarks/measure.tsv"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.efficiency.threads
@@ -141,7 +144,6 @@ rule measure:
         settings=settings("measure", "efficiency"),
         code=code("measure", "efficiency"),
         channel_files=channel_options("measure", "efficiency"),
-        usage=str(RESULTS / "benchmarks/measure.tsv"),
     shell:
-        "leakbound --usage {params.usage} step measure --settings {params.settings:q} --dataset {input.images} {params.channel_files}"
+        "leakbound step measure --settings {params.settings:q} --dataset {input.images} {params.channel_files}"
         " --rows {output.rows} --provenance {output.provenance} > {log} 2>&1"

@@ -10,6 +10,8 @@ rule tabulate:
         RESULTS_MADE.files("tabulate"),
     log:
         RESULTS / "logs/tabulate.log",
+    benchmark:
+        RESULTS / "benchmarks/tabulate.tsv"
     group:
         "figures"
     conda:
@@ -20,10 +22,8 @@ rule tabulate:
         runtime=minutes("figures"),
     params:
         results=results_hash("tabulate"),
-        usage=str(RESULTS / "benchmarks/tabulate.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate'
-        " > {log} 2>&1"
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate' " > {log} 2>&1"
 
 
 rule claims:
@@ -36,6 +36,8 @@ rule claims:
         counts=RESULTS / "tables/scoreboard.parquet",
     log:
         RESULTS / "logs/claims.log",
+    benchmark:
+        RESULTS / "benchmarks/claims.tsv"
     group:
         "figures"
     conda:
@@ -48,9 +50,8 @@ rule claims:
         settings=settings("claims", "claims"),
         code=code("claims", "claims"),
         root=CONFIG.root,
-        usage=str(RESULTS / "benchmarks/claims.tsv"),
     shell:
-        "leakbound --usage {params.usage} step claims --settings {params.settings:q} --root {params.root} --out {output.out}"
+        "leakbound step claims --settings {params.settings:q} --root {params.root} --out {output.out}"
         " --scoreboard {output.scoreboard} --counts {output.counts} > {log} 2>&1"
 
 
@@ -68,6 +69,8 @@ rule figures:
         ),
     log:
         RESULTS / "logs/figures/{paper}.log",
+    benchmark:
+        RESULTS / "benchmarks/figures/{paper}.tsv"
     group:
         "figures"
     conda:
@@ -81,27 +84,25 @@ rule figures:
         captions=lambda w: {
             figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
         },
-        usage=str(RESULTS / "benchmarks/figures/{paper}.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
         " > {log} 2>&1"
 
 
 rule log:
-    """Write all finished runs, figures and verdicts to MLflow, one writer at a time. The files stay authoritative."""
+    """Write all finished runs to MLflow, one writer at a time. The files stay authoritative."""
     input:
         trained=files_read("log", "", "train"),
         attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
         federated=files_read("log", "", "federate"),
         channels=files_read("log", "", "calibrate"),
-        tables=TABLE_FILES,
-        claims=CLAIMS,
-        figures=FIGURE_FOLDERS,
         none=whole_or_again(RESULTS / "tracking.json"),
     output:
         RESULTS / "tracking.json",
     log:
         RESULTS / "logs/log.log",
+    benchmark:
+        RESULTS / "benchmarks/log.tsv"
     localrule: True
     conda:
         "../../environment.yml"
@@ -109,10 +110,33 @@ rule log:
         tracking=1,
     params:
         results=results_hash("log"),
-        usage=str(RESULTS / "benchmarks/log.tsv"),
     shell:
-        'leakbound --usage {params.usage} step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}'
-        " > {log} 2>&1"
+        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}' " > {log} 2>&1"
+
+
+rule log_figures:
+    """Write all figures, tables and verdicts to one MLflow run."""
+    input:
+        tables=TABLE_FILES,
+        claims=CLAIMS,
+        figures=FIGURE_FOLDERS,
+    output:
+        RESULTS / "tracking/figures.json",
+    log:
+        RESULTS / "logs/log_figures.log",
+    benchmark:
+        RESULTS / "benchmarks/log_figures.tsv"
+    localrule: True
+    conda:
+        "../../environment.yml"
+    resources:
+        tracking=1,
+    params:
+        settings=settings("log_figures", "figures"),
+        code=code("log_figures", "figures"),
+        root=CONFIG.root,
+    shell:
+        "leakbound step log-figures --settings {params.settings:q} --root {params.root} --marker {output} > {log} 2>&1"
 
 
 rule report:
@@ -121,7 +145,7 @@ rule report:
         tables=TABLE_FILES,
         claims=CLAIMS,
         figures=FIGURE_FOLDERS,
-        tracking=TRACKING,
+        tracking=TRACKED_RUNS,
         trained=[path for path in RESULTS_MADE.files("train") if not path.endswith("weights.safetensors")],
         attacked=sorted(
             {snakemake_target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}
@@ -131,6 +155,8 @@ rule report:
         RESULTS / "report.html",
     log:
         RESULTS / "logs/report.log",
+    benchmark:
+        RESULTS / "benchmarks/report.tsv"
     localrule: True
     conda:
         "../../environment.yml"
@@ -142,6 +168,5 @@ rule report:
         settings=settings("report", "report"),
         code=code("report", "report"),
         page=lambda w: page_hash(result("report", "report", w), TABLE),
-        usage=str(RESULTS / "benchmarks/report.tsv"),
     shell:
-        "leakbound --usage {params.usage} step report --settings {params.settings:q} --out {output} > {log} 2>&1"
+        "leakbound step report --settings {params.settings:q} --out {output} > {log} 2>&1"

@@ -13,6 +13,8 @@ rule train:
         provenance=RESULTS / "runs" / RUN / "provenance.json",
     log:
         RESULTS / "logs/train" / f"{RUN}.log",
+    benchmark:
+        RESULTS / "benchmarks/train" / f"{RUN}.tsv"
     priority: in_order
     conda:
         "../../environment.yml"
@@ -25,8 +27,7 @@ rule train:
         settings=settings("train", RUN),
         code=code("train", RUN),
         channel_files=channel_options("train", RUN),
-        usage=str(RESULTS / "benchmarks/train" / f"{RUN}.tsv"),
     shell:
-        "leakbound --usage {params.usage} step train --settings {params.settings:q} --code {params.code} --dataset {input.images}"
+        "leakbound step train --settings {params.settings:q} --code {params.code} --dataset {input.images}"
         " {params.channel_files} --weights {output.weights} --rates {output.rates} --rows {output.curves}"
         " --provenance {output.provenance} > {log} 2>&1"

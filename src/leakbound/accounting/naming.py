@@ -9,8 +9,9 @@ candidate.
 import math
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import fft, optimize, special, stats
+from scipy import fft, optimize, special
 
 _HEDGE = 0.01  # part of the uniform guess in stated probabilities
 _RARE = 28.0  # −ln of the probability, at most, that a sum of steps leaves its grid
@@ -62,7 +63,7 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
             f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed"
         )
     check_confidence(confidence)
-    return float(stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
+    return float(scipy.stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
 
 
 def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
@@ -205,7 +206,7 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
     if not steps or not noise_multiplier:
         return 1.0 if steps else chance
     if sample_rate == 1:
-        return float(stats.norm.cdf(stats.norm.ppf(chance) + math.sqrt(steps) / noise_multiplier))
+        return float(scipy.stats.norm.cdf(scipy.stats.norm.ppf(chance) + math.sqrt(steps) / noise_multiplier))
     losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps)
     return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
 
@@ -216,8 +217,8 @@ def _composed_losses(
     """Compute log-likelihood ratios of a sum of steps on a grid, their masses, and the mass off the grid."""
     x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
     x = np.unique(np.concatenate([x, x + 1.0]))
-    with_record = (1.0 - sample_rate) * stats.norm.cdf(x, 0, noise_multiplier)
-    with_record += sample_rate * stats.norm.cdf(x, 1, noise_multiplier)
+    with_record = (1.0 - sample_rate) * scipy.stats.norm.cdf(x, 0, noise_multiplier)
+    with_record += sample_rate * scipy.stats.norm.cdf(x, 1, noise_multiplier)
     masses = np.diff(with_record, prepend=0.0)  # of (x_(i−1), x_i], whose ratio is at most that of x_i
     ratio = np.logaddexp(
         math.log1p(-sample_rate), math.log(sample_rate) + (2.0 * x - 1.0) / (2.0 * noise_multiplier**2)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from leakbound.training.eager_optimizers import Adam
 from leakbound.training.stack import Replayed, TensorStep, cuda_graph
 
 LARGEST_PIXEL = 1.0
@@ -67,7 +68,7 @@ def descent(
         gradient: Computes the direction that Adam descends against. It waits for no value of the GPU.
     """
     rate = torch.tensor(learning_rate, device=images.device) if images.is_cuda else learning_rate
-    optimizer = torch.optim.Adam([images], lr=rate, fused=images.is_cuda)
+    optimizer = Adam([images], lr=rate, fused=images.is_cuda)
 
     def step() -> None:
         """Take a step, and project the images to the range of their pixels."""

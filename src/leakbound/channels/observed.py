@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Num
-from scipy import linalg, stats
+from scipy import linalg, special
 
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.directions import Directions, blocks, gram_matrix
@@ -166,7 +166,7 @@ def own_capacity(
     # The dispersion of total variances: that of the records, at least that of Gaussian ones.
     gaussian = math.sqrt(2.0) * float(np.linalg.norm(prior)) / float(prior.sum()) if prior.sum() > 0 else 0.0
     spread = max(float(power.std() / power.mean()), gaussian) if power.any() else 0.0
-    quantile = float(stats.t.isf(_FALSE_ALARM, min(count, calibrated) - 1))
+    quantile = -float(special.stdtrit(min(count, calibrated) - 1, _FALSE_ALARM))
     errors = (
         0.0,
         _DEVIATIONS * gaussian * math.sqrt(1.0 / count + (calibrated >= _KNOWN) / calibrated),

@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 from leakbound import __version__
 from leakbound.cli.command_table import EVERY_STEP, WORKFLOW, AllCommands, StepCommands
 from leakbound.jobs.processes import coordination
-from leakbound.jobs.processes.usage import write
 from leakbound.registry import missing, nearest_path
 
 app = typer.Typer(
@@ -27,7 +25,8 @@ app.add_typer(
     help="Steps of the workflow, listed by `leakbound step --help`.",
     rich_help_panel=WORKFLOW,
 )
-_USAGE: ContextVar[Path | None] = ContextVar("usage", default=None)  # file that the command line names
+INTERRUPTED = 130
+"""Exit status of a command that Ctrl-C has ended, as shells count it."""
 _DEFECT = (
     "leakbound: this is a defect of the program, or of a plugin if the lines above end in one. No input "
     "should cause it. Please report all of these lines with the command."
@@ -48,23 +47,14 @@ def _leakbound(
         bool,
         typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and stop."),
     ] = False,
-    usage: Annotated[
-        Path | None, typer.Option(help="Write time and memory of the command here if it succeeds (TSV).")
-    ] = None,
 ) -> None:
     """Measure and bound how much a federated client's uploads reveal about its data."""
-    if usage is not None:
-        from leakbound.cli.inputs import check_outputs
-
-        check_outputs(usage)
-    _USAGE.set(usage)
 
 
-def run(began: float, commands: typer.Typer = app) -> None:
-    """Run a program of commands. A mistake of the user ends with a message and exit code 2, without a traceback.
+def main(commands: typer.Typer = app) -> None:
+    """Run a program of commands. A mistake of the user, and Ctrl-C, end it with a message and without a traceback.
 
     Args:
-        began: Monotonic clock when this process began, in seconds.
         commands: The program, by default the command line.
 
     Raises:
@@ -73,15 +63,14 @@ def run(began: float, commands: typer.Typer = app) -> None:
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr
     )
-    _USAGE.set(None)
     try:
         coordination.follow_coordinator()
-        try:
-            commands(standalone_mode=True)
-        except SystemExit as ended:
-            if not ended.code and (path := _USAGE.get()) is not None:
-                write(path, began)
+        commands(standalone_mode=True)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        if getattr(ended, "code", INTERRUPTED) != INTERRUPTED:
             raise
+        sys.stderr.write("\nleakbound: interrupted; the same command goes on, or begins again\n")
+        raise SystemExit(INTERRUPTED) from None
     except Exception as error:
         if not _explains_itself(error):
             error.add_note(_DEFECT)

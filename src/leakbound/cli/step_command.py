@@ -24,7 +24,7 @@ _HELP = {
     "dataset": "Prepared images, written by `step prepare`.",
     "estimator": "Learned estimate of images, written by `step estimator`.",
     "federated": "Rows of a federated run, Parquet.",
-    "marker": "Record of the MLflow run, and whether the store accepted it.",
+    "marker": "Whether the store accepted the MLflow run, and where it is there.",
     "members": "Mean and covariance of the members, written by `step covariance`.",
     "moments": "Mean and covariance, written by `step covariance`.",
     "out": "Result. The suffix determines the format.",

@@ -7,8 +7,13 @@ from leakbound.storage.fingerprint import code_fingerprint
 
 ANEW = "LEAKBOUND_ANEW"  # set if results are made again even if nothing behind them has changed
 CONFIGURATION = "LEAKBOUND_CONFIGURATION"  # as JSON, for jobs that make several results
-_RULES = {"references": "attack", "plot": "figures", "log_figures": "log"}
-_WHOLE = {"theory", "consensus", "federated", "illustrate", "measure", "tabulate", "claims", "log", "report"}
+_RULES = {"references": "attack", "plot": "figures"}
+_WHOLE = {
+    *("theory", "consensus", "federated", "illustrate", "measure", "tabulate", "claims"),
+    *("log", "log_figures", "report"),
+}
+WITHOUT_FIGURES = {"covariance", "attack"}
+"""Rules whose results do not depend on the catalogue of figures, which takes half a second to read."""
 _DECLARED = {"attack": "attacks/{of}.json", "figures": "figures/{of}", "log": "tracking.json"}
 """Rule whose results are too various to be declared one by one, to what it declares in their place."""
 

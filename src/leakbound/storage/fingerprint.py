@@ -53,23 +53,13 @@ def code_fingerprint(step: str, *others: str) -> str:
         ValueError: If the step has no command of its name.
     """
     digest = hashlib.sha256()
-    for statement in _statements(step):
+    statements = _statements(step)
+    for statement in statements:
         digest.update(_text(statement).encode())
-    for module, tree_hash in sorted(_reached(step, *others).items()):
+    imported = {module for statement in statements for module in _imports(statement)}
+    for module, tree_hash in sorted(_closure({*imported, *others}, others).items()):
         digest.update(f"{module}:{tree_hash};".encode())
     return digest.hexdigest()[:16]
-
-
-def modules_behind(step: str, *others: str) -> list[str]:
-    """List the modules whose code counts for a job. Arguments and errors are those of :func:`code_fingerprint`."""
-    return sorted(_reached(step, *others))
-
-
-def _reached(step: str, *others: str) -> dict[str, str]:
-    """Map all modules that a step's command and the other modules reach to hashes of their syntax trees."""
-    return _closure(
-        {module for statement in _statements(step) for module in _imports(statement)} | {*others}, others
-    )
 
 
 def _statements(step: str) -> list[ast.stmt]:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from leakbound.tracking.run_records import Point, RunFacts
 
 if TYPE_CHECKING:
@@ -158,15 +160,17 @@ def score_values(
         source: Name of the attack, or of another origin of scores.
         rows: Rows (replica, variant, unit, metric, value, and optionally low, high).
         end: End of the job, milliseconds since 1970.
-        over_units: Source to the summary over units, by its name in pandas. Default: the mean.
+        over_units: Source to the summary over units, by its name in NumPy. Default: the mean.
     """
     group_name = "scores" if source < BRIEF else ""  # MLflow sorts groups by name, and the brief comes first
-    for (replica, variant, metric), group in rows.groupby(["replica", "variant", "metric"], sort=True):
-        whole = group[group["unit"] == -1]
-        summed = group if whole.empty else whole
-        ends = [] if whole.empty else [column for column in ("low", "high") if column in rows]
-        for column in ("value", *ends):
-            value = float(summed[column].agg(over_units.get(source, "mean"), skipna=False))
+    summary = getattr(np, over_units.get(source, "mean"))
+    columns = {name: rows[name].to_numpy(float) for name in ("value", "low", "high") if name in rows}
+    of_all_units = rows["unit"].to_numpy() == -1
+    groups = rows.groupby(["replica", "variant", "metric"]).indices
+    for (replica, variant, metric), group in sorted(groups.items()):
+        whole = group[of_all_units[group]]
+        for column in columns if len(whole) else ("value",):
+            value = float(summary(columns[column][whole if len(whole) else group]))
             # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
             if column == "value":
                 name = metric_name(group_name, source, str(variant), str(metric))

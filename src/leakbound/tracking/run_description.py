@@ -95,7 +95,7 @@ def describe_run(
             events) and ``diverged`` (one flag for each replica).
         channel: Facts about the channel, from :func:`channel_facts`.
         files: Artifacts.
-        over_units: Source to the summary of its rows over units, by its name in pandas. Default: the mean.
+        over_units: Source to the summary of its rows over units, by its name in NumPy. Default: the mean.
 
     Raises:
         ValueError: If the provenance does not state when the job ran.

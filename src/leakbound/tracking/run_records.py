@@ -1,4 +1,4 @@
-"""Content of one MLflow run as a plain value, which can be kept as JSON until a store accepts it."""
+"""Content of one MLflow run as a plain value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

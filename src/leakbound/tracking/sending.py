@@ -1,20 +1,17 @@
-"""Replace one run of a store by a record, which stays in a file until the store accepts it."""
+"""Replace one run of a store by a record, and note in a file whether the store accepted it."""
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter, ValidationError
-
-from leakbound.storage import DamagedFileError, limits, read_bytes, write_text
-from leakbound.storage.locks import exclusive
+from leakbound.storage import write_json
 from leakbound.tracking.measurements import BRIEF, HEADLINES
 from leakbound.tracking.run_records import Artifact, RunRecord
-from leakbound.tracking.store import connect, failures, is_server, reason, sqlite_file, unreachable, writing
+from leakbound.tracking.store import connect, failures, is_server, reason, sqlite_file, writing
 
 KEY = "leakbound.key"
 PARENT = "mlflow.parentRunId"
@@ -66,7 +63,7 @@ def push(record: RunRecord, uri: str) -> RunPlace:
     """
     with writing(uri):
         client = connect(uri)
-        experiment = experiment_id(client, uri, record.experiment, record.about)
+        experiment = _experiment_id(client, uri, record.experiment, record.about)
         for run in runs_with(client, experiment, KEY, record.key):
             for child in runs_with(client, experiment, PARENT, run.info.run_id):
                 client.delete_run(child.info.run_id)
@@ -146,21 +143,14 @@ def _put(home: str, artifact: Artifact) -> None:
         )
 
 
-def experiment_id(client: Any, uri: str, name: str, about: str) -> str:
+def _experiment_id(client: Any, uri: str, name: str, about: str) -> str:
     """Return the identifier of an experiment. It is made, or restored from the bin, if necessary."""
-    from mlflow.exceptions import MlflowException
-
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
         database = sqlite_file(uri)
         # Other stores choose the place themselves.
         artifacts = database and (database.parent / "mlartifacts" / name).as_uri()
-        try:
-            return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
-        except MlflowException:
-            experiment = client.get_experiment_by_name(name)  # another job may have made it in between
-            if experiment is None:
-                raise
+        return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     return experiment.experiment_id
@@ -200,87 +190,32 @@ def _send_values(client: Any, run_id: str, record: RunRecord) -> None:
         del metrics[:_MAX_METRICS], settings[:_MAX_PARAMS]
 
 
-_LOCK = ".lock"
-"""Lock of the markers of a folder, so that send_pending never replaces a newer record by an older one."""
-
-
 @dataclass(frozen=True)
 class Outcome:
     """Outcome for one record, as its marker keeps it.
 
     Attributes:
-        status: ``stored``, ``pending`` if the store did not accept it, or ``damaged`` if the marker cannot be
-            read.
+        status: ``stored``, or ``pending`` if the store did not accept it.
         reason: Reason why it is not stored.
         place: Identifiers of the run in the store, if it is stored.
-        record: The record, if it can be read.
     """
 
-    status: Literal["stored", "pending", "damaged"]
+    status: Literal["stored", "pending"]
     reason: str = ""
     place: RunPlace | None = None
-    record: RunRecord | None = None
-
-
-_MARKER = TypeAdapter(Outcome)
 
 
 def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
-    """Push a record and write it with its status to its marker. An unavailable store is no error.
+    """Push a record and write the outcome to its marker. An unavailable store is no error.
 
     Args:
         record: The run.
         uri: Database or server.
-        marker: File that keeps the record.
+        marker: File to write.
     """
-    with exclusive(marker.parent / _LOCK):
-        return _send(record, uri, marker)
-
-
-def send_pending(folder: Path, uri: str, *, everything: bool = False) -> dict[Path, Outcome]:
-    """Push the records that are still pending, and mark them as stored.
-
-    Args:
-        folder: Folder with markers, searched with its subfolders.
-        uri: Database or server.
-        everything: Whether to push stored records too, e.g. to fill a new store.
-
-    Returns:
-        Outcome by marker, for each record to send and each file that cannot be read. Once the store stops
-        answering, the remaining records are not tried and stay pending.
-    """
-    outcomes = {}
-    away: str | None = None
-    for marker in sorted(path for path in folder.rglob("*.json") if not path.name.startswith(".")):
-        with exclusive(marker.parent / _LOCK):
-            kept = _read(marker)
-            if kept.status == "stored" and not everything:
-                continue
-            if kept.record is not None:
-                kept = Outcome("pending", away) if away else _send(kept.record, uri, marker)
-        outcomes[marker] = kept
-        if kept.status == "pending":
-            away = away or unreachable(uri)
-    return outcomes
-
-
-def _send(record: RunRecord, uri: str, marker: Path) -> Outcome:
-    """Push a record and write its marker."""
     try:
-        outcome = Outcome("stored", place=push(record, uri), record=record)
+        outcome = Outcome("stored", place=push(record, uri))
     except failures() as error:
-        outcome = Outcome("pending", reason(error), record=record)
-    write_text(marker, _MARKER.dump_json(outcome).decode())
+        outcome = Outcome("pending", reason(error))
+    write_json(marker, asdict(outcome))
     return outcome
-
-
-def _read(marker: Path) -> Outcome:
-    """Read a marker."""
-    try:
-        return _MARKER.validate_json(read_bytes(marker, most=limits.TEXT))
-    except DamagedFileError as error:
-        return Outcome("damaged", str(error))
-    except ValidationError as error:
-        return Outcome(
-            "damaged", str(DamagedFileError(marker, f"no record of a run: {error.errors()[0]['msg']}"))
-        )

@@ -49,14 +49,6 @@ def connect(uri: str) -> Any:
     return MlflowClient(uri)
 
 
-def load_mlflow() -> None:
-    """Load all of MLflow that a job uses."""
-    _quieten()
-    import mlflow.db
-    import mlflow.store.tracking.sqlalchemy_store
-    import mlflow.tracking  # noqa: F401
-
-
 def upgrade_store(uri: str) -> None:
     """Make a database's folder and tables, or upgrade old tables. A server is left unchanged.
 

@@ -31,6 +31,7 @@ from leakbound.randomness.sources import NoiseSource, SeededNoise, StackedNoise
 from leakbound.training import stack
 from leakbound.training.batches import WIDTH, PaddedBatches, PoissonBatches
 from leakbound.training.client_steps import ClippedStep
+from leakbound.training.eager_optimizers import SGD
 from leakbound.training.loop import slots_together, train_slots
 from leakbound.training.request import Slot, TrainingRequest, TrainingResult, initial_network, members_of
 from leakbound.training.stack import Replayed, StackWeights, cuda_graph
@@ -218,9 +219,7 @@ class OpacusLearner(AccountedLearner):
         self._labels = torch.from_numpy(members.labels).to(request.device)
         self._batches = self._sampled(slot.replica)
         self._noise = request.noise(slot.replica)
-        sgd = torch.optim.SGD(
-            list(self.model.parameters()), slot.learning_rate, request.config.momentum, fused=True
-        )
+        sgd = SGD(list(self.model.parameters()), slot.learning_rate, request.config.momentum, fused=True)
         self._optimizer = PrivateOptimizer(
             sgd,
             noise_multiplier=self._client.level,

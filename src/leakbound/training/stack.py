@@ -30,6 +30,7 @@ from leakbound.datasets import Split
 from leakbound.models import memory
 from leakbound.models.gradients import Factors
 from leakbound.models.layers import WrittenOut, by_record, factorable, written_out
+from leakbound.training.eager_optimizers import SGD
 
 logger = logging.getLogger("leakbound")
 Parameters = dict[str, Tensor]
@@ -87,7 +88,7 @@ class StackWeights:
             self.leaves = [torch.cat([value.detach().flatten() for value in self.leaves]).requires_grad_()]
             of_parameters = [self._rates.repeat_interleave(size // len(rates)) for size in self._sizes]
             self._rates = torch.cat(of_parameters).to(device)
-        self._optimizer = torch.optim.SGD(self.leaves, 1.0, momentum, fused=True)
+        self._optimizer = SGD(self.leaves, 1.0, momentum, fused=True)
 
     @property
     def params(self) -> Parameters:

@@ -32,6 +32,7 @@ from leakbound.channels.channel import GaussianChannel
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.models.gradients import Factors, Gradients, record_gradients
 from leakbound.training.client_steps import ClientStep
+from leakbound.training.eager_optimizers import Adam
 from leakbound.training.stack import Stack, stack_of, stacked
 
 logger = logging.getLogger("leakbound")
@@ -365,7 +366,7 @@ def _climbed(part: MapProblem, law: Law, weights: Sequence[float], iterations: i
     root = Law(law.mean.to(part.flat), law.root.to(part.flat))
     factors = torch.tensor(weights, dtype=torch.float64).to(part.flat)
     u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
-    optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
+    optimizer = Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
     for _ in range(iterations):
         differences = part.differences(_placed(root, u, part)).square().sum(1)

@@ -21,6 +21,7 @@ from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.attacks.gradient_inversion.layer_chain import calls_of, chain_of, equal, passable
 from leakbound.models.gradients import Gradients
 from leakbound.models.layers import Pulled, convolution, own_parameters, windows
+from leakbound.training.eager_optimizers import Adam
 
 STARTS = 2
 """Starts of each record: the mean of the distribution, and a point near it."""
@@ -268,7 +269,7 @@ def search(
     moved = torch.randn(len(mean), generator=torch.Generator().manual_seed(1)).to(like)
     starts = [torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]
     u = torch.cat(starts).requires_grad_()
-    optimizer = torch.optim.Adam([u], lr=_STEP, fused=u.is_cuda)
+    optimizer = Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for step in range(steps):
         done = step / steps

@@ -23,6 +23,7 @@ from leakbound.channels.covariance import Moments, estimate_moments
 from leakbound.channels.shapes import shape_named
 from leakbound.config.attacks import EstimatorConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.training.eager_optimizers import Adam
 
 _FOLDS = 4
 _LEAST = 40  # records
@@ -67,7 +68,7 @@ def train_estimator(
     records = images.reshape(len(images), -1)[numpy_generator(seed, *words, "order").permutation(len(images))]
     course = _course(records, shape, [_channels(spectrum, config) for spectrum in spectra], shrinkage)
     generator = torch_generator(seed, *words, "training")
-    optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
+    optimizer = Adam(network.parameters(), config.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, config.learning_rate, total_steps=config.steps, pct_start=0.1, cycle_momentum=False
     )

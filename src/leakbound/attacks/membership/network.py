@@ -23,6 +23,7 @@ from torch.func import functional_call
 from leakbound.attacks.membership.signals import Signals
 from leakbound.attacks.scheduling import by_kind
 from leakbound.config.attacks import MembershipConfig
+from leakbound.training.eager_optimizers import AdamW
 
 FOLDS = 5
 _PATIENCE = 6
@@ -214,7 +215,7 @@ def _fit(
 
     A learner whose networks have long found nothing better has learnt, and draws no more batches.
     """
-    optimizer = torch.optim.AdamW(network.parameters(), learning_rate, fused=True)
+    optimizer = AdamW(network.parameters(), learning_rate, fused=True)
     validation, truth = inputs[held_out], labels[held_out]
     best = copy.deepcopy(network)
     lowest = _losses(network, validation, truth)

@@ -22,7 +22,7 @@ from leakbound import storage
 from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
 from leakbound.jobs.paths import output
-from leakbound.jobs.processes import usage
+from leakbound.jobs.results.summary import read_usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -406,7 +406,7 @@ def _write_page(target: Path, home: Path) -> None:
         claims=storage.read_rows(home / "claims.parquet"),
         tables=tables,
         drawings=drawn,
-        seconds=sum(usage.read(path).cpu_seconds for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+        seconds=sum(read_usage(path).cpu_seconds for path in sorted((home / "benchmarks").rglob("*.tsv"))),
         trainings={
             run: storage.read_json(output(home, "train", run, "provenance"))
             for run in tables["comparison"]["run"].unique()

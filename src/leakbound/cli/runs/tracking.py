@@ -9,8 +9,13 @@ from typing import Annotated
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
+from leakbound.cli.steps.job_list import job_list
+from leakbound.cli.steps.several import make_result
 from leakbound.config import reading
 from leakbound.config.messages import printable
+from leakbound.jobs.job import Job
+from leakbound.storage import DamagedFileError
+from leakbound.storage.tables import read_record
 
 _SERVER = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -30,16 +35,31 @@ def sync(
 
     Example: leakbound sync --everything
     """
-    from leakbound.tracking.sending import send_pending
+    from leakbound.tracking.store import unreachable
 
     config = reading.load(configfile)
-    outcomes = send_pending(Path(config.root) / "tracking", config.tracking.uri, everything=everything)
-    for marker, outcome in outcomes.items():
-        sys.stdout.write(f"{marker}: {outcome.status} {outcome.reason}\n")
-    stored = sum(outcome.status == "stored" for outcome in outcomes.values())
-    sys.stdout.write(f"{stored} of {len(outcomes)} stored\n")
-    if stored < len(outcomes):
+    logged = [
+        job for job in job_list(config).of("log", "log_figures") if Path(job.outputs["marker"]).is_file()
+    ]
+    chosen = [job for job in logged if everything or not _is_stored(job)]
+    if chosen and (why := unreachable(config.tracking.uri)):
+        raise ValueError(
+            f"tracking.uri: the store does not answer ({why}). Nothing was sent, all stays pending"
+        )
+    for job in chosen:
+        make_result(job)
+    stored = sum(map(_is_stored, chosen))
+    sys.stdout.write(f"{stored} of {len(chosen)} stored\n")
+    if stored < len(chosen):
         raise typer.Exit(1)
+
+
+def _is_stored(job: Job) -> bool:
+    """Return True if the store has accepted a run. A damaged marker counts as a run that it has not."""
+    try:
+        return read_record(Path(job.outputs["marker"]), job.step).get("status") == "stored"
+    except DamagedFileError:
+        return False
 
 
 def ui(

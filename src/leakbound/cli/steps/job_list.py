@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from leakbound.config.catalogue import Catalogue
 from leakbound.config.data import size_of
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import load_catalogue
@@ -21,9 +22,16 @@ def all_steps() -> list[Step]:
     return [importlib.import_module(f"leakbound.cli.steps.{name}").STEP for name in OUTPUTS]
 
 
-def job_list(config: Config) -> JobList:
-    """List all jobs of a configuration, with its catalogue of figures."""
-    return JobList(RunTable(config, load_catalogue(config.catalogue, config)), all_steps())
+def job_list(config: Config, *, figures: bool = True) -> JobList:
+    """List all jobs of a configuration.
+
+    Args:
+        config: A checked configuration.
+        figures: Whether its catalogue is read. Without it there are no results that show figures, and all
+            others are the same.
+    """
+    catalogue = load_catalogue(config.catalogue, config) if figures else Catalogue(figures=())
+    return JobList(RunTable(config, catalogue), all_steps())
 
 
 def try_networks(config: Config, source: str) -> None:

@@ -16,7 +16,7 @@ from leakbound.cli.step_command import run_step
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.reading import config_of
 from leakbound.jobs.job import Job
-from leakbound.jobs.shared_jobs import ANEW, code_of, made_together
+from leakbound.jobs.shared_jobs import ANEW, WITHOUT_FIGURES, code_of, made_together
 from leakbound.storage.provenance import settings_hash
 
 
@@ -31,7 +31,8 @@ def several(
     With ``--out``, results that are finished are not made again if nothing behind them has changed: after a
     kill, and when others join them.
     """
-    made = made_together(job_list(config_of(plain_settings(settings), "--settings")))
+    config = config_of(plain_settings(settings), "--settings")
+    made = made_together(job_list(config, figures=rule not in WITHOUT_FIGURES))
     if (rule, of) not in made:
         raise typer.BadParameter(f"--of {of!r}: the configuration has no such results of the rule {rule!r}")
     record = None if out is None else out.with_name(f".{out.name}.parts")

@@ -2,14 +2,47 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from leakbound import storage
 from leakbound.jobs.job import JobList
 from leakbound.jobs.paths import output
-from leakbound.jobs.processes import usage
 from leakbound.jobs.shared_jobs import made_together
+from leakbound.storage import limits
 from leakbound.storage.provenance import settings_hash, versions
+
+
+class Usage(NamedTuple):
+    """Time and memory of a job. Unknown values are 0.
+
+    Attributes:
+        seconds: Wall time in seconds.
+        max_rss_mib: Most memory at once in MiB.
+        cpu_seconds: CPU time in seconds, up to the last sample.
+    """
+
+    seconds: float
+    max_rss_mib: float
+    cpu_seconds: float
+
+
+def read_usage(path: Path) -> Usage:
+    """Read the time and memory of a job from the benchmark file that Snakemake wrote.
+
+    Snakemake samples a job every half second, and every 30 s after the first 15 s. It writes ``NA`` or ``-``
+    for a job that ends before the first sample.
+
+    Raises:
+        DamagedFileError: If the file is no such table.
+    """
+    text = storage.read_bytes(path, sealed=False, most=limits.TEXT).decode(errors="replace")
+    try:
+        header, row = (line.split("\t") for line in text.splitlines())
+        cells = dict(zip(header, row, strict=True))
+        known = (cells[column] for column in ("s", "max_rss", "cpu_time"))
+        return Usage(*(0.0 if cell in ("NA", "-") else float(cell) for cell in known))
+    except (KeyError, ValueError) as error:
+        raise storage.DamagedFileError(path, f"no table of time and memory: {error!r}") from error
 
 
 def summary(root: Path, made: JobList) -> dict[str, Any]:
@@ -53,7 +86,7 @@ def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     every = made_together(made)
     for step in dict.fromkeys(rule for rule, _ in every):
         files = [root / f"benchmarks/{'/'.join(filter(None, key))}.tsv" for key in every if key[0] == step]
-        if usages := [usage.read(path) for path in files if path.is_file()]:
+        if usages := [read_usage(path) for path in files if path.is_file()]:
             costs[step] = {
                 "jobs": len(usages),
                 "seconds": round(sum(used.seconds for used in usages), 1),

@@ -17,6 +17,7 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
+from leakbound.training.eager_optimizers import SGD
 
 
 def split_records(
@@ -139,7 +140,7 @@ def train_clients(
     """
     params = unflattened(start.expand(len(batches), -1), model)
     values = [value.requires_grad_() for value in params.values()]
-    optimizer = torch.optim.SGD(values, lr=learning_rate, fused=True)
+    optimizer = SGD(values, lr=learning_rate, fused=True)
     for rows in batches.unbind(1):
         optimizer.zero_grad()
         stack.loss(stack.forward(model, params, images[rows]), labels[rows]).sum().backward()

@@ -1,1 +1,0 @@
-"""Start of the command line, and the warm process of a run."""

@@ -1,0 +1,47 @@
+"""Optimizers that do not load torch's compiler take the steps of torch's own."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from leakbound.training import eager_optimizers
+
+CODE = """
+import sys, torch
+from leakbound.training.eager_optimizers import SGD, Adam, AdamW
+for kind in (SGD, Adam, AdamW):
+    weights = torch.ones(3, requires_grad=True)
+    optimizer = kind([weights], lr=0.1)
+    optimizer.zero_grad()
+    weights.square().sum().backward()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_no_call_of_an_optimizer_loads_the_compiler():
+    assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("SGD", {"momentum": 0.9, "fused": True}), ("Adam", {}), ("AdamW", {"fused": True})]
+)
+def test_steps_and_states_have_the_bytes_of_torch(name, options):
+    generator = torch.Generator().manual_seed(1)
+    start = torch.randn(4, 3, generator=generator)
+    slopes = torch.randn(5, 4, 3, generator=generator)
+    ends = []
+    for kind in (getattr(torch.optim, name), getattr(eager_optimizers, name)):
+        weights = start.clone().requires_grad_()
+        optimizer = kind([weights], lr=0.1, **options)
+        for slope in slopes:
+            optimizer.zero_grad()
+            weights.backward(slope)
+            optimizer.step()
+        (state,) = optimizer.state_dict()["state"].values()
+        ends.append([weights.detach(), *(value for value in state.values() if value is not None)])
+    for one, other in zip(*ends, strict=True):
+        assert torch.equal(one, other)
