@@ -1,4 +1,4 @@
-"""Leakage over any schedule of uses and channels, for each record, and the guarantee of an engine in words."""
+"""Leakage over any schedule of uses and channels, by record, and the guarantee of an engine in words."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def check_noise(noise: str) -> None:
 
 
 def law(calibration: Calibration, response: RandomizedResponse | None, **facts: Any) -> dict[str, Any]:
-    """List the facts that a state and an engine must share: of the channel, of the response of labels, and others."""
+    """List the facts that a state and an engine must share: of channel, response of labels, and others."""
     channel = {"version": _VERSION, "shape": calibration.channel.shape}
     channel |= {"nats": float(calibration.information(1)), "power": calibration.channel.noise_power}
     return {**channel, **facts} | ({} if response is None else {"labels": asdict(response)})
@@ -289,7 +289,7 @@ def alike(facts: Any, others: Mapping[str, Any]) -> bool:
 
 
 def guarantee(engine: Any) -> str:
-    """Describe what a :class:`leakbound.ChannelEngine` guarantees and what is assumed, a fact in each line."""
+    """Describe what a :class:`leakbound.ChannelEngine` guarantees and assumes, a fact in each line."""
     assumed = [f"  - {assumption}" for assumption in _assumptions(engine)]
     return "\n".join([*_guaranteed(engine), "", "Assumed, and not checked in full:", *assumed])
 
@@ -301,8 +301,10 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     uses = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
     one_use, together = engine.nats(1), engine.nats(uses)
-    yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
-    yield f"inputs of shape {engine.layout.shape}, values from {engine.layout.low:g} to {engine.layout.high:g}"
+    secure = "secure" if engine.secure else "seeded"
+    yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {secure}"
+    layout = engine.layout
+    yield f"inputs of shape {layout.shape}, values from {layout.low:g} to {layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
     yield f"one use reveals at most {one_use:.6g} nats of a record, {_AVERAGE}"
     if frozen:
@@ -314,8 +316,8 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield (
             f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {_AVERAGE}"
         )
-    if together > calibration.information(uses) * (1.0 + _ROUNDING):
-        yield f"these are the nats that accept_capacity accepts; calibrated were {calibration.information(uses):.6g}"
+    if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
+        yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
     if (private := engine.own_capacity) is not None and private.records > 1:
         yield (
             f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "

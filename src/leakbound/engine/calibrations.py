@@ -1,4 +1,4 @@
-"""A calibrated channel, what is left of records behind it, and how far records are like those of its calibration."""
+"""A calibrated channel, what is left behind it, and whether records are like those of its calibration."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def warn_of_tails(records: Num[np.ndarray, "n ..."], calibration: Calibration) -
 
 
 def unlike_units(rows: Num[np.ndarray, "n d"]) -> tuple[float, float] | None:
-    """Find columns in very different units, some of which noise of one variance covers while it spares others.
+    """Find columns in very different units: noise of one variance covers some and hardly changes others.
 
     The largest standard deviation is compared with the lower quartile over columns that vary, so that a few
     pixels that are nearly always dark are no other unit.

@@ -19,7 +19,7 @@ from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.release import together
 from leakbound.engine.targets import Plan
-from leakbound.engine.uses import Batch, Offer, Records, SavedRecords, Uses, order_of_use
+from leakbound.engine.uses import Batch, CountedRecords, Offer, SavedRecords, Uses, order_of_use
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -56,7 +56,7 @@ class Counter:
     ) -> None:
         self.plan, self.file, self.identity = plan, file, identity
         self._facts = facts
-        self.collections: dict[str, Records] = {}
+        self.collections: dict[str, CountedRecords] = {}
         self.uses = Uses()
         self._by_identity = {identity: self.uses}
         self._labels = labels
@@ -65,7 +65,7 @@ class Counter:
         self._lock, self._process = RLock(), process()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the lock, which a copy makes for itself, unless it would count apart from this one."""
+        """Return all but the lock, unless the copy would count apart from this one."""
         if self.file is None and not self.pristine:
             raise GuaranteeError(
                 "a copy of an engine that has released records would count apart from it: hand on its state_dict(), or "
@@ -121,7 +121,7 @@ class Counter:
 
     def count(
         self,
-        collections: Sequence[Records],
+        collections: Sequence[CountedRecords],
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
         contents: Callable[[], tuple[list[bytes], list[list[int]]]],
@@ -246,7 +246,7 @@ class Counter:
         for name, held in saved.items():
             uses.take_over(held, rows[name], self.plan.frozen)
             if name not in placed:
-                self.collections[name] = Records(name, held.size)
+                self.collections[name] = CountedRecords(name, held.size)
                 self.collections[name].rows[: len(rows[name])] = rows[name]
         for name, placed_rows in placed.items():
             self.collections[name].rows = placed_rows
@@ -273,8 +273,8 @@ class Counter:
                         "repeat: go on without loading it, and save it after each release"
                     )
 
-    def registered(self, name: str, base: Any, key: Key) -> Records:
-        """Return the records of a collection: those under their own under any name, or one that waits for its records.
+    def registered(self, name: str, base: Any, key: Key) -> CountedRecords:
+        """Return the records of a collection: its own under any name, or one that waits for its records.
 
         Raises:
             GuaranteeError: If the name stands for another collection, or a record that a state has counted is
@@ -284,7 +284,7 @@ class Counter:
             if records.base is not None and records.base[0] is base:
                 records.grow(len(base))
                 return records
-        waiting, records = self.collections.get(name), Records(name, len(base))
+        waiting, records = self.collections.get(name), CountedRecords(name, len(base))
         if waiting is not None and waiting.base is not None:
             raise GuaranteeError(
                 f"name = {name!r}: another dataset is counted under it, so protect once, before the loop, or give "
@@ -304,7 +304,7 @@ class Counter:
         once it was used.
         """
         self.refresh()
-        collections = list(self.collections.values()) or [Records("", 1)]
+        collections = list(self.collections.values()) or [CountedRecords("", 1)]
         rows = np.concatenate([records.rows for records in collections])
         uses, channel = self.uses, self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(uses.fresh_uses)
@@ -372,7 +372,7 @@ class Counter:
         return before
 
     def _check_alike(self, offers: list[Offer]) -> None:
-        """Refuse ranks that do not share channel, plan and ledger, and take over their key and collections."""
+        """Refuse ranks without the same channel, plan and ledger. Take over their key and collections."""
         for rank, offer in enumerate(offers):
             if not alike(offer.facts, self._facts):
                 raise GuaranteeError(
@@ -387,7 +387,7 @@ class Counter:
             if offer.uses != offers[0].uses and (self.plan.frozen or offers[0].filed is None):
                 raise GuaranteeError(_COUNTED_APART)
             for name, size in offer.sizes.items():
-                if size != len(self.collections.setdefault(name, Records(name, size)).rows):
+                if size != len(self.collections.setdefault(name, CountedRecords(name, size)).rows):
                     raise GuaranteeError(
                         f"rank {rank} has {size} records under the name {name!r}, this one has "
                         f"{len(self.collections[name].rows)}: {_APART}"

@@ -35,7 +35,7 @@ from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.release import BatchNoise, Gate, ProtectedDataset, ProtectedLoader, in_ranks, together
 from leakbound.engine.saved import Saved, cache_folder, calibrated
 from leakbound.engine.targets import Target, as_target
-from leakbound.engine.uses import Records, checked_state
+from leakbound.engine.uses import CountedRecords, checked_state
 
 
 class ChannelEngine(Saved):
@@ -231,18 +231,18 @@ class ChannelEngine(Saved):
 
     def _release(
         self,
-        collections: Sequence[Records],
+        collections: Sequence[CountedRecords],
         uncounted: Collection[str | int],
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
         inputs: Tensor,
         rests: Sequence[Any],
     ) -> tuple[Tensor, list[Any]]:
-        """Count the uses of a batch, add noise to its inputs (batch, ...), and let labels pass their response.
+        """Count the uses of a batch, add noise to its inputs (batch, ...), and respond to its labels.
 
         All is checked before anything is drawn or counted. Where torch.distributed runs, all ranks call it
-        together, and all refuse if one does. ``which`` and ``records`` are the number of the collection and the
-        index inside it, ``rests`` the records without their inputs.
+        together, and all refuse if one does. ``which`` and ``records`` are the number of the collection and
+        the index inside it, ``rests`` the records without their inputs.
         """
 
         def contents() -> tuple[list[bytes], list[list[int]]]:
@@ -317,7 +317,7 @@ class ChannelEngine(Saved):
         return {name: releases[records.rows] for name, records in self._counter.collections.items()}
 
     def nats(self, uses: int) -> float:
-        """Bound the nats that a number of uses with independent noise reveal of a record, as they are counted."""
+        """Bound the nats that uses with independent noise reveal of a record, as they are counted."""
         return self._counter.plan.mechanism.nats(uses)
 
     @property
@@ -400,7 +400,7 @@ class ChannelEngine(Saved):
             )
         return contents
 
-    def _registered(self, places: Places, name: str, key: Key) -> tuple[Records, ...]:
+    def _registered(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:
         """Return the records of a dataset's collections. Registered collections keep theirs."""
         registered = []
         for number, base in enumerate(places.bases):

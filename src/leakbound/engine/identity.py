@@ -1,4 +1,4 @@
-"""Identity of a record and of its labels: keyed digests of values, whatever object, order or process holds them.
+"""Identity of records and labels: keyed digests of values, whatever object, order or process holds them.
 
 Records whose values agree in float32 are one record. Values are compared in float64 where calibration records
 hardly differ in float32, as in columns of unix times. A digest without its key recognises no record. The key

@@ -1,4 +1,4 @@
-"""Records of any loader: the input in a tuple, mapping or named tuple, its layout, and where records come from.
+"""Records of any loader: the input in a tuple or mapping, its layout, and where records come from.
 
 A random transform before the channel shows another version of a record at each use. Precisions of noise then
 do not add up on one record, and what k uses reveal is no longer what an accountant of channels computes.
@@ -308,7 +308,7 @@ def refuse_random(dataset: Any, key: Key) -> None:
 
     Names of transforms are looked through, as torchvision and others give them, and a few records are read
     several times. Randomness that neither shows is caught at a record's second use
-    (:meth:`leakbound.engine.uses.Records.check_same`).
+    (:meth:`leakbound.engine.uses.CountedRecords.check_same`).
 
     Raises:
         GuaranteeError: If a transform is named as random ones are, or a record differs between two readings.

@@ -4,9 +4,9 @@ Philox is a counter-based generator: a key and a 256-bit counter determine its n
 seed, and the counter holds a word of the record's digest and its use. So no state has to be kept, and no two
 uses share a stream, whoever draws them, in which batch, and after any interruption.
 
-Workers of loaders fetch clean records with their positions. Noise, counting and refusals happen in the process
-that iterates, so that a record which a worker fetched and nobody took is not counted. Whatever works on
-several records, including the loader's ``collate_fn``, comes after the channel and does not weaken the
+Workers of loaders fetch clean records with their positions. Noise, counting and refusals happen in the
+process that iterates, so that a record which a worker fetched and nobody took is not counted. Whatever works
+on several records, including the loader's ``collate_fn``, comes after the channel and does not weaken the
 guarantee.
 """
 

@@ -5,8 +5,8 @@ and nothing that was computed from private records: the mean, covariance and dig
 calibration records.
 
 A kept calibration is found by the digest of all that it depends on. It is a statistic of the calibration
-records, kept only where the user asks for it, and never unasked for records that are protected themselves. Its
-name is a digest of the records: whoever can list the folder can test whether a whole set of records was used.
+records, kept only where the user asks for it, and never unasked for records that are protected themselves.
+Its name is a digest of the records: whoever can list the folder can test whether a whole set was used.
 """
 
 import json
@@ -272,7 +272,7 @@ def calibrated(
 def _write(
     path: Path, calibration: Calibration, kind: str, facts: Mapping[str, Any], digests: np.ndarray
 ) -> None:
-    """Write a calibration, facts about it and the digests (n, 32) of its records as one file with its checksum.
+    """Write a calibration, facts about it and digests (n, 32) of its records as one file with a checksum.
 
     Raises:
         GuaranteeError: If the covariance or its axes are never formed, and so cannot be written.

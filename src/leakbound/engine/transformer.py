@@ -33,8 +33,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     ``fit_transform``. Uses are counted by the values of a row, over all fits, copies and clones of a channel
     in this process (folds and candidates of a search, a score after a fit), and refused beyond the plan of
     the target. In other processes a channel with a plan refuses to work. What is released is compared with
-    the calibration: range, directions, and the capacity that the rows' own moments give. ``fit`` warns of natural
-    noise for columns in very different units. A calibrated channel without this interface is a
+    the calibration: range, directions, and the capacity that the rows' own moments give. ``fit`` warns of
+    natural noise for columns in very different units. A calibrated channel without this interface is a
     :class:`leakbound.channels.GaussianChannel`.
 
     Args:
@@ -136,9 +136,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.shape == "natural" and (deviations := unlike_units(records)) is not None:
             narrow, wide = deviations
             warnings.warn(
-                f"standard deviations of columns are {narrow:.2g} to {wide:.2g}, and natural noise is the same for "
-                "all, so that it covers some and hardly changes others: standardize columns by public records before "
-                "the channel, or take shape='white', whose noise follows the data",
+                f"standard deviations of columns are {narrow:.2g} to {wide:.2g}, and natural noise is the same "
+                "for all, so that it covers some and hardly changes others: standardize columns by public "
+                "records before the channel, or take shape='white', whose noise follows the data",
                 stacklevel=2,
             )
         self._count(target, torch.from_numpy(records))

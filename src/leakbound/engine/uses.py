@@ -73,7 +73,7 @@ class Uses:
         released[label] = nats
 
     def uncopied(self, rows: Int[np.ndarray, " batch"], seeded: bool) -> Int[np.ndarray, " new"]:
-        """Find where records stand first that have no frozen copy yet, or no use where a seed repeats copies."""
+        """Find where records stand first that lack a frozen copy, or a use where a seed repeats copies."""
         first = np.sort(np.unique(rows, return_index=True)[1])
         if seeded:
             return first[self.fresh_uses[rows[first]] == 0]
@@ -144,7 +144,7 @@ class Batch:
     done: bool
 
 
-class Records:
+class CountedRecords:
     """Records of one collection under its name, by index. They must not change between uses.
 
     Args:
@@ -279,7 +279,7 @@ class SavedRecords:
         """Check a state that was loaded, on whatever device.
 
         Args:
-            state: Result of :meth:`Records.state`.
+            state: Result of :meth:`CountedRecords.state`.
             width: Values of a record.
             needs_copies: Whether each record that was used must have its frozen copy.
 
