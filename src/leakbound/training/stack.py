@@ -120,7 +120,7 @@ class StackWeights:
         return {"params": params, "optimizer": self._optimizer.state_dict()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from :meth:`state`. Momentum moves to other memory, so that steps are captured anew."""
+        """Resume from :meth:`state`. Momentum moves to other memory, so a captured step is of no more use."""
         for name, value in self.params.items():
             value.detach().copy_(state["params"][name])
         self._optimizer.load_state_dict(state["optimizer"])
