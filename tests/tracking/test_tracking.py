@@ -173,7 +173,7 @@ def test_record_opens_with_headlines_that_all_other_groups_sort_after():
     assert {key: points[0][2] for key, points in brief.items()} == {
         "brief/accuracy": 0.659,
         "brief/leakage_nats": 9.0,
-        "brief/membership_auc": 0.75,
+        "brief/membership_auc_last_weights": 0.75,
     }
     assert {point.step for point in made.metrics[: len(brief)]} == {0}
     assert all("/" in key for key in values(made))
@@ -233,7 +233,7 @@ def test_record_of_an_untrained_run_has_its_attacks_alone():
 def test_description_states_what_the_run_was_and_its_results():
     assert record().tags["mlflow.note.content"] == (
         "lenet on digits with the defense natural noise at 4 nats, trained for 200 rounds, batch size 64: 2 replicas. "
-        "Test accuracy 0.659, membership inference with an AUC of 0.75."
+        "Test accuracy 0.659, membership inference from the last weights with an AUC of 0.75."
     )
     bounds = {
         "released": [],
@@ -313,7 +313,7 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
     view = json.loads(connect(uri).get_experiment(made).tags["mlflow.sharedViewState.leakbound"])
     runs = connect(uri).search_runs([made], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
     (run,) = runs
-    assert run.data.metrics.keys() >= {"brief/accuracy", "brief/leakage_nats", "brief/membership_auc"}
+    assert run.data.metrics.keys() >= {"brief/accuracy", "brief/leakage_nats", "brief/membership_auc_last_weights"}
     shown = {f"metrics.`{key}`" for key in run.data.metrics if key.startswith("brief/")} | {"tags.`defense`"}
     assert shown <= set(view["selectedColumns"]) == set(view["columnWidths"])
 

@@ -216,7 +216,7 @@ def weights_epsilon(
 
     The coins of the half with the clearest differences are guessed. Networks are independent mechanisms on
     coins of their own, so that their pairs count together. The limit is one for adding or removing a record
-    (:func:`leakbound.accounting.one_run_p_value`, ``pairs``).
+    (:func:`leakbound.accounting.one_run.one_run_p_value`, ``pairs``).
 
     Args:
         scores: Scores of both records of each pair. Networks whose scores are not finite are left out.

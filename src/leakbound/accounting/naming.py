@@ -146,8 +146,8 @@ def gained_information(
 def naming_bound(information: float, candidates: int) -> float:
     """Compute the largest probability of identifying the true one of M equally likely candidates from I nats.
 
-    It solves d(p ‖ 1/M) = I. This is Fano's inequality (:func:`leakbound.accounting.fano_error`) without its
-    slack of ln 2.
+    It solves d(p ‖ 1/M) = I. This is Fano's inequality without its slack of ln 2
+    (:func:`leakbound.accounting.reconstruction.fano_error`).
 
     Args:
         information: I, nats about the index, in [0, ∞].

@@ -21,7 +21,8 @@ BRIEF = "brief"
 HEADLINES = {
     "accuracy": ("curves/test_accuracy",),
     "leakage_nats": ("leakage/replica/record", "federated/leak_total", "leakage/so_far"),
-    "membership_auc": ("membership/strongest/auc", "membership/white_box/auc"),
+    "membership_auc_last_weights": ("membership/strongest/auc", "membership/white_box/auc"),
+    "membership_auc_uploads": ("membership_uploads/likelihood/auc",),
     "model_inversion_gain": ("model_inversion/informed/gain_over_aux",),
     "gradient_inversion_mse": ("gradient_inversion/attack/mse",),
     "mean_image_mse": ("gradient_inversion/prior/mse",),
@@ -29,7 +30,8 @@ HEADLINES = {
 """Headline to its possible metrics. The first one that a run has is used."""
 _OUTCOMES = {
     "accuracy": "test accuracy",
-    "membership_auc": "membership inference with an AUC of",
+    "membership_auc_last_weights": "membership inference from the last weights with an AUC of",
+    "membership_auc_uploads": "membership inference from all uploads with an AUC of",
     "model_inversion_gain": "part of the error of the attacker's own class means that model inversion removes",
     "gradient_inversion_mse": "gradient inversion with a mean squared error of",
     "mean_image_mse": "mean squared error of the mean image",

@@ -67,7 +67,7 @@ def _of_run(table: RunTable, slug: str) -> Job:
         files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
     studies = {name for name, slugs in table.studies.items() if slug in slugs}
     shown = [key for key, figure in table.figures.items() if figure.study in studies]
-    label = table.config.defense(run.defense).level_label(run.level)
+    label = table.config.defense(run.defense).level_label(run.level) if run.defense != "clipping" else ""
     facts = {**run.facts(), "level_label": label, "over_units": table.over_units(attacks)}
     return _job(table, facts, shown, files, table.first_study[slug])
 
