@@ -83,11 +83,12 @@ def _finished(config: Config) -> JobList:
     """List the jobs of the finished runs of studies, and make tables, verdicts and figures of these runs."""
     table = RunTable(config, reading.load_catalogue(config.catalogue, config))
     root = Path(config.root)
-    for slug in [slug for slug in table.runs if not output(root, "train", slug, "provenance").is_file()]:
-        del table.runs[slug], table.attacks[slug]
-    for slug, attacks in table.attacks.items():
+    for slug, run in [*table.runs.items()]:
+        attacks = table.attacks[slug]
         there = [name for name in attacks if output(root, "attack", f"{slug}/{name}", "provenance").is_file()]
         table.attacks[slug] = there
+        if not (output(root, "train", slug, "provenance").is_file() if run.rounds else there):
+            del table.runs[slug], table.attacks[slug]
     for study, slugs in table.studies.items():
         table.studies[study] = [slug for slug in slugs if slug in table.runs]
     made = JobList(table, all_steps())
