@@ -53,7 +53,7 @@ def tell_what_ended_it(logs):
     elif "SIGKILL" in said:
         print(
             "A job was killed (SIGKILL), as the system does when memory runs out. The quick configuration takes about "
-            "1.2 GB, and each job about 0.8 GB: ask for fewer jobs at a time, make run JOBS=1, or for more memory; the "
+            "1.9 GB, and each job about 0.8 GB: ask for fewer jobs at a time, make run JOBS=1, or for more memory; the "
             "same command goes on.",
             file=sys.stderr,
         )

@@ -39,8 +39,8 @@ def read_usage(path: Path) -> Usage:
     try:
         header, row = (line.split("\t") for line in text.splitlines())
         cells = dict(zip(header, row, strict=True))
-        known = (cells[column] for column in ("s", "max_rss", "cpu_time"))
-        return Usage(*(0.0 if cell in ("NA", "-") else float(cell) for cell in known))
+        needed = (cells[column] for column in ("s", "max_rss", "cpu_time"))
+        return Usage(*(0.0 if cell in ("NA", "-") else float(cell) for cell in needed))
     except (KeyError, ValueError) as error:
         raise storage.DamagedFileError(path, f"no table of time and memory: {error!r}") from error
 
