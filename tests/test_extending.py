@@ -109,7 +109,8 @@ def test_a_dry_run_tells_of_networks_that_jobs_could_not_make(place):
 def test_a_dry_run_refuses_networks_whose_uploads_cannot_be_scored_where_they_are(place):
     with (place / "mine" / "my_models.py").open("a") as file:
         file.write(
-            "class Normed(Tiny):\n    def __init__(self, *given, **more):\n        super().__init__(*given, **more)\n"
+            "class Normed(Tiny):\n    def __init__(self, colors, classes, size=32):\n"
+            "        super().__init__(colors, classes, size)\n"
             "        self.head = torch.nn.utils.parametrizations.weight_norm(self.head)\n"
         )
     config = with_networks(tiny="Tiny", normed="Normed")
