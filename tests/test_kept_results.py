@@ -161,9 +161,20 @@ def test_of_an_interrupted_run_what_it_had_finished_is_kept():
                 "defenses": {"none": [], "natural": [4.0, 8.0]},
                 "rounds": [20],
                 "attacks": ["membership"],
-            }
+            },
+            "naming": {
+                "datasets": ["digits"],
+                "models": ["mlp"],
+                "defenses": {"natural": [1.0, 8.0]},
+                "rounds": [0],
+                "batch_sizes": [1],
+                "attacks": ["naming"],
+            },
         },
-        "attacks": {"membership": {"epochs": 1, "learning_rates": [0.001], "references": 0}},
+        "attacks": {
+            "membership": {"epochs": 1, "learning_rates": [0.001], "references": 0},
+            "naming": {"candidates": [2], "trials": 60},
+        },
         "tracking": {"enabled": False},
     }
     path = Path("cut.yaml")
@@ -178,10 +189,12 @@ def test_of_an_interrupted_run_what_it_had_finished_is_kept():
     kept = Path("results/reference/cut")
     rows = storage.read_rows(kept / "tables/capacity.parquet", sealed=False)
     assert set(rows["run"]) == {f"digits/mlp/{arm}/n20-b64" for arm in ("none", "natural-4")}
+    untrained = storage.read_rows(kept / "tables/naming.parquet", sealed=False)
+    assert set(untrained["run"]) == {"digits/mlp/natural-1/n0-b1"}
     assert len(storage.read_rows(kept / "claims.parquet", sealed=False)) > 0
     assert (kept / "figures/tan2024/fig25.png").is_file()
     facts = storage.read_json(kept / "provenance.json", sealed=False)
-    assert facts["jobs"] == facts["devices"]["cpu (x86_64, 1 threads)"] == 4  # two trainings and two attacks
+    assert facts["jobs"] == facts["devices"]["cpu (x86_64, 1 threads)"] == 5  # two trainings, three attacks
     assert "leakage" not in facts
 
 
