@@ -363,7 +363,11 @@ def studies(
     def inverted(pairs: list[tuple[str, float | None]], sizes: tuple[int, ...] = (1,)) -> pd.DataFrame:
         return tabulate(inverted_gradients("digits", *pair, 7, generator, b) for b in sizes for pair in pairs)
 
+    arms = [*undefended, ("natural", 300.0)]
+    own = np.random.default_rng(8)
+    clients = tabulate(trained(name, "mlp", *arm, 8, own) for name in ("clients_01", "clients_20") for arm in arms)
     return {
+        "uploads_clients": pd.concat([clients.assign(batch_size=size) for size in (8, 160)], ignore_index=True),
         "capacity": make_study(replicas=7),
         "comparison": study,
         "membership": study,
