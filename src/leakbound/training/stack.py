@@ -180,10 +180,10 @@ def gradients(
         logits: (slots, batch, classes).
         labels: (slots, batch), classes of the records.
     """
-    # Record by record, as a network written out lays its logits; the mean is in the slope that the sum begins with.
+    # Record by record, as a network written out lays its logits.
     total = F.cross_entropy(logits.transpose(0, 1).flatten(0, 1), labels.T.flatten(), reduction="sum")
-    slope = total.new_full((), 1 / labels.shape[1])
-    grads = torch.autograd.grad(total, list(leaves), slope, allow_unused=True)
+    # A slope of one's own as the third argument would load sympy, in every job.
+    grads = torch.autograd.grad(total * (1 / labels.shape[1]), list(leaves), allow_unused=True)
     seen: set[int] = set()
     separate = []
     for leaf, grad in zip(leaves, grads, strict=True):
