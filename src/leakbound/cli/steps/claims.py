@@ -1,7 +1,7 @@
 """Verdicts on the claims of all figures."""
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,10 +50,11 @@ def claims(settings: ClaimsSettings, root: Path, out: Path, scoreboard: Path, co
     from leakbound.claims.scoreboard import to_markdown, verdict_counts
     from leakbound.randomness.seeding import numpy_generator
 
+    read = cache(storage.read_rows)  # a table is shown by several figures
     verdicts_of_figures = []
     for values in settings.figures:
         figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
-        rows = storage.read_rows(rows_file(root, figure))
+        rows = read(rows_file(root, figure))
         verdicts_of_figures.append(evaluate(figure, rows, settings.alpha, partial(numpy_generator, 0)))
     verdicts = pd.concat(verdicts_of_figures, ignore_index=True)
     storage.write_rows(out, verdicts)
