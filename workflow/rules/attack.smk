@@ -11,7 +11,7 @@ rule attack:
         channel=reads("attack", RUN, "covariance", "spectrum", "calibrate"),
         trained=reads("attack", RUN, "train"),
         estimator=reads("attack", RUN, "estimator"),
-        none=whole_or_again(RESULTS / "attacks" / f"{RUN}.json"),
+        list_is_whole=whole_or_again(RESULTS / "attacks" / f"{RUN}.json"),
     output:
         RESULTS / "attacks" / f"{RUN}.json",
     log:
@@ -30,5 +30,5 @@ rule attack:
         run=lambda w: RUN.format(**w),
         results=results_hash("attack", RUN),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
         " > {log} 2>&1"

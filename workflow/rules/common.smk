@@ -109,7 +109,7 @@ def keep_notes_of_secrets():
 
 def checked_results():
     """All results of the configuration in force, or its mistakes, one line each, and no traceback."""
-    source = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
+    source = " and ".join([*map(str, workflow.configfiles), *["--config"] * bool(workflow.config_settings.config)])
     try:
         for path in workflow.configfiles:
             messages.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
@@ -137,24 +137,22 @@ INTERRUPTED = threading.Event()
 
 refuse_read_only_folder()
 in_turn(coordination.join)
-RESULTS_MADE = checked_results()
-TABLE = RESULTS_MADE.table
+RESULTS_MADE = checked_results()  # all results that the configuration makes, each with settings, inputs and outputs
+TABLE = RESULTS_MADE.table  # runs, attacks, tables and figures of the configuration
 CONFIG = TABLE.config
 RESULTS = Path(CONFIG.root)
-RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"
+RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"  # n0: the untrained network, e.g. for gradient inversion
 POSITIONS = {run: position for position, run in enumerate(TABLE.runs)}
 FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
 FIGURE_FOLDERS = sorted({RESULTS / "figures" / figure.paper for figure in TABLE.figures.values()})
 TRACKED_RUNS = [RESULTS / "tracking.json"] if RESULTS_MADE.of("log") else []
-MADE_BY = RESULTS_MADE.made_by
-TOGETHER = made_together(RESULTS_MADE)
+MADE_BY = RESULTS_MADE.made_by  # file -> the result that it belongs to
+TOGETHER = made_together(RESULTS_MADE)  # rule and what its wildcards stand for -> results that one job makes
 
-# One process for each job, which ends with this one: a shell in between would live on when either is killed.
-shell.prefix("set -euo pipefail; exec ")
 os.environ[coordination.COORDINATOR] = str(os.getpid())
-# The whole of it, for jobs that make several results. What they depend on is a parameter.
+# All settings, for jobs that make several results. What these depend on is hashed in params.results.
 os.environ[CONFIGURATION] = json.dumps(CONFIG.model_dump(mode="json"), separators=(",", ":"))
 
 
@@ -257,6 +255,7 @@ def channel_options(rule, pattern):
 
 def in_order(wildcards):
     """Priority of a training: what comes first in the configuration is to be finished first."""
+    # Attacks have the odd places in between.
     return -2 * POSITIONS.get(RUN.format(**wildcards), 0)
 
 

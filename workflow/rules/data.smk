@@ -21,9 +21,10 @@ rule prepare:
     params:
         settings=settings("prepare", "{dataset}"),
         code=code("prepare", "{dataset}"),
+        # Not in the command: other original files make the dataset again.
         originals=lambda w: originals(result("prepare", "{dataset}", w), TABLE),
     shell:
-        "leakbound step prepare --settings {params.settings:q} --out {output.images} --provenance {output.provenance}"
+        "exec leakbound step prepare --settings {params.settings:q} --out {output.images} --provenance {output.provenance}"
         " > {log} 2>&1"
 
 
@@ -50,7 +51,7 @@ rule covariance:
     params:
         results=results_hash("covariance", "{dataset}"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
         " > {log} 2>&1"
 
 
@@ -76,7 +77,7 @@ rule spectrum:
         settings=settings("spectrum", "{dataset}/{family}"),
         code=code("spectrum", "{dataset}/{family}"),
     shell:
-        "leakbound step spectrum --settings {params.settings:q} --moments {input.moments}"
+        "exec leakbound step spectrum --settings {params.settings:q} --moments {input.moments}"
         " --out {output} > {log} 2>&1"
 
 
@@ -104,7 +105,7 @@ rule calibrate:
         settings=settings("calibrate", "{dataset}/{channel}"),
         code=code("calibrate", "{dataset}/{channel}"),
     shell:
-        "leakbound step calibrate --settings {params.settings:q} --spectrum {input.spectrum}"
+        "exec leakbound step calibrate --settings {params.settings:q} --spectrum {input.spectrum}"
         " --members {input.members} --out {output.channel} --provenance {output.provenance} > {log} 2>&1"
 
 
@@ -132,6 +133,6 @@ rule estimator:
         code=code("estimator", "{dataset}"),
         spectra=channel_options("estimator", "{dataset}"),
     shell:
-        "leakbound step estimator --settings {params.settings:q} --dataset {input.images}"
+        "exec leakbound step estimator --settings {params.settings:q} --dataset {input.images}"
         " --moments {input.moments} {params.spectra} --out {output.estimator} --provenance {output.provenance}"
         " > {log} 2>&1"

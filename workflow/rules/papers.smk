@@ -20,7 +20,7 @@ rule theory:
     params:
         results=results_hash("theory"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule theory' " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule theory' " > {log} 2>&1"
 
 
 rule consensus:
@@ -42,7 +42,7 @@ rule consensus:
     params:
         results=results_hash("consensus"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule consensus' " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule consensus' " > {log} 2>&1"
 
 
 rule federate:
@@ -67,7 +67,7 @@ rule federate:
         settings=settings("federate", FEDERATED_RUN),
         code=code("federate", FEDERATED_RUN),
     shell:
-        "leakbound step federate --settings {params.settings:q} --code {params.code} --dataset {input.images}"
+        "exec leakbound step federate --settings {params.settings:q} --code {params.code} --dataset {input.images}"
         " --rows {output.rows} --provenance {output.provenance} > {log} 2>&1"
 
 
@@ -93,7 +93,7 @@ rule federated:
     params:
         results=results_hash("federated"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule federated' " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule federated' " > {log} 2>&1"
 
 
 rule illustrate:
@@ -118,7 +118,7 @@ rule illustrate:
     params:
         results=results_hash("illustrate"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule illustrate' " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule illustrate' " > {log} 2>&1"
 
 
 rule measure:
@@ -145,5 +145,5 @@ rule measure:
         code=code("measure", "efficiency"),
         channel_files=channel_options("measure", "efficiency"),
     shell:
-        "leakbound step measure --settings {params.settings:q} --dataset {input.images} {params.channel_files}"
+        "exec leakbound step measure --settings {params.settings:q} --dataset {input.images} {params.channel_files}"
         " --rows {output.rows} --provenance {output.provenance} > {log} 2>&1"

@@ -1,3 +1,4 @@
+# The files of an attack are asked for by the one list that its job declares (snakemake_target).
 # Results: tidy tables, verdicts on the papers' claims, figures, MLflow, and one page with everything.
 
 
@@ -23,7 +24,7 @@ rule tabulate:
     params:
         results=results_hash("tabulate"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate' " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate' " > {log} 2>&1"
 
 
 rule claims:
@@ -51,7 +52,7 @@ rule claims:
         code=code("claims", "claims"),
         root=CONFIG.root,
     shell:
-        "leakbound step claims --settings {params.settings:q} --root {params.root} --out {output.out}"
+        "exec leakbound step claims --settings {params.settings:q} --root {params.root} --out {output.out}"
         " --scoreboard {output.scoreboard} --counts {output.counts} > {log} 2>&1"
 
 
@@ -85,7 +86,7 @@ rule figures:
             figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
         },
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
         " > {log} 2>&1"
 
 
@@ -96,7 +97,7 @@ rule log:
         attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
         federated=files_read("log", "", "federate"),
         channels=files_read("log", "", "calibrate"),
-        none=whole_or_again(RESULTS / "tracking.json"),
+        list_is_whole=whole_or_again(RESULTS / "tracking.json"),
     output:
         RESULTS / "tracking.json",
     log:
@@ -111,7 +112,7 @@ rule log:
     params:
         results=results_hash("log"),
     shell:
-        'leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}' " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}' " > {log} 2>&1"
 
 
 rule log_figures:
@@ -136,7 +137,7 @@ rule log_figures:
         code=code("log_figures", "figures"),
         root=CONFIG.root,
     shell:
-        "leakbound step log-figures --settings {params.settings:q} --root {params.root} --marker {output} > {log} 2>&1"
+        "exec leakbound step log-figures --settings {params.settings:q} --root {params.root} --marker {output} > {log} 2>&1"
 
 
 rule report:
@@ -167,6 +168,7 @@ rule report:
     params:
         settings=settings("report", "report"),
         code=code("report", "report"),
+        # Not in the command: the report is made again if its page changes.
         page=lambda w: page_hash(result("report", "report", w), TABLE),
     shell:
-        "leakbound step report --settings {params.settings:q} --out {output} > {log} 2>&1"
+        "exec leakbound step report --settings {params.settings:q} --out {output} > {log} 2>&1"

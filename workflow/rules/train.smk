@@ -28,6 +28,6 @@ rule train:
         code=code("train", RUN),
         channel_files=channel_options("train", RUN),
     shell:
-        "leakbound step train --settings {params.settings:q} --code {params.code} --dataset {input.images}"
+        "exec leakbound step train --settings {params.settings:q} --code {params.code} --dataset {input.images}"
         " {params.channel_files} --weights {output.weights} --rates {output.rates} --rows {output.curves}"
         " --provenance {output.provenance} > {log} 2>&1"

@@ -183,6 +183,7 @@ def network_problems(
         UnknownNameError: If no model has this name.
     """
     what = "tables" if image_shape is None else "images of {} color(s) and {}×{} pixels".format(*image_shape)
+    # Twice the same seed must give the same weights, another seed others.
     seeds = (0,) if name in MODELS.builtin else (0, 0, 1)
     try:
         if image_shape is None:

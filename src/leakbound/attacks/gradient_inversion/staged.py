@@ -244,6 +244,7 @@ def search(
     """
     like = next(iter(encoder.weights.values()))
     mean, root = law[0].to(like), law[1].to(like).T
+    # The empty name stands for the features, which the last layer gives away.
     shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in encoder.stages}}
     shares[f"{encoder.stages[0].name}.bias"] = _BIAS
     wanted = {

@@ -120,6 +120,7 @@ def audit_network(
         raise ValueError(f"score gives {answers[0].shape} values for members, {answers[1].shape} for others")
     count = len(members[0])
     total = count + len(others[0])
+    # The first half is what the attackers learn from, the second is scored. Members come first in all arrays.
     halves = _halves(count, total, seed)
     labels = np.concatenate([members[1], others[1]])
     training, scored = _attacked(np.concatenate(answers), labels, references, halves, seed)
@@ -131,6 +132,7 @@ def audit_network(
     pairs = {name: np.split(training[name], 2) for name in chosen}
     limits = list(CoinGuesses(bound, confidence).limits(pairs, evaluated, planted))
     blind = _blind(members, others, labels, halves)
+    # Fewest others for a rate: the scored ones must resolve it.
     needed = {rate: round(1 / rate) + min(count // 2, round(1 / rate)) for rate in RATES}
     return NetworkAudit(
         counts={"members": count, "others": total - count}

@@ -167,6 +167,7 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> Attacked:
         jitter = torch_generator(*words, request.replicas[place], "jitter")
         return _Attacker(slot, labels, first, means, request.config).attack(jitter, prior)
 
+    # All networks answer the questions of their attackers together, as one stack.
     results = _results(network, request.weights, start, request.config, attacker)
     tables, pictures = [], {}
     for place, replica in enumerate(request.replicas):
