@@ -38,8 +38,7 @@ myst_heading_anchors = 4
 # Read, not imported: neither torch nor the package need be there.
 autoapi_dirs = ["../src/leakbound"]
 autoapi_ignore = [
-    f"*/leakbound/{room}/*"
-    for room in ("cli", "jobs", "tracking", "figures", "claims", "storage", "consensus", "theory", "config")
+    f"*/leakbound/{room}/*" for room in ("cli", "jobs", "tracking", "figures", "claims", "storage", "config")
 ]
 autoapi_file_patterns = ["*.py"]
 autoapi_root = "api"

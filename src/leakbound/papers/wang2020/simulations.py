@@ -75,7 +75,7 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
 
     Returns:
         Columns ``scheme``, ``time`` (steps after T₀), ``replica`` (batch of repetitions), ``metric``,
-        ``value``: mean over the batch of ``spread`` max_il |yᵢ − yₗ| and of ``deviation`` max_i |y_i − x̂|.
+        ``value``: mean over the batch of ``spread`` ``max_il |yᵢ − yₗ|`` and of ``deviation`` ``max_i |y_i − x̂|``.
         At the last time alone, ``final_deviation``, and how many powers of ten a quantity has fallen by since
         the start, ``spread_decades`` and ``deviation_decades``. With scheme ``reports``, time and replica 0:
         ``true_mean`` x̄, ``reported_mean`` x̂, and ``gap``, the expectation of scheme 1's last deviation.

@@ -2,7 +2,7 @@
 
 Budgets ε are in (0, 500] bits. Every function raises a ``ValueError`` for others.
 
-In case 3, Eqs. (22) and (24), |Cov(Yⁿ, X⁻ⁱ)| factors into (σ_m² − σ_k²)^{n−2} (σ² − σ_e²)^{n−2} and a
+In case 3, Eqs. (22) and (24), det Cov(Yⁿ, X⁻ⁱ) factors into (σ_m² − σ_k²)^{n−2} (σ² − σ_e²)^{n−2} and a
 bracket. The printed bracket A + B + C + D is correct for independent parameters only. With it as the
 constraint, the search for the best noise has no solution and returns the edge of the region that it searches.
 """
@@ -221,7 +221,7 @@ def search_exchangeable_noise(
         as_printed: Use the paper's Eq. (24) as the constraint, where its logarithm exists, instead of the
             correct one.
         least_variance: Lower end of the region for σ². Default: one that includes the optimum.
-        reach: Largest |r| of the region, in (0, 1). At r = −1 the joint direction would have no noise.
+        reach: Largest magnitude of r in the region, in (0, 1). At r = −1 the joint direction would have no noise.
             Default: every r that a covariance can have.
 
     Returns:
