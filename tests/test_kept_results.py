@@ -348,7 +348,7 @@ def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
         assert f"results/reference/lenet_full/figures/tan2024/{key}.png" in first
         assert not {"rounds;", "repeats"} & {*first.split()}
     assert "results/reference/paper_lenet/figures/tan2024/fig26.png" in sections["fig26"]
-    assert "results/reference/photos/figures/tan2024/fig06.png" in sections["fig06"]
+    assert "results/reference/paper_gradients/figures/tan2024/fig06.png" in sections["fig06"]
     assert "(no network of the paper)" in sections["fig06"]
 
 
