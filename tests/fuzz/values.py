@@ -82,20 +82,21 @@ def _change(draw: st.DrawFn, tree: Any, path: tuple, kind: str, known: list[tupl
     """Make one change in place."""
     home, key = at(tree, path[:-1]), path[-1]
     if kind == "replace":
-        home[key] = draw(values)
+        home[key] = copy.deepcopy(draw(values))
     elif kind == "delete":
         del home[key]
     elif kind == "add" and isinstance(home, dict):
-        home[draw(st.sampled_from(WORDS) | st.text(max_size=8))] = draw(values)
+        home[draw(st.sampled_from(WORDS) | st.text(max_size=8))] = copy.deepcopy(draw(values))
     elif kind == "add":
-        home.insert(draw(st.integers(0, len(home))), draw(values))
+        home.insert(draw(st.integers(0, len(home))), copy.deepcopy(draw(values)))
     elif kind == "rename" and isinstance(home, dict):
         name = draw(st.sampled_from((f"{key}s", str(key).upper(), str(key)[:-1], "", "é", 1, None)))
         home[name] = home.pop(key)
     elif kind == "wrap":
         home[key] = draw(st.sampled_from(([home[key]], {"x": home[key]}, [[home[key]]], str(home[key]))))
     elif kind == "repeat":
-        home[key] = [home[key]] * draw(st.sampled_from((2, 30)))
+        # Copies: one object in two places could be put into itself by a later change.
+        home[key] = [copy.deepcopy(home[key]) for _ in range(draw(st.sampled_from((2, 30))))]
     elif kind in ("swap", "move"):
         other = draw(st.sampled_from(known))
         overlap = other[: len(path)] == path or path[: len(other)] == other
