@@ -100,8 +100,7 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         >>> records = Split(images, np.arange(60) % 2)
         >>> drawing = Drawing(members=20, validation=10, seed=0)
         >>> dataset = ImageDataset("noise", ("even", "odd"), records, records, records, drawing)
-        >>> from leakbound.config.federated import FederatedConfig
-        >>> from leakbound.config.federated import FederatedRun
+        >>> from leakbound.config.federated import FederatedConfig, FederatedRun
         >>> arm = {"scheme": "client", "n_clients": 4, "max_param_norm": 5.0, "mi_budget": 200.0}
         >>> run = FederatedRun(dataset="noise", model="mlp", **arm)
         >>> config = FederatedConfig(communication_rounds=2, local_epochs=1, batch_size=5, evaluations=2)
