@@ -1,6 +1,7 @@
 """Commands that show and keep what a finished configuration has left."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -266,6 +267,8 @@ def test_pages_of_the_repository_show_what_is_kept():
     """`make figures` brings docs/figures.md and the README up to date."""
     code, output = write_pages("--check", "--folder", ROOT)
     assert code == 0, output
+    undefined = [page.name for page in (ROOT / "docs/figures").glob("*.md") if re.search(r"\bnan\b", page.read_text())]
+    assert undefined == []
 
 
 @pytest.mark.parametrize(

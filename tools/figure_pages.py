@@ -191,7 +191,10 @@ def _settings(figure: FigureConfig, kept: KeptFigure) -> Iterator[str]:
         if any(numbers):
             yield f"{word}: {', '.join(f'{number:,}' for number in numbers)}"
     counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
-    yield f"Replicas: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
+    if counts.empty:
+        yield "All replicas together"
+    else:
+        yield f"Replicas: {' to '.join(str(count) for count in sorted({counts.min(), counts.max()}))}"
 
 
 def _levels(rows: pd.DataFrame) -> dict[str, list[float]]:
