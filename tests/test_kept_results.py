@@ -277,6 +277,7 @@ def test_pages_of_the_repository_show_what_is_kept():
         ("pmidp_unequal", None),
         ("resnet10", None),
         ("uploads", None),
+        ("uploads_clients", None),
         ("gpu_table02", None),
         ("lenet_full", ("fig09", "fig25", "fig10_gain")),
         ("photos", ("fig19", "fig22", "fig05", "table02")),
