@@ -20,7 +20,7 @@ from leakbound.cli.inputs import refusing
 from leakbound.cli.people.bars import counted
 from leakbound.config.messages import shown
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.storage.new_folders import check_new
+from leakbound.storage.seals import check_new
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel

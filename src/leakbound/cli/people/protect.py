@@ -107,7 +107,7 @@ def protect(
     --target-identification 0.1 --candidates 1000 --out noisy.parquet
     """
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.storage.new_folders import created
+    from leakbound.storage.seals import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:

@@ -11,7 +11,7 @@ from leakbound.cli.people import own_records
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.registry import nearest
-from leakbound.storage.new_folders import created
+from leakbound.storage.seals import created
 
 
 def publish(

@@ -7,8 +7,7 @@ from pathlib import Path
 from leakbound import storage
 from leakbound.cli.inputs import covariance_of, read_moments, refusing
 from leakbound.cli.job_settings import JobSettings
-from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import image_shape
+from leakbound.config.data import BoxWeights, image_shape
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 

@@ -8,8 +8,7 @@ from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
 from leakbound.channels.weights import box_weights
-from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import image_shape
+from leakbound.config.data import BoxWeights, image_shape
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 
