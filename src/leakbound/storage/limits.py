@@ -8,6 +8,27 @@ import math
 import os
 from pathlib import Path
 
+VARIABLE = "LEAKBOUND_READ_LIMIT"
+"""Environment variable with a whole number that multiplies all of these limits."""
+HEAD = 2**22
+"""Bytes of the part of a file that describes the rest. Decoded it takes up to a hundred times as much."""
+TEXT = 2**26
+"""Bytes of JSON, CSV or SVG. Parsed they take up to about thirty times as much."""
+WHOLE = 2**28
+"""Bytes of any other file that is read as a whole."""
+TABLE = 2**30
+"""Bytes that the columns of a Parquet file may take. They may also take ``EXPANSION`` times its size, if
+more."""
+EXPANSION = 8
+PICTURES = 64
+"""Bytes of pixels for each byte of the files that hold them, if that is more than a table may take."""
+ROW = 64
+"""Least bytes that a row of a table counts, because indices and orders are as long as it has rows."""
+ARRAYS = 2**34
+"""Bytes of arrays: weights, covariances, prepared images, checkpoints."""
+PIXELS = 2**22
+"""Pixels of an image before it is resized, e.g. 2,048×2,048."""
+
 
 class DamagedFileError(ValueError):
     """A file that is missing, truncated, altered, exchanged for another, or not of the kind that its name says.
@@ -42,28 +63,6 @@ class FullDiskError(OSError):
 
     def __init__(self, path: Path, reason: object) -> None:
         super().__init__(f"{path}: cannot be written ({reason}). Make room and run the same command again.")
-
-
-VARIABLE = "LEAKBOUND_READ_LIMIT"
-"""Environment variable with a whole number that multiplies all of these limits."""
-HEAD = 2**22
-"""Bytes of the part of a file that describes the rest. Decoded it takes up to a hundred times as much."""
-TEXT = 2**26
-"""Bytes of JSON, CSV or SVG. Parsed they take up to about thirty times as much."""
-WHOLE = 2**28
-"""Bytes of any other file that is read as a whole."""
-TABLE = 2**30
-"""Bytes that the columns of a Parquet file may take. They may also take ``EXPANSION`` times its size, if
-more."""
-EXPANSION = 8
-PICTURES = 64
-"""Bytes of pixels for each byte of the files that hold them, if that is more than a table may take."""
-ROW = 64
-"""Least bytes that a row of a table counts, because indices and orders are as long as it has rows."""
-ARRAYS = 2**34
-"""Bytes of arrays: weights, covariances, prepared images, checkpoints."""
-PIXELS = 2**22
-"""Pixels of an image before it is resized, e.g. 2,048×2,048."""
 
 
 def factor() -> int:

@@ -25,6 +25,11 @@ from leakbound.storage import limits, locks
 from leakbound.storage.limits import DamagedFileError, FullDiskError
 
 _IN_USE = ".lock"
+T = TypeVar("T")
+_SEAL = ".sha256"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LONGEST_SEAL = 1024  # bytes; a name has at most 255
+_REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
 
 
 @contextmanager
@@ -60,13 +65,6 @@ def sweep(path: Path) -> None:
         with contextlib.suppress(OSError), (folder / _IN_USE).open("r+") as lock:
             if locks.acquire(lock):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-T = TypeVar("T")
-_SEAL = ".sha256"
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_LONGEST_SEAL = 1024  # bytes; a name has at most 255
-_REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from jaxtyping import Int
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
-from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
+from leakbound.cli.terminal import counted
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -258,7 +258,7 @@ def _statement(
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
-    from leakbound.accounting.naming import naming_bound
+    from leakbound.accounting.risk import naming_bound
     from leakbound.channels.observed import rounded_up
 
     calibration = engine.calibration

@@ -48,7 +48,7 @@ def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
     Example: leakbound step spectrum --settings '{"shape": "natural", "weights": {"rows": [12, 20],
     "columns": [8, 24], "weight": 50}}' --moments aux.safetensors --out natural.safetensors
     """
-    from leakbound.channels.weights import box_weights
+    from leakbound.channels.shapes import box_weights
     from leakbound.registry import SHAPES
 
     shape = SHAPES.get(settings.shape)

@@ -13,7 +13,7 @@ from leakbound.channels.shapes import shape_named
 from leakbound.config.data import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.papers.tan2024.needs import capacities, decompose, needed
+from leakbound.papers.tan2024.closed_forms import capacities, decompose, needed
 from leakbound.randomness.seeding import numpy_generator
 
 
