@@ -15,7 +15,7 @@ from scipy.special import log_ndtr, logsumexp, ndtri
 from leakbound.accounting.gaussian import gaussian_capacity, log_determinant, log_expm1
 from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
-from leakbound.channels.printed_bound import printed_scale
+from leakbound.channels.shapes import printed_scale
 from leakbound.papers.pmidp.noise_calibration import AggregateNoise
 from leakbound.papers.wang2020.protocol import graph_from_edges
 from leakbound.papers.zeng2022.general import conditional_variances

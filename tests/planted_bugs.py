@@ -303,7 +303,7 @@ BUGS = (
     ),
     Bug(
         "fresh noise accounted as frozen",
-        "accounting/event.py",
+        "accounting/leakage.py",
         'return self.uses if self.noise == "fresh" else min(self.uses, 1)',
         "return min(self.uses, 1)",
         "tests/accounting/test_leakage.py::test_joint_leakage_is_the_information_in_all_noisy_copies",

@@ -15,7 +15,7 @@ import pandas as pd
 
 from figures import kept_claims
 from leakbound.accounting.dp import epsilon
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.claims.evaluation import evaluate
 from leakbound.config import reading
 from leakbound.randomness.seeding import numpy_generator

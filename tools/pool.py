@@ -21,7 +21,7 @@ from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.steps.plot import write_figure
 from leakbound.config import reading
 from leakbound.config.catalogue import SCOREBOARD, FigureConfig
-from leakbound.datasets.pictures import withheld
+from leakbound.datasets.records import withheld
 from leakbound.figures.notes import notes, with_epsilon
 from leakbound.randomness.seeding import numpy_generator
 from repeats import differences, evaluate_twice, pooled_rows

@@ -14,15 +14,14 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.claims.design import ENOUGH, Design
 from leakbound.claims.evaluation import compared_by, measured
-from leakbound.claims.judging import promised
+from leakbound.claims.judging import ENOUGH, Design, promised
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import SelectionError
 from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import ConfigOption, register_plugins
 from leakbound.cli.steps.job_list import job_list, try_networks
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import text_table
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.config.settings import PlannedBlocks

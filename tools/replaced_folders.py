@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from leakbound.storage import file_hash
-from leakbound.storage.new_folders import neighbor
+from leakbound.storage.seals import neighbor
 
 MANIFEST = "MANIFEST.sha256"
 """File that lists all others of such a folder, in the format of ``sha256sum``."""

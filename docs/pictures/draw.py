@@ -20,9 +20,9 @@ from torch import nn
 
 from leakbound import Capacity, Channel
 from leakbound.accounting.dp import record_information
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.naming import demonstrated_information
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.reconstruction import empirical_bayes
+from leakbound.accounting.risk import demonstrated_information
 
 BLUE, RED, GREY = "#4477AA", "#EE6677", "0.55"
 STYLE = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import formulas
 from leakbound.accounting import dp
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import dp_bounds, stated_bounds
 
 EVENT = PrivacyEvent(

@@ -9,8 +9,8 @@ from opacus.accountants.analysis.rdp import compute_rdp
 
 from leakbound import datasets
 from leakbound.accounting import dp, leakage
-from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import Moments, estimate_moments, signal_to_noise
 from leakbound.channels.calibration import noise_scale

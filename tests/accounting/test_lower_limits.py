@@ -15,8 +15,8 @@ from leakbound.accounting.lower_limits import (
     weights_epsilon,
     weights_information,
 )
-from leakbound.accounting.naming import demonstrated_information, gained_information, identification_information
 from leakbound.accounting.one_run import one_run_epsilon
+from leakbound.accounting.risk import demonstrated_information, gained_information, identification_information
 
 
 def shifted(shift: float, networks: int = 6, records: int = 150, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from leakbound.accounting.naming import (
+from leakbound.accounting.reconstruction import empirical_bayes, fano_error
+from leakbound.accounting.risk import (
     demonstrated_information,
     dp_naming_bound,
     gained_information,
@@ -15,7 +16,6 @@ from leakbound.accounting.naming import (
     naming_bound,
     stated_gains,
 )
-from leakbound.accounting.reconstruction import empirical_bayes, fano_error
 
 CANDIDATES = st.integers(2, 10**6)
 

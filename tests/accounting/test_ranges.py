@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakbound.accounting import dp, gaussian, leakage, lower_limits, naming, one_run, reconstruction, risk
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import joint_information
+from leakbound.accounting import dp, gaussian, leakage, lower_limits, one_run, reconstruction, risk
+from leakbound.accounting.leakage import PrivacyEvent, joint_information
 from leakbound.accounting.statement import stated_bounds
 
 ODD = [-1.0, -1e-3, 0.0, 0.05, 0.5, 0.9, 1.0, 2.0, 3.0, 40.0, math.inf, math.nan]
@@ -22,13 +21,13 @@ NATS = (0.0, math.inf)
 RANGES = {
     dp.dp_capacity: NATS,
     dp.poisson_epsilon: NATS,
-    naming.identification_information: NATS,
-    naming.lower_rate: (0.0, 1.0),
-    naming.demonstrated_information: NATS,
-    naming.gained_information: NATS,
-    naming.naming_bound: (0.0, 1.0),
-    naming.dp_naming_bound: (0.0, 1.0),
-    naming.stated_gains: (math.log(0.01) - 1e-9, math.log(400) + 1e-9),
+    risk.identification_information: NATS,
+    risk.lower_rate: (0.0, 1.0),
+    risk.demonstrated_information: NATS,
+    risk.gained_information: NATS,
+    risk.naming_bound: (0.0, 1.0),
+    risk.dp_naming_bound: (0.0, 1.0),
+    risk.stated_gains: (math.log(0.01) - 1e-9, math.log(400) + 1e-9),
     one_run.one_run_p_value: (0.0, 1.0),
     one_run.one_run_epsilon: NATS,
     one_run.one_run_gaussian: NATS,
@@ -121,4 +120,4 @@ def test_gains_and_scores_that_hide_leakage_are_refused():
     with pytest.raises(ValueError, match="confidence"):
         lower_limits.weights_information(np.eye(4), np.eye(4), confidence=-1.0)
     with pytest.raises(ValueError, match="a stated probability"):
-        naming.stated_gains(np.array([1.5]), 10)
+        risk.stated_gains(np.array([1.5]), 10)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import replay, stated_bounds
 
 RATIOS = np.array([5.0, 1.0, 0.2])

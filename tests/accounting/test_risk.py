@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 
-from leakbound.accounting.naming import naming_bound
 from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import (
     identification_epsilon,
     identification_risk,
     membership_bound,
     membership_information,
+    naming_bound,
 )
 
 NATS = st.floats(1e-6, 40)

@@ -6,11 +6,10 @@ import torch
 from scipy.fft import dctn
 
 from leakbound import storage
-from leakbound.attacks.learned_estimate.denoiser import BANDS, band_of
-from leakbound.attacks.learned_estimate.estimator import Estimator, view_of
+from leakbound.attacks.learned_estimate.estimator import BANDS, Estimator, band_of, view_of
 from leakbound.attacks.learned_estimate.estimator_training import scene_of, train_estimator
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
-from leakbound.channels.estimation import linear_estimate
+from leakbound.channels.channel import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.cli.steps.estimator import EstimatorSettings, estimator
 from leakbound.config.attacks import EstimatorConfig

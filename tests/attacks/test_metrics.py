@@ -10,7 +10,7 @@ from skimage.metrics import structural_similarity
 from sklearn.metrics import mean_squared_error, roc_auc_score
 
 from leakbound.attacks import metrics
-from leakbound.claims import hulls
+from leakbound.claims import fronts
 
 boxed_images = hnp.arrays(np.float32, (2, 3, 12, 12), elements=st.floats(-1, 1, width=32))
 coordinates = st.floats(0, 1, allow_subnormal=False)
@@ -217,11 +217,11 @@ def test_hypervolume_is_the_area_of_the_union_of_rectangles(points):
         for j in range(len(ys) - 1)
         if np.any((points[:, 0] >= xs[i + 1]) & (points[:, 1] >= ys[j + 1]))
     )
-    assert hulls.hypervolume(points, np.zeros(2)) == pytest.approx(area, abs=1e-12)
+    assert fronts.hypervolume(points, np.zeros(2)) == pytest.approx(area, abs=1e-12)
 
 
 def test_hypervolume_ignores_points_below_the_reference_and_refuses_nan():
     front = np.array([[0.4, 0.9], [0.1, 0.99], [0.9, 0.2]])
-    assert hulls.hypervolume(front, np.array([0.2, 0.5])) == pytest.approx(0.2 * 0.4)
+    assert fronts.hypervolume(front, np.array([0.2, 0.5])) == pytest.approx(0.2 * 0.4)
     with pytest.raises(ValueError, match="not finite"):
-        hulls.hypervolume(np.array([[np.nan, 0.5]]), np.zeros(2))
+        fronts.hypervolume(np.array([[np.nan, 0.5]]), np.zeros(2))

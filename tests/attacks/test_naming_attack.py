@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from leakbound.accounting.naming import demonstrated_information, gained_information
+from leakbound.accounting.risk import demonstrated_information, gained_information
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.identification import _Outcome, identify_records
 from leakbound.channels import GaussianChannel, Moments

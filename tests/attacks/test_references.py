@@ -11,7 +11,7 @@ from scipy import stats
 
 from images import repooled
 from leakbound import models
-from leakbound.attacks.attack_request import AttackRequest
+from leakbound.attacks.attack_request import AttackRequest, Networks, attack_networks
 from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, infer_membership
 from leakbound.attacks.membership.known_records import attacked_records
 from leakbound.attacks.membership.reference_scores import (
@@ -24,7 +24,6 @@ from leakbound.attacks.membership.reference_scores import (
 )
 from leakbound.attacks.membership.signals import Queries, read_confidences, read_signals
 from leakbound.attacks.metrics import auc_interval
-from leakbound.attacks.trained_networks import Networks, attack_networks
 from leakbound.channels import estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MOST_REFERENCES, MembershipConfig

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from leakbound import models
 from leakbound.attacks import attack_request, search_images
-from leakbound.attacks.attack_request import AttackRequest
+from leakbound.attacks.attack_request import AttackRequest, Networks
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import several_uses as uses
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
@@ -37,12 +37,11 @@ from leakbound.attacks.membership import attack as membership
 from leakbound.attacks.membership.reference_scores import References
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion.queries import invert
-from leakbound.attacks.trained_networks import Networks
 from leakbound.channels import estimate_moments, population_moments
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.channels.weights import box_weights
+from leakbound.channels.shapes import box_weights
 from leakbound.config import attacks as settings
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import Defense, default_defenses

@@ -36,9 +36,8 @@ from leakbound import storage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import MEMBERSHIP
 from leakbound.config import reading
-from leakbound.jobs.job import JobList
-from leakbound.jobs.processes import coordination
-from leakbound.jobs.shared_jobs import made_together, snakemake_target
+from leakbound.jobs import coordination
+from leakbound.jobs.job import JobList, made_together, snakemake_target
 
 RULES = ("train", "attack", "federate", "measure")
 """Rules whose results travel: those that take a GPU."""

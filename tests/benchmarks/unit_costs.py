@@ -35,7 +35,7 @@ from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.jobs.plan.unit_costs import COLUMNS, PACKAGED, read_costs
+from leakbound.jobs.unit_costs import COLUMNS, PACKAGED, read_costs
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.efficiency import clock_of, measure_steps

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from leakbound.channels import box_weights
-from leakbound.config.box_weights import BoxWeights
+from leakbound.config.data import BoxWeights
 
 
 def test_default_box_is_the_published_one():

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
-from leakbound.channels.estimation import linear_estimate
+from leakbound.channels.channel import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.registry import SHAPES
 

@@ -6,7 +6,7 @@ import pytest
 from formulas import printed_capacity
 from leakbound.accounting.gaussian import gaussian_capacity, log_determinant
 from leakbound.channels import Moments, Personalized
-from leakbound.channels.printed_bound import innovations
+from leakbound.channels.shapes import innovations
 
 
 def small_case() -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from leakbound.channels import (
     estimate_moments,
     signal_to_noise,
 )
-from leakbound.channels.printed_bound import innovations
+from leakbound.channels.shapes import innovations
 from leakbound.registry import SHAPES
 
 NAMES = SHAPES.names()

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.design import Design
-from leakbound.claims.judging import joined_blocks, judge, opposed, sides, verdict
+from leakbound.claims.judging import Design, joined_blocks, judge, opposed, sides, verdict
 from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.scoreboard import markdown_table, scoreboard, scoreboard_rows, to_markdown
 from leakbound.claims.selection import EmptySelectionError, SelectionError

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from leakbound.claims import statistics
-from leakbound.claims.design import Design
+from leakbound.claims.judging import Design
 
 
 @pytest.mark.parametrize("n", [2, 5, 8])

@@ -21,8 +21,7 @@ import leakbound
 from calling import called
 from leakbound import storage
 from leakbound.channels import population_moments
-from leakbound.cli.command_line import app, main
-from leakbound.cli.command_table import STEPS
+from leakbound.cli.command_line import STEPS, app, main
 from leakbound.cli.job_settings import read_settings
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +130,7 @@ main()
     [
         ("plan --configfile config/smaller.yaml", "config/small.yaml"),
         ("plan --configfile conf/small.yaml", "config"),
-        ("plan --table src/leakbound/jobs/plan/cost.csv", "src/leakbound/jobs/plan/costs.csv"),
+        ("plan --table src/leakbound/jobs/cost.csv", "src/leakbound/jobs/costs.csv"),
         ("calibrate test --target-leakage 1", "tests"),
         ("calibrate docs/earlier_verdict.csv --target-leakage 1", "docs/earlier_verdicts.csv"),
         ("diff results/references results/reference", "results/reference"),
@@ -151,7 +150,7 @@ def test_file_that_is_not_there_gets_the_nearest_name(words, nearest, tmp_path, 
 
 def test_a_command_imports_no_other_one():
     """So that a job starts as fast whatever commands there are."""
-    code = "import sys; from leakbound.cli.command_table import STEPS; STEPS['theory'].function(); print(*sys.modules)"
+    code = "import sys; from leakbound.cli.command_line import STEPS; STEPS['theory'].function(); print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
     assert {name for name in loaded if name.startswith("leakbound.cli.steps.")} == {"leakbound.cli.steps.theory"}
     assert not loaded & {

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from leakbound.cli.command_table import COMMANDS
+from leakbound.cli.command_line import COMMANDS
 
 PROGRAM = """
 import os, sys

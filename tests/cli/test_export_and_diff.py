@@ -13,7 +13,7 @@ from leakbound.cli.runs.export import _fits, _legible
 from leakbound.cli.steps.plot import picture_of
 from leakbound.config import reading
 from leakbound.figures import style
-from leakbound.figures.latex import latex
+from leakbound.figures.plots.drawn_table import latex
 
 KEPT = "results/reference/photos"
 

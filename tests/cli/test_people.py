@@ -22,11 +22,12 @@ from sklearn.datasets import load_digits
 
 from calling import assert_refused, called, files_in
 from leakbound import storage
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.naming import identification_information
+from leakbound.accounting.leakage import PrivacyEvent
+from leakbound.accounting.risk import identification_information
 from leakbound.accounting.statement import stated_bounds
+from leakbound.cli import terminal
 from leakbound.cli.inputs import read_channel
-from leakbound.cli.people import bars, calibrate, demo
+from leakbound.cli.people import calibrate, demo
 from leakbound.datasets.collection import read_collection
 
 COUNT = 120
@@ -480,7 +481,7 @@ def test_bar_is_shown_on_a_terminal_alone(monkeypatch, terminal):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    with bars.counted("reading [/x]", 3) as each:
+    with terminal.counted("reading [/x]", 3) as each:
         each(3)
     assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
     assert bool(stream.getvalue()) == terminal
@@ -525,11 +526,11 @@ def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
 
 
 def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(bars, "_PAUSE", 0.0)
-    with bars.counted("attacking", 5) as each:
+    monkeypatch.setattr(terminal, "_PAUSE", 0.0)
+    with terminal.counted("attacking", 5) as each:
         each(2)
         each(3)
-    with bars.counted("reading", None) as each:
+    with terminal.counted("reading", None) as each:
         each(7)
     lines = ["attacking: 2 of 5, 0 s", "attacking: 5 of 5, 0 s", "reading: 7, 0 s"]
     assert capsys.readouterr().err.splitlines() == lines

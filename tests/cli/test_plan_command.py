@@ -35,7 +35,7 @@ def test_device_of_the_plan_is_the_one_asked_for():
 
 def test_table_of_another_file_is_used(tmp_path):
     table = tmp_path / "costs.csv"
-    packaged = (REPOSITORY / "src/leakbound/jobs/plan/costs.csv").read_text()
+    packaged = (REPOSITORY / "src/leakbound/jobs/costs.csv").read_text()
     table.write_text("\n".join(line for line in packaged.splitlines() if "step_white,mlp" not in line))
     result = run("plan", "--configfile", "config/config.yaml", "--table", str(table))
     assert f"times from {table}" in result.stdout

@@ -11,9 +11,8 @@ from scipy.optimize import brentq
 from sklearn.datasets import load_digits
 
 from calling import called
-from leakbound.accounting.naming import identification_information, naming_bound
 from leakbound.accounting.reconstruction import empirical_bayes
-from leakbound.accounting.risk import identification_risk, membership_bound
+from leakbound.accounting.risk import identification_information, identification_risk, membership_bound, naming_bound
 from leakbound.channels import population_moments
 from leakbound.cli.people.risk_translation import _down, _up
 

@@ -10,7 +10,7 @@ from calling import Outcome, called
 from leakbound import storage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.shared_jobs import ANEW, WITHOUT_FIGURES, made_together
+from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, made_together
 
 ROOT = Path(__file__).parents[2]
 

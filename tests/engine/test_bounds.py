@@ -32,8 +32,7 @@ from leakbound import (
     Leakage,
     RandomizedResponse,
 )
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import Mechanism
+from leakbound.accounting.leakage import Mechanism, PrivacyEvent
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import Natural, population_moments, signal_to_noise
 from leakbound.channels.composition import composed_capacity, schedule_nats

@@ -5,7 +5,7 @@ import pytest
 from test_examples import lines, run
 
 from leakbound import Capacity, Channel
-from leakbound.accounting.naming import demonstrated_information, naming_bound
+from leakbound.accounting.risk import demonstrated_information, naming_bound
 
 NATS, CANDIDATES = 4.0, 64
 

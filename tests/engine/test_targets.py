@@ -9,7 +9,7 @@ import torch
 from gaussians import WIDTH, gaussian
 
 from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Naming, Reconstruction
-from leakbound.accounting.naming import naming_bound
+from leakbound.accounting.risk import naming_bound
 from leakbound.channels import population_moments
 from leakbound.registry import SHAPES
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import optimize, special, stats
 
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
 from leakbound.config.reading import config_of

@@ -9,8 +9,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import SelectionError, select
+from leakbound.claims.statistics import mean_interval
 from leakbound.cli.steps.plot import write_figure
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leakbound.claims.hulls import recipe_front
+from leakbound.claims.fronts import recipe_front
 from leakbound.claims.recipe_fronts import LeakageAxis, PlainSGD, recipes_of
 from leakbound.claims.selection import SelectionError
 from leakbound.figures import style

@@ -181,7 +181,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     made.keep("weights", (made.out / "weights").read_bytes())
     made.keep("rates", (made.out / "rates").read_bytes())
     made.keep("table", (made.out / "rows").read_bytes())
-    made.keep("costs", (REPOSITORY / "src/leakbound/jobs/plan/costs.csv").read_bytes())
+    made.keep("costs", (REPOSITORY / "src/leakbound/jobs/costs.csv").read_bytes())
     made.keep("configuration", yaml.safe_dump(SMALL).encode())
     made.keep("empty", b"")
     made.keep("noise", bytes(range(256)) * 20)

@@ -22,9 +22,9 @@ from leakbound.config.messages import ConfigError, parse
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step
-from leakbound.jobs.plan.job_costs import job_cost
-from leakbound.jobs.plan.unit_costs import UnitCosts, read_costs
+from leakbound.jobs.job_costs import job_cost
 from leakbound.jobs.table import RunTable
+from leakbound.jobs.unit_costs import UnitCosts, read_costs
 
 REPOSITORY = Path(__file__).parents[2]
 PRESETS = sorted((REPOSITORY / "config").glob("*.yaml"))

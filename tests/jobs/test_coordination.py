@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.jobs.processes import coordination
+from leakbound.jobs import coordination
 from leakbound.storage import locks
 
 LEAD = """
 import sys, time
 from pathlib import Path
-from leakbound.jobs.processes import coordination
+from leakbound.jobs import coordination
 try:
     coordination.lead(Path(sys.argv[1]))
 except coordination.BusyError as error:
@@ -26,7 +26,7 @@ time.sleep(600)
 """
 FOLLOW = """
 import time
-from leakbound.jobs.processes import coordination
+from leakbound.jobs import coordination
 coordination.follow_coordinator()
 print("at work", flush=True)
 time.sleep(600)

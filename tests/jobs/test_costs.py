@@ -2,8 +2,7 @@ import pytest
 from unit_costs import write_costs
 
 from leakbound.jobs.paths import OUTPUTS
-from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
-from leakbound.jobs.plan.work import Work
+from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, Work, read_costs
 
 
 def row(unit, model="lenet", colors=3, value=1.0, device="cpu", slots=1):

@@ -18,7 +18,7 @@ import pytest
 from leakbound import storage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.processes import coordination
+from leakbound.jobs import coordination
 from leakbound.storage import provenance
 
 ROOT = Path(__file__).parents[2]

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from leakbound.jobs.processes import gpus
+from leakbound.jobs import coordination
 
 TAKE = """
 import os, sys
 from pathlib import Path
-from leakbound.jobs.processes.gpus import take_gpu
+from leakbound.jobs.coordination import take_gpu
 print(take_gpu(Path(sys.argv[1])), take_gpu(Path(sys.argv[1])), os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 sys.stdin.read()
 """
@@ -25,7 +25,7 @@ def job(tmp_path):
     def start():
         words = [sys.executable, "-c", TAKE, str(tmp_path)]
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(words, env=os.environ | {gpus.GPUS: "0, GPU-1a/2"}, **streams)
+        process = subprocess.Popen(words, env=os.environ | {coordination.GPUS: "0, GPU-1a/2"}, **streams)
         running.append(process)
         (found,) = {*process.stdout.readline().replace("GPU-1a/2", "b").split()}
         return process, found
@@ -46,16 +46,16 @@ def test_jobs_spread_over_all_gpus_and_a_killed_one_frees_its_place(job):
 
 
 def test_without_the_variable_nothing_is_touched(monkeypatch, tmp_path):
-    monkeypatch.delenv(gpus.GPUS, raising=False)
+    monkeypatch.delenv(coordination.GPUS, raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert gpus.take_gpu(tmp_path) is None
+    assert coordination.take_gpu(tmp_path) is None
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("given", ["0,,1", "0,0", "0;1", "-1", "all of them"])
 def test_what_names_no_gpus_is_refused(monkeypatch, tmp_path, given):
-    monkeypatch.setenv(gpus.GPUS, given)
+    monkeypatch.setenv(coordination.GPUS, given)
     with pytest.raises(ValueError, match=r"LEAKBOUND_GPUS = .*: give different GPUs"):
-        gpus.take_gpu(tmp_path)
+        coordination.take_gpu(tmp_path)
     assert not list(tmp_path.iterdir())

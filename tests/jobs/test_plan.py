@@ -11,9 +11,9 @@ from leakbound.config import reading
 from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
-from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
-from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
-from leakbound.jobs.shared_jobs import made_together
+from leakbound.jobs.job import made_together
+from leakbound.jobs.job_costs import JobCost, Machine, job_cost
+from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)

@@ -4,8 +4,7 @@ import pytest
 import unit_costs
 
 from leakbound import models
-from leakbound.jobs.plan.unit_costs import UnitCosts
-from leakbound.jobs.plan.work import Work
+from leakbound.jobs.unit_costs import UnitCosts, Work
 from leakbound.randomness.seeding import torch_generator
 
 

@@ -8,8 +8,7 @@ import torch
 
 from leakbound import models
 from leakbound.attacks import metrics
-from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, DatasetConfig, image_shape, size_of
+from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, BoxWeights, DatasetConfig, image_shape, size_of
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import config_of
 from leakbound.datasets import prepare

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from leakbound.randomness import cipher
-from leakbound.randomness.cipher import Keystream, keystream
+from leakbound.randomness import sources
+from leakbound.randomness.sources import Keystream, keystream
 
 
 def encrypted_counters(key: bytes, count: int) -> bytes:
@@ -53,7 +53,7 @@ def test_pieces_of_a_stream_follow_one_another():
 
 
 def test_one_key_gives_no_more_than_it_may(monkeypatch):
-    monkeypatch.setattr(cipher, "_MOST_BYTES", 100)
+    monkeypatch.setattr(sources, "_MOST_BYTES", 100)
     stream = Keystream()
     stream.fill(bytearray(90))
     with pytest.raises(ValueError, match="11 bytes asked, 10 left: one key gives 100 bytes at most"):

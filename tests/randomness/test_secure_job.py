@@ -13,8 +13,8 @@ from leakbound import storage
 from leakbound.cli.step_command import as_command
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.jobs.runs import Run
-from leakbound.randomness.cipher import KEY_BYTES
 from leakbound.randomness.seeding import derive_seed
+from leakbound.randomness.sources import KEY_BYTES
 from leakbound.training.checkpoint import Checkpoint
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}

@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.randomness.cipher import keystream
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import (
     NoiseSource,
@@ -20,6 +19,7 @@ from leakbound.randomness.sources import (
     StackedNoise,
     as_source,
     box_muller,
+    keystream,
     noise_source,
 )
 

@@ -10,7 +10,7 @@ from chain import run_jobs
 from calling import called
 from leakbound import storage
 from leakbound.accounting.dp import epsilon
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import GaussianChannel, Spectrum, composed_capacity, population_moments
 
 CONFIG = {

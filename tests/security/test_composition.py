@@ -9,10 +9,9 @@ from scipy import linalg
 
 from leakbound import storage
 from leakbound.accounting import dp
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import Moments
-from leakbound.jobs.results.dataset_leakage import composed
-from leakbound.jobs.results.summary import summary
+from leakbound.jobs.results import composed, summary
 
 CONFIG = {
     "preset": "composed",

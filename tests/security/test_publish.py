@@ -17,8 +17,7 @@ from chain import run_jobs
 from calling import assert_refused, called, files_in
 from leakbound import models, storage
 from leakbound.accounting.dp import epsilon
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import composed_leakage
+from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
 from leakbound.jobs.job import Job
 
 SEED = 7_301_994

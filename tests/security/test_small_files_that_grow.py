@@ -19,7 +19,7 @@ from leakbound.cli.people.own_records import read_both
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError
-from leakbound.jobs.plan.unit_costs import read_costs
+from leakbound.jobs.unit_costs import read_costs
 from leakbound.storage import TooLargeError, limits
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})

@@ -18,8 +18,7 @@ from leakbound.training import UntrainableError, train
 from leakbound.training.batches import FreshInputs, FrozenInputs
 from leakbound.training.client_steps import client_step
 from leakbound.training.per_sample import OpacusLearner, PrivateOptimizer
-from leakbound.training.sgd import StackLearner
-from leakbound.training.uploads import StackUploads
+from leakbound.training.sgd import StackLearner, StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])

@@ -9,7 +9,7 @@ from leakbound.config.defenses import GradientCompression, ParameterNoise, Undef
 from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training.client_steps import ClientStep, NoisyAverageStep, client_step, keep_largest
-from leakbound.training.uploads import StackUploads
+from leakbound.training.sgd import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
 

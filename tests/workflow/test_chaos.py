@@ -144,7 +144,7 @@ def finished_runs(database: Path) -> dict[str, int]:
 
 
 def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock(fresh):
-    code = "import sys, time; from pathlib import Path; from leakbound.jobs.processes import coordination; "
+    code = "import sys, time; from pathlib import Path; from leakbound.jobs import coordination; "
     code += "coordination.lead(Path(sys.argv[1])); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, fresh.results], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()

@@ -7,7 +7,7 @@ from project_copy import ROOT
 
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.shared_jobs import made_together, rule_of, snakemake_target
+from leakbound.jobs.job import made_together, rule_of, snakemake_target
 
 from .conftest import tiny_project
 

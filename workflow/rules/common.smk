@@ -16,8 +16,8 @@ from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.steps.prepare import originals
 from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
-from leakbound.jobs.shared_jobs import ANEW, CONFIGURATION, made_together, code_of, snakemake_target
-from leakbound.jobs.processes import coordination
+from leakbound.jobs.job import ANEW, CONFIGURATION, made_together, code_of, snakemake_target
+from leakbound.jobs import coordination
 from leakbound.storage.provenance import settings_hash
 
 

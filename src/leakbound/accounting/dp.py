@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from leakbound.accounting.event import DP_MECHANISMS, PrivacyEvent
-from leakbound.accounting.naming import check_steps
+from leakbound.accounting.leakage import DP_MECHANISMS, PrivacyEvent
+from leakbound.accounting.risk import check_steps
 
 Accountant = Literal["rdp", "prv"]
 

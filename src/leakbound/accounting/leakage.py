@@ -1,4 +1,4 @@
-"""Leakage of all uses together: from what a record went through to nats, for runs, engines and whole datasets.
+"""Privacy events, and the leakage of all uses together in nats, for runs, engines and whole datasets.
 
 A mechanism is a channel by the variance ratios of one use (:func:`leakbound.channels.signal_to_noise`). Uses
 with independent noise add precisions along common axes, and nats along others. The bounds cover the inputs. A
@@ -7,18 +7,76 @@ channel does not change labels, which may reveal up to ln(classes) nats per reco
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from leakbound.accounting.event import PrivacyEvent
 from leakbound.accounting.gaussian import gaussian_capacity
 
+DP_MECHANISMS = ("dpsgd", "dppsac")
+"""Mechanisms that the accountants of DP were derived for."""
 _ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
+
+
+@dataclass(frozen=True)
+class PrivacyEvent:
+    """Use of private records by a training, the only input of an accountant.
+
+    Attributes:
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``,
+            ``gradient_compression``, ``large_batch``, ``compression``, or the name of an outside trainer.
+        sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
+        population: Number of records that could be drawn.
+        batch_size: Records in a step. Under Poisson sampling, their expected number.
+        steps: Number of optimisation steps.
+        uses: Number of uses of the most used record. For shuffled batches it is counted. Poisson samples are
+            secret, so under Poisson sampling it is the number of steps, an upper bound.
+        shape: Channel shape, for a channel.
+        capacity: κ in nats per use, for a channel.
+        noise: ``fresh`` or ``frozen``, for a channel.
+        noise_multiplier: Noise standard deviation over ``max_grad_norm``, for DP.
+        max_grad_norm: Clipping bound of a record's gradient, for DP.
+    """
+
+    mechanism: str
+    sampling: Literal["shuffled", "poisson"]
+    population: int
+    batch_size: int
+    steps: int
+    uses: int
+    shape: str | None = None
+    capacity: float | None = None
+    noise: Literal["fresh", "frozen"] | None = None
+    noise_multiplier: float | None = None
+    max_grad_norm: float | None = None
+
+    @property
+    def fresh_uses(self) -> int:
+        """Uses of the most used record with independent noise: one in all if the noise is frozen."""
+        return self.uses if self.noise == "fresh" else min(self.uses, 1)
+
+    @property
+    def sample_rate(self) -> float:
+        """Probability that a record takes part in a step."""
+        return self.batch_size / self.population
+
+    @property
+    def bound(self) -> Literal["nats", "epsilon"] | None:
+        """Kind of bound that an accountant was derived for, or None without one, e.g. with clipping alone."""
+        if self.mechanism == "channel":
+            return "nats"
+        private = self.mechanism in DP_MECHANISMS and self.sampling == "poisson" and self.noise_multiplier
+        return "epsilon" if private else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

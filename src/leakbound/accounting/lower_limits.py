@@ -10,14 +10,14 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy import special, stats
 
-from leakbound.accounting.naming import (
+from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
+from leakbound.accounting.risk import (
     check_candidates,
     check_confidence,
     demonstrated_information,
     gained_information,
     identification_information,
 )
-from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
 
 CANDIDATES = (2, 10, 100)
 """Numbers of records among which a member is identified by scores of trained networks, if there are so many."""

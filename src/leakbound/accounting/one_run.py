@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import optimize, special, stats
 
-from leakbound.accounting.naming import check_confidence, identification_information
+from leakbound.accounting.risk import check_confidence, identification_information
 
 Adjacency = Literal["add_remove", "pairs"]
 _LARGEST = 700.0  # e^ε is finite up to here

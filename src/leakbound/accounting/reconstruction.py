@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import logsumexp
 
 from leakbound.accounting.gaussian import check_uses, clip_eigenvalues
-from leakbound.accounting.naming import check_candidates, check_information
+from leakbound.accounting.risk import check_candidates, check_information
 
 
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:

@@ -1,8 +1,10 @@
-"""Risks that I nats about one record allow, and the nats that keep a risk below a limit.
+"""Risks of identification and membership that nats allow, and the nats that success demonstrates.
 
-I bounds what all releases together reveal about one record of a distribution. The bounds on risks hold for
-every attacker, who may know the distribution and all other records. They are averages over records of the
-distribution.
+Bounds on identification follow from one inequality. If a release reveals I nats about the true index, an
+attacker identifies it with a probability p whose divergence d(p ‖ 1/M) is at most I. So a measured p
+demonstrates nats, and bounded nats limit p. An attacker who states a probability for each candidate
+demonstrates more than one who chooses a candidate. Bounds on risks hold for every attacker, who may know the
+distribution and all other records. They are averages over records of the distribution.
 """
 
 import math
@@ -10,7 +12,275 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from leakbound.accounting.naming import check_information, identification_information, naming_bound
+import numpy as np
+import scipy
+from jaxtyping import Float
+from scipy import fft, optimize, special
+
+_HEDGE = 0.01  # part of the uniform guess in stated probabilities
+_RARE = 28.0  # −ln of the probability, at most, that a sum of steps leaves its grid
+_POINTS = 2**20  # of the grid of a sum
+_STEP_POINTS = 2**15  # of one step
+
+
+def identification_information(rate: float, candidates: int) -> float:
+    """Compute the least nats of a release from which an attacker identifies the true one of M with probability p.
+
+    d(p ‖ 1/M) = p ln(p M) + (1 − p) ln((1 − p) / (1 − 1/M)). The guess is computed from the release, and no
+    computation adds information about the uniform index. A probability p <= 1/M demonstrates 0 nats.
+
+    Args:
+        rate: p, in [0, 1].
+        candidates: M >= 2, each equally likely before the release.
+
+    Returns:
+        Nats in [0, ln M].
+
+    Raises:
+        ValueError: If p is no probability or M < 2.
+    """
+    check_candidates(candidates)
+    if not 0 <= rate <= 1:
+        raise ValueError(f"rate = {rate}: a probability is in [0, 1]")
+    if rate * candidates <= 1:
+        return 0.0
+    chance = 1.0 / candidates
+    return float(special.rel_entr(rate, chance) + special.rel_entr(1.0 - rate, 1.0 - chance))
+
+
+def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
+    """Compute the one-sided lower confidence limit of a probability from independent trials (Clopper and Pearson).
+
+    If the probabilities of the trials differ, it is a limit of their mean, because the number of hits then
+    varies less than a binomial number (Hoeffding 1956).
+
+    Args:
+        hits: Number of successes.
+        trials: Number of independent trials. Without trials the limit is 0.
+        confidence: Probability, in (0, 1), at least, that the limit is not above the truth.
+
+    Raises:
+        ValueError: If ``hits`` is not in [0, ``trials``] or ``confidence`` not in (0, 1).
+    """
+    if not 0 <= hits <= trials:
+        raise ValueError(
+            f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed"
+        )
+    check_confidence(confidence)
+    return float(scipy.stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
+
+
+def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
+    """Compute a lower confidence limit of the nats of a release from independent trials of identification among M.
+
+    It is :func:`identification_information` of :func:`lower_rate`, in [0, ln M]. A rate of at most 1/M gives
+    0.
+
+    Args:
+        hits: Number of trials in which the true candidate was identified.
+        trials: Number of independent trials.
+        candidates: M >= 2.
+        confidence: In (0, 1).
+
+    Raises:
+        ValueError: As these functions.
+    """
+    return identification_information(lower_rate(hits, trials, confidence), candidates)
+
+
+def stated_gains(posteriors: Float[np.ndarray, "*shape"], candidates: int) -> Float[np.ndarray, "*shape"]:
+    """Compute the nats that stated probabilities gain over the uniform guess, ln(M q).
+
+    q is mixed with 1 % of the uniform guess, so that no gain is −∞. As relative entropies are not negative,
+    the expectation of the gains is at most what the release reveals about the index, for every way to state
+    probabilities. For the true posterior probabilities without mixing it is equal to that.
+
+    Args:
+        posteriors: Probability that was stated for the true candidate, in each trial.
+        candidates: M >= 2.
+
+    Returns:
+        Nats between ln 0.01 and ln M.
+
+    Raises:
+        ValueError: If a stated probability is none, or M < 2.
+
+    Source:
+        Barber and Agakov 2003, "The IM algorithm".
+    """
+    check_candidates(candidates)
+    if np.any((posteriors < 0) | (posteriors > 1 + 1e-9)):
+        raise ValueError("posteriors: a stated probability is in [0, 1]")
+    return np.log((1.0 - _HEDGE) * candidates * posteriors + _HEDGE)
+
+
+def gained_information(
+    mean: float, variance: float, trials: int, candidates: int, confidence: float = 0.95
+) -> float:
+    """Compute a lower confidence limit of the nats of a release from :func:`stated_gains` of independent trials.
+
+    mean − √(2 V ln(2/δ)/n) − 7 R ln(2/δ)/(3(n − 1)), where V is the sample variance, R the range of gains and
+    1 − δ the confidence. It is never below 0. Trials must be independent but need not be identically
+    distributed.
+
+    Args:
+        mean: Mean of the gains, nats.
+        variance: Sample variance of the gains, squared nats.
+        trials: n >= 2.
+        candidates: M >= 2.
+        confidence: In (0, 1).
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Maurer and Pontil 2009, "Empirical Bernstein bounds and sample variance penalization", Theorem 4.
+    """
+    check_candidates(candidates)
+    check_confidence(confidence)
+    if not (2 <= trials < math.inf and variance >= 0 and mean <= math.log(candidates) + 1e-9):
+        least = f"trials = {trials} must be >= 2, variance = {variance} >= 0"
+        raise ValueError(f"{least} and mean = {mean} <= ln {candidates}")
+    doubt = math.log(2.0 / (1.0 - confidence))
+    spread = math.log(candidates) - math.log(_HEDGE)
+    limit = mean - math.sqrt(2.0 * variance * doubt / trials) - 7.0 * spread * doubt / (3.0 * (trials - 1))
+    return max(0.0, limit)
+
+
+def naming_bound(information: float, candidates: int) -> float:
+    """Compute the largest probability of identifying the true one of M equally likely candidates from I nats.
+
+    It solves d(p ‖ 1/M) = I. This is Fano's inequality without its slack of ln 2
+    (:func:`leakbound.accounting.reconstruction.fano_error`).
+
+    Args:
+        information: I, nats about the index, in [0, ∞].
+        candidates: M >= 2.
+
+    Returns:
+        p in [1/M, 1], which is 1 if I >= ln M. It is not below the exact root by more than rounding.
+
+    Raises:
+        ValueError: If ``information`` is negative or NaN, or M < 2.
+    """
+    check_candidates(candidates)
+    check_information(information)
+    if information >= math.log(candidates):
+        return 1.0
+    root = optimize.brentq(
+        lambda rate: identification_information(rate, candidates) - information,
+        1.0 / candidates,
+        1.0,
+        xtol=1e-13,
+    )
+    return min(1.0, float(root) + 1e-12)
+
+
+def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, candidates: int) -> float:
+    """Compute the largest probability of identifying the true one of M equally likely records of a DP training.
+
+    The attacker sees all noisy sums, and knows all other records and the candidates. Consider an event that
+    has the probability 1/M without the record. The attacker succeeds at most with the largest probability of
+    such an event with the record. Both distributions have n independent coordinates: (1−q) N(0, m²) + q N(1,
+    m²) with the record, N(0, m²) without it. The best event is where their likelihood ratio is large (Neyman
+    and Pearson). For q = 1 the bound is Φ(Φ⁻¹(1/M) + √n/m).
+
+    For q < 1 the logarithm of the ratio is rounded up to a grid at each step, and summed by Fourier
+    transform. Rounding up can only help the attacker.
+
+    Args:
+        noise_multiplier: m, noise standard deviation over the clipping bound, >= 0.
+        sample_rate: q, probability that a record takes part in a step, in (0, 1].
+        steps: n >= 0.
+        candidates: M >= 2.
+
+    Returns:
+        Probability in [1/M, 1], for any distribution of the candidates and every attacker.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD", Theorem 2 and
+        Proposition 3, with κ = 1/M.
+    """
+    check_candidates(candidates)
+    check_steps(noise_multiplier, sample_rate, steps)
+    chance = 1.0 / candidates
+    if not steps or not noise_multiplier:
+        return 1.0 if steps else chance
+    if sample_rate == 1:
+        return float(scipy.stats.norm.cdf(scipy.stats.norm.ppf(chance) + math.sqrt(steps) / noise_multiplier))
+    losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps)
+    return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
+
+
+def _composed_losses(
+    noise_multiplier: float, sample_rate: float, steps: int
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Compute log-likelihood ratios of a sum of steps on a grid, their masses, and the mass off the grid."""
+    x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
+    x = np.unique(np.concatenate([x, x + 1.0]))
+    with_record = (1.0 - sample_rate) * scipy.stats.norm.cdf(x, 0, noise_multiplier)
+    with_record += sample_rate * scipy.stats.norm.cdf(x, 1, noise_multiplier)
+    masses = np.diff(with_record, prepend=0.0)  # of (x_(i−1), x_i], whose ratio is at most that of x_i
+    ratio = np.logaddexp(
+        math.log1p(-sample_rate), math.log(sample_rate) + (2.0 * x - 1.0) / (2.0 * noise_multiplier**2)
+    )
+    certain = steps * max(1.0 - float(with_record[-1]), 0.0)
+    mean = float((masses * ratio).sum())
+    variance = float((masses * (ratio - mean) ** 2).sum())
+    largest = float(np.abs(ratio - mean).max())
+    third = _RARE * largest / 3.0  # Bernstein's inequality, solved for the distance that has this probability
+    half = min(third + math.sqrt(third**2 + 2.0 * _RARE * steps * variance), steps * largest)
+    spacing = 2.0 * half / _POINTS
+    places = np.ceil((ratio - mean) / spacing).astype(np.int64)
+    single = np.bincount(places % _POINTS, masses, _POINTS)
+    total = np.maximum(fft.irfft(fft.rfft(single) ** steps, _POINTS), 0.0)
+    order = np.concatenate([np.arange(_POINTS // 2), np.arange(-_POINTS // 2, 0)])
+    # What leaves the grid comes back at its other end. It is less than what is added here.
+    return order * spacing + steps * mean, total, certain + 2.0 * math.exp(-_RARE)
+
+
+def _most_likely(losses: np.ndarray, masses: np.ndarray, chance: float) -> float:
+    """Find the largest mass of an event whose mass without the record, mass · e^{−loss}, is ``chance``."""
+    descending = np.argsort(-losses)
+    gained = masses[descending]
+    paid = np.cumsum(gained * np.exp(-np.maximum(losses[descending], -700.0)))
+    # Rounding up takes mass from the distribution without the record. What it lacks lies where the ratio is 0.
+    whole = int(np.searchsorted(paid, chance))
+    reached = float(gained[:whole].sum())
+    if whole < len(paid):
+        before = float(paid[whole - 1]) if whole else 0.0
+        reached += (chance - before) / float(paid[whole] - before) * float(gained[whole])
+    return reached
+
+
+def check_candidates(candidates: int) -> None:
+    """Refuse fewer than two candidates, or infinitely many."""
+    if not 2 <= candidates < math.inf:
+        raise ValueError(f"candidates = {candidates}: identification takes at least 2 and finitely many")
+
+
+def check_steps(noise_multiplier: float, sample_rate: float, steps: int | float) -> None:
+    """Refuse a noise multiplier, a sample rate and a number of steps that cannot be."""
+    if not (0 <= noise_multiplier < math.inf and 0 < sample_rate <= 1 and 0 <= steps < math.inf):
+        raise ValueError(
+            f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
+            f"steps = {steps} >= 0"
+        )
+
+
+def check_information(information: float) -> None:
+    """Refuse a negative amount of information, or NaN."""
+    if not information >= 0:
+        raise ValueError(f"information = {information}: it is >= 0 nats")
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence outside (0, 1)."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence = {confidence}: it must be in (0, 1), e.g. 0.95")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.dp import Accountant, composed_epsilon, record_information
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import added_up, composed_leakage
+from leakbound.accounting.leakage import PrivacyEvent, added_up, composed_leakage
 
 _GROUPS = ("replica", "replicas")
 _TOLERANCE = 1e-9

@@ -17,8 +17,8 @@ from leakbound.channels.shapes import (
     RateDistortion,
     Shape,
     White,
+    box_weights,
 )
-from leakbound.channels.weights import box_weights
 
 __all__ = [
     "GaussianChannel",

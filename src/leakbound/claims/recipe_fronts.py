@@ -141,7 +141,7 @@ def heights_above_plain(
     not count.
 
     Three replicas choose the corners by their means, and another one judges them
-    (:func:`leakbound.claims.hulls.beyond_front`), in all combinations or 20 for each judge. One replica
+    (:func:`leakbound.claims.fronts.beyond_front`), in all combinations or 20 for each judge. One replica
     alone often chooses a recipe that is good only there, so that plain SGD seems worse the more unsteady
     its bad recipes are.
 
@@ -277,7 +277,7 @@ def _height(
 
     Each side is an array of replicas x recipes x (leakage, utility), NaN where a network diverged.
     """
-    from leakbound.claims.hulls import beyond_front
+    from leakbound.claims.fronts import beyond_front
 
     parts = [side[[*choosers, judge]] for side in sides]
     # A network that diverged in one of these replicas is no corner.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leakbound import storage
-from leakbound.jobs.processes.gpus import take_gpu
+from leakbound.jobs.coordination import take_gpu
 from leakbound.storage.tables import other_file
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def remove_checkpoints(path: Path) -> None:
 def device_name(device: str) -> str:
     """Choose the torch device for ``auto``, ``cpu`` or ``cuda``. Convolutions use full float32, as on a CPU.
 
-    If the environment names several GPUs, the job takes one (:mod:`leakbound.jobs.processes.gpus`).
+    If the environment names several GPUs, the job takes one (:func:`~leakbound.jobs.coordination.take_gpu`).
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``.

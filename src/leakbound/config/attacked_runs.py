@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from leakbound.config.data import DatasetSize
 
 Amount = tuple[str, int | float, str, int, int]
-"""Kind of elementary work, amount, network, colors and models side by side, as ``leakbound.jobs.plan.work.Work``."""
+"""Kind of elementary work, amount, network, colors and models side by side, as ``leakbound.jobs.unit_costs.Work``."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
 
-from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import IMAGE_SIDE, MOST_COLORS
+from leakbound.config.data import IMAGE_SIDE, MOST_COLORS, BoxWeights
 from leakbound.config.series_style import SeriesStyle, Styles
 from leakbound.config.settings import Name, Rates, Settings, Target, class_of
 from leakbound.registry import MECHANISMS, SHAPES

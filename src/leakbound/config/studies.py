@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import CovarianceOf
+from leakbound.config.data import BoxWeights, CovarianceOf
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.config.settings import (
     Count,

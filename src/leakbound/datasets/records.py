@@ -1,15 +1,22 @@
 """Records as a reader returns them: all labels, and pixels on request. Equal records and their parts."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
 from leakbound.config.data import MOST_COLORS
 from leakbound.config.messages import shown
+from leakbound.registry import DATASETS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _WHOLE = 2**53  # largest number up to which floats hold all whole ones
 
@@ -232,3 +239,19 @@ def gather_copies(
             order[[place, other]] = order[[other, place]]
             free[other] = -1
     return np.split(order, np.cumsum([*map(len, parts)])[:-1])
+
+
+def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
+    """List the datasets whose pictures are in the rows (metric ``pixel``) although they may not be published.
+
+    Args:
+        rows: Rows of a figure or table. Without a column ``dataset`` they may be from any dataset.
+        readers: Dataset to the name of its reader. Pictures of other datasets are withheld.
+    """
+    if "metric" not in rows or not (rows["metric"] == "pixel").any():
+        return []
+    pixels = rows[rows["metric"] == "pixel"]
+    shown = sorted(map(str, pixels["dataset"].unique())) if "dataset" in pixels else sorted(readers)
+    return [
+        name for name in shown if name not in readers or not may_be_published(DATASETS.get(readers[name]))
+    ]

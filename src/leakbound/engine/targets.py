@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Num
 from scipy.optimize import brentq
 
 from leakbound.accounting.leakage import Held, Mechanism
-from leakbound.accounting.naming import identification_information
+from leakbound.accounting.risk import identification_information
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.shapes import Shape

@@ -15,8 +15,8 @@ from leakbound.config.federated import FederatedRun, federated_runs
 from leakbound.config.training import LENGTHS, Length
 from leakbound.config.whole import SECTIONS, Config
 from leakbound.jobs.paths import OUTPUTS, P, output
-from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run, runs_of
+from leakbound.jobs.unit_costs import STEP_RECORDS, Work
 
 _CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
 

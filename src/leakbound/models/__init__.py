@@ -1,6 +1,5 @@
 """Networks by their registered names, and the initialization of their weights."""
 
-from leakbound.models.classifier import Classifier, ImageShapeError, build
-from leakbound.models.initialization import initialize
+from leakbound.models.classifier import Classifier, ImageShapeError, build, initialize
 
 __all__ = ["Classifier", "ImageShapeError", "build", "initialize"]

@@ -1,6 +1,5 @@
 """Files that are either complete or absent, with seals and provenance."""
 
-from leakbound.storage.errors import DamagedFileError, FullDiskError, TooLargeError
 from leakbound.storage.files import (
     arrays_hash,
     read_arrays,
@@ -13,6 +12,7 @@ from leakbound.storage.files import (
     write_rows,
     write_text,
 )
+from leakbound.storage.limits import DamagedFileError, FullDiskError, TooLargeError
 from leakbound.storage.seals import atomic, check, file_hash, read_bytes, seal_of, sealed_by
 
 __all__ = [

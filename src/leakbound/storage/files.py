@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leakbound.storage import limits
-from leakbound.storage.errors import DamagedFileError, TooLargeError
+from leakbound.storage.limits import DamagedFileError, TooLargeError
 from leakbound.storage.parquet import ParquetSource
 from leakbound.storage.seals import atomic, check, file_size, read_bytes
 

@@ -1,4 +1,4 @@
-"""Limits on the size of all files that are read, so that a small file cannot fill the memory.
+"""Errors about files, and limits on the size of all that are read, so that a small file cannot fill the memory.
 
 Each limit is compared with the size that the head of a file states, before memory is allocated. The limits
 are far above the papers' largest results. Text that people write has its own limits, in ``config.messages``.
@@ -7,8 +7,6 @@ are far above the papers' largest results. Text that people write has its own li
 import math
 import os
 from pathlib import Path
-
-from leakbound.storage.errors import TooLargeError
 
 VARIABLE = "LEAKBOUND_READ_LIMIT"
 """Environment variable with a whole number that multiplies all of these limits."""
@@ -30,6 +28,41 @@ ARRAYS = 2**34
 """Bytes of arrays: weights, covariances, prepared images, checkpoints."""
 PIXELS = 2**22
 """Pixels of an image before it is resized, e.g. 2,048×2,048."""
+
+
+class DamagedFileError(ValueError):
+    """A file that is missing, truncated, altered, exchanged for another, or not of the kind that its name says.
+
+    Attributes:
+        reason: The fault found.
+    """
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(
+            f"{path}: cannot be read ({reason}). Delete it and make it again; `leakbound verify` finds all such files."
+        )
+        self.reason = str(reason)
+
+
+class TooLargeError(DamagedFileError):
+    """A file that would take more memory than is allowed. It has not been read.
+
+    Args:
+        path: The file.
+        reason: The amount found and the amount allowed.
+        advice: How to read it nevertheless.
+    """
+
+    def __init__(self, path: Path | str, reason: str, advice: str) -> None:
+        ValueError.__init__(self, f"{path}: {reason}. {advice}")
+        self.reason = reason
+
+
+class FullDiskError(OSError):
+    """A file that could not be written because the disk is full."""
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(f"{path}: cannot be written ({reason}). Make room and run the same command again.")
 
 
 def factor() -> int:

@@ -1,4 +1,4 @@
-"""Seals: files that are either complete or absent, and errors that name the file.
+"""Seals: files and folders that are either complete or absent, and errors that name the file.
 
 Each file has a seal next to it, ``.NAME.sha256``, with the SHA-256 of its bytes in the format of
 ``sha256sum``. Readers compare the two first. They refuse a file without a seal unless the caller passes
@@ -22,9 +22,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from leakbound.storage import limits, locks
-from leakbound.storage.errors import DamagedFileError, FullDiskError
+from leakbound.storage.limits import DamagedFileError, FullDiskError
 
 _IN_USE = ".lock"
+T = TypeVar("T")
+_SEAL = ".sha256"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LONGEST_SEAL = 1024  # bytes; a name has at most 255
+_REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
 
 
 @contextmanager
@@ -60,13 +65,6 @@ def sweep(path: Path) -> None:
         with contextlib.suppress(OSError), (folder / _IN_USE).open("r+") as lock:
             if locks.acquire(lock):
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-T = TypeVar("T")
-_SEAL = ".sha256"
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_LONGEST_SEAL = 1024  # bytes; a name has at most 255
-_REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
 
 
 @contextmanager
@@ -220,3 +218,46 @@ def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOL
         return content(path)
     except OSError as error:
         raise DamagedFileError(path, error) from error
+
+
+@contextmanager
+def neighbor(folder: Path) -> Iterator[Path]:
+    """Make an empty folder next to ``folder``, and remove it at the end unless it was moved away."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
+    with scratch(folder) as new:
+        new.mkdir()
+        yield new
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder that exists already, unless it is empty.
+
+    Raises:
+        ValueError: If it is a link or a file, or holds anything.
+    """
+    if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
+        raise ValueError(
+            f"{folder}: is there already. Name a folder that is missing or empty; nothing is overwritten."
+        )
+
+
+@contextmanager
+def created(folder: Path) -> Iterator[Path]:
+    """Make an empty folder that becomes ``folder`` if the block succeeds, and is removed if it fails.
+
+    Everybody may read it. All of its files are flushed to disk before it gets its name.
+
+    Raises:
+        ValueError: As :func:`check_new`.
+    """
+    folder = Path(os.path.abspath(folder))
+    check_new(folder)
+    with neighbor(folder) as new:
+        yield new
+        for path in filter(Path.is_file, new.rglob("*")):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        new.chmod(0o755)
+        check_new(folder)  # it may have appeared meanwhile
+        new.replace(folder)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from leakbound.storage.errors import DamagedFileError
 from leakbound.storage.files import read_json, read_rows
+from leakbound.storage.limits import DamagedFileError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ import torch
 
 from leakbound import __version__, storage
 from leakbound.datasets import ImageDataset
-from leakbound.models.initialization import frozen_hash
+from leakbound.models.classifier import frozen_hash
 from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.storage.provenance import settings_hash
 from leakbound.storage.seals import file_size, sweep

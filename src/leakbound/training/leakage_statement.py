@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.dp import record_information
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.leakage import composed_leakage
+from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
 from leakbound.accounting.statement import ReleasedItem, stated_bounds
 from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest

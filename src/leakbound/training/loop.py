@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.models import memory
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint, fingerprint

@@ -23,7 +23,7 @@ from opacus.accountants import create_accountant
 from opacus.optimizers.optimizer import DPOptimizer, _check_processed_flag, _mark_as_processed
 from torch import Tensor, nn
 
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.models import memory
 from leakbound.models.layers import by_record, factorable
 from leakbound.randomness.grid import added, all_perturbed, perturbed

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import models
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.attacks import MOST_REFERENCES

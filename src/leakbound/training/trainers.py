@@ -16,8 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound import models
+from leakbound.models.classifier import frozen_hash
 from leakbound.models.gradients import record_gradients
-from leakbound.models.initialization import frozen_hash
 from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.registry import MODELS, UnknownNameError, load_attribute
 from leakbound.training import stack

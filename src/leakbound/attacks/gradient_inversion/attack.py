@@ -35,7 +35,7 @@ from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
 from leakbound.attacks.search_images import LARGEST_PIXEL
-from leakbound.channels.estimation import linear_estimate
+from leakbound.channels.channel import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.datasets import Split
 from leakbound.training.client_steps import ClientStep, Upload

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from leakbound.accounting.naming import naming_bound
+from leakbound.accounting.risk import naming_bound
 from leakbound.attacks import metrics
 from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.search_images import LARGEST_PIXEL
-from leakbound.channels.channel import channel_capacity
+from leakbound.channels.channel import channel_capacity, linear_estimate
 from leakbound.channels.covariance import Moments
-from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.shapes import Natural
 from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.datasets import ImageDataset

@@ -19,9 +19,8 @@ from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
 from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
 from leakbound.attacks.rows import rows
 from leakbound.attacks.search_images import LARGEST_PIXEL
-from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.channel import GaussianChannel, linear_estimate
 from leakbound.channels.covariance import Moments
-from leakbound.channels.estimation import linear_estimate
 from leakbound.config.attacks import UsesConfig
 from leakbound.randomness.sources import NoiseSource
 from leakbound.training.client_steps import ClientStep

@@ -15,8 +15,15 @@ from scipy import linalg
 from torch import Tensor
 
 from leakbound.accounting.gaussian import clip_eigenvalues
-from leakbound.attacks.learned_estimate.denoiser import ChannelView, Denoiser, in_bands, relative
-from leakbound.attacks.learned_estimate.estimator import Estimator, Family, profile_of
+from leakbound.attacks.learned_estimate.estimator import (
+    ChannelView,
+    Denoiser,
+    Estimator,
+    Family,
+    in_bands,
+    profile_of,
+    relative,
+)
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments, estimate_moments

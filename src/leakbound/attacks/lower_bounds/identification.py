@@ -1,7 +1,7 @@
 """Identification: which one of M candidates is the record whose noisy version or gradient was released?
 
 Success is the plainest proof of leakage: how often the true one is identified demonstrates nats, by whatever
-means (:mod:`leakbound.accounting.naming`). Each trial draws its record, the other candidates and the noise
+means (:mod:`leakbound.accounting.risk`). Each trial draws its record, the other candidates and the noise
 again, so that trials of a replica are independent. Different numbers of uses and candidates share them. The
 lists of a replica are drawn from one sample of the pool.
 
@@ -26,14 +26,14 @@ from torch import Tensor, nn
 
 from leakbound.accounting.dp import record_information
 from leakbound.accounting.gaussian import gaussian_capacity
-from leakbound.accounting.naming import (
+from leakbound.accounting.reconstruction import whiten
+from leakbound.accounting.risk import (
     demonstrated_information,
     dp_naming_bound,
     gained_information,
     naming_bound,
     stated_gains,
 )
-from leakbound.accounting.reconstruction import whiten
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
 from leakbound.attacks.metrics import proportion_interval

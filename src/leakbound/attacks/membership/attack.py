@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined, load_weights
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.membership.network import AttackData, white_box_scores
 from leakbound.attacks.membership.reference_scores import (
@@ -38,7 +38,6 @@ from leakbound.attacks.metrics import (
 )
 from leakbound.attacks.rows import DIVERGED, row, table_of
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.trained_networks import load_weights
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.coin_limits import CoinGuesses, CoinLimit, StatedBound, check_coins, verdict_on
-from leakbound.accounting.naming import check_confidence
+from leakbound.accounting.risk import check_confidence
 from leakbound.attacks.membership.attack import View, scores_of, strongest
 from leakbound.attacks.membership.audited_records import ReferenceScores, Score, doubts, outputs
 from leakbound.attacks.membership.network import white_box_scores

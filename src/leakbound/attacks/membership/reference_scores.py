@@ -14,8 +14,8 @@ from scipy.special import expit, log_expit
 from scipy.stats import norm
 from torch import nn
 
+from leakbound.attacks.attack_request import Networks, load_weights
 from leakbound.attacks.membership.signals import Queries, read_confidences
-from leakbound.attacks.trained_networks import Networks, load_weights
 from leakbound.datasets import ImageDataset
 from leakbound.datasets.splits import reference_dataset
 

@@ -8,12 +8,11 @@ import pandas as pd
 from jaxtyping import Float
 
 from leakbound.accounting.one_run import guess
-from leakbound.attacks.attack_request import Attacked, AttackRequest, joined
+from leakbound.attacks.attack_request import Attacked, AttackRequest, Networks, joined
 from leakbound.attacks.membership.attack import UNKNOWN, membership_estimates
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.metrics import auc_interval
 from leakbound.attacks.rows import DIVERGED, row, table_of
-from leakbound.attacks.trained_networks import Networks
 from leakbound.config.attacks import UploadMembershipConfig
 from leakbound.datasets import ImageDataset
 from leakbound.randomness.seeding import numpy_generator

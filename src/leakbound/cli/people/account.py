@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.cli.inputs import read_channel
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import text_table
 from leakbound.config.messages import printable
 from leakbound.registry import nearest_path
 from leakbound.storage import seal_of

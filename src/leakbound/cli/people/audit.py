@@ -13,7 +13,7 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.people import own_records
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import MEMBERSHIP, membership_scores
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import text_table
 from leakbound.config import reading
 from leakbound.config.messages import printable
 from leakbound.jobs.paths import output

@@ -22,8 +22,7 @@ from leakbound.attacks.membership.audited_records import ReferenceScores
 from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
-from leakbound.cli.people.bars import counted
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import counted, text_table
 from leakbound.config.messages import shown
 from leakbound.datasets.collection import read_collection
 from leakbound.registry import nearest_path
@@ -119,7 +118,7 @@ def audit_checkpoint(
         )
     facts = _facts(files, audit)
     if out is not None:
-        from leakbound.figures.report.audit_page import audit_page
+        from leakbound.figures.report.page import audit_page
 
         with own_records.not_replaced(out):
             storage.write_text(out, audit_page(facts), sealed=False, replace=False)

@@ -15,9 +15,8 @@ import typer
 
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
-from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import counted, text_table
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -222,7 +221,7 @@ def _report_refusal(reason: str, *, required: bool) -> None:
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
     """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
-    from leakbound.accounting.naming import naming_bound
+    from leakbound.accounting.risk import naming_bound
 
     nats = calibration.information(uses)
     std = own_records.deviations(calibration.channel)

@@ -22,7 +22,7 @@ from leakbound import storage
 from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
 from leakbound.jobs.paths import output
-from leakbound.jobs.results.summary import read_usage
+from leakbound.jobs.results import read_usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -335,8 +335,7 @@ def _pace() -> float:
     from leakbound.config.defenses import NOISE_BATCHES, Undefended
     from leakbound.config.training import TrainingConfig
     from leakbound.datasets import Drawing, ImageDataset, Split
-    from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
-    from leakbound.jobs.plan.work import STEP_RECORDS
+    from leakbound.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
     from leakbound.training.efficiency import measure_steps
     from leakbound.training.request import TrainingRequest
 
@@ -364,8 +363,8 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Minutes that a configuration is planned to take on the machine of the packaged table of costs."""
     from leakbound.cli.steps.job_list import job_list
     from leakbound.config.reading import config_of
-    from leakbound.jobs.plan.job_costs import Machine, job_cost
-    from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
+    from leakbound.jobs.job_costs import Machine, job_cost
+    from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")

@@ -14,7 +14,7 @@ import typer
 from leakbound import datasets, storage
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
-from leakbound.cli.people.bars import counted
+from leakbound.cli.terminal import counted
 from leakbound.config.data import ORIGINALS, DatasetConfig
 from leakbound.registry import DATASETS
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.cli.people import own_records
-from leakbound.cli.people.bars import counted
+from leakbound.cli.terminal import counted
 from leakbound.engine.calibrations import nats_for_half, recovered, visible
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import typer
 from jaxtyping import Float
 
 from leakbound.cli.inputs import refusing
-from leakbound.cli.people.bars import counted
+from leakbound.cli.terminal import counted
 from leakbound.config.messages import shown
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.storage.new_folders import check_new
+from leakbound.storage.seals import check_new
 
 if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
@@ -219,7 +219,7 @@ def weights_of(
         )
     if box is None:
         return None
-    from leakbound.channels.weights import box_weights
+    from leakbound.channels.shapes import box_weights
 
     if not collection.pictures:
         raise typer.BadParameter(f"--box: {collection.origin} holds no images; take another shape")

@@ -16,8 +16,8 @@ from jaxtyping import Int
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
-from leakbound.cli.people.bars import counted
 from leakbound.cli.people.guidance import write_guidance
+from leakbound.cli.terminal import counted
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -107,7 +107,7 @@ def protect(
     --target-identification 0.1 --candidates 1000 --out noisy.parquet
     """
     from leakbound.datasets.pixels import PictureForm
-    from leakbound.storage.new_folders import created
+    from leakbound.storage.seals import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:
@@ -258,7 +258,7 @@ def _statement(
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     from leakbound import __version__
-    from leakbound.accounting.naming import naming_bound
+    from leakbound.accounting.risk import naming_bound
     from leakbound.channels.observed import rounded_up
 
     calibration = engine.calibration

@@ -11,7 +11,7 @@ from leakbound.cli.people import own_records
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.registry import nearest
-from leakbound.storage.new_folders import created
+from leakbound.storage.seals import created
 
 
 def publish(
@@ -26,7 +26,7 @@ def publish(
 
     Example: leakbound publish digits/mlp/natural-4/n400-b32 --out released
     """
-    from leakbound.jobs.results.publication import publication
+    from leakbound.jobs.publication import publication
 
     made = job_list(reading.load(configfile))
     trained = [job.name for job in made.of("train")]

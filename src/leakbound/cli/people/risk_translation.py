@@ -16,7 +16,7 @@ from leakbound.accounting import risk as accounting
 from leakbound.accounting.risk import bound_text as _up
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import text_table
 
 _LIMITS = (0.5, 0.1, 0.01)
 _ADVANTAGE = 0.1  # advantage of membership inference that the suggested nats allow

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import text_table
 from leakbound.config.messages import read_yaml, shown
 from leakbound.registry import nearest_path
 

@@ -21,7 +21,6 @@ from leakbound.cli.steps.plot import picture_of
 from leakbound.config import reading
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import unknown_name
-from leakbound.figures.latex import latex
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.registry import PLOTS
@@ -125,7 +124,7 @@ def _export(
     inches: float,
 ) -> bool:
     """Write one figure. Return whether the text of its picture fits."""
-    from leakbound.datasets.pictures import withheld
+    from leakbound.datasets.records import withheld
     from leakbound.figures import style
     from leakbound.figures.notes import caption, notes
     from leakbound.figures.plots.drawn_table import TableOptions, booktabs
@@ -193,6 +192,8 @@ def _save(picture: Figure, path: Path, kind: str, title: str) -> None:
 
 def _float(name: str, title: str, words: str, body: str) -> str:
     """Write a figure or table of LaTeX with its caption and label."""
+    from leakbound.figures.plots.drawn_table import latex
+
     kind = "table" if body else "figure"
     content = body or f"\\includegraphics{{{name}}}\n"
     return (
@@ -203,6 +204,8 @@ def _float(name: str, title: str, words: str, body: str) -> str:
 
 def _citation(preset: str, digest: str) -> str:
     """Write the entry of BibTeX for the results of a configuration."""
+    from leakbound.figures.plots.drawn_table import latex
+
     version = versions()["leakbound"]
     return (
         f"@misc{{leakbound-{preset}-{digest[:8]},\n"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from leakbound import models, storage
-from leakbound.attacks.trained_networks import Networks, load_weights
+from leakbound.attacks.attack_request import Networks, load_weights
 from leakbound.jobs.paths import output
 
 
@@ -42,7 +42,7 @@ class FinishedRun:
         """Build one trained network, which takes images as the prepared dataset holds them, in [-1, 1].
 
         Args:
-            replica: As in :meth:`leakbound.attacks.trained_networks.Networks.state_dict`.
+            replica: As in :meth:`leakbound.attacks.attack_request.Networks.state_dict`.
             learning_rate: As there.
             length: As there.
 

@@ -11,13 +11,12 @@ import typer
 
 from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list, try_networks
-from leakbound.cli.text_table import text_table
+from leakbound.cli.terminal import text_table
 from leakbound.config import reading
 from leakbound.config.data import IMAGE_SIDE
-from leakbound.jobs.job import JobList
-from leakbound.jobs.plan.job_costs import JobCost, Machine, job_cost
-from leakbound.jobs.plan.unit_costs import PACKAGED, UnitCosts, read_costs
-from leakbound.jobs.shared_jobs import made_together, rule_of
+from leakbound.jobs.job import JobList, made_together, rule_of
+from leakbound.jobs.job_costs import JobCost, Machine, job_cost
+from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 
 
 def plan(

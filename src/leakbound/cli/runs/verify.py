@@ -14,7 +14,7 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable, shown
-from leakbound.jobs.shared_jobs import snakemake_target
+from leakbound.jobs.job import snakemake_target
 
 
 def verify(

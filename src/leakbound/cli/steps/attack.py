@@ -29,15 +29,15 @@ from leakbound.config.attacks import Attack
 from leakbound.config.messages import parse
 from leakbound.config.settings import Line, Name, PrivacyNoise, Records, Replicas
 from leakbound.jobs.job import Job, RunTable, Step, new_job
-from leakbound.jobs.plan.work import STEP_RECORDS, Work
 from leakbound.jobs.runs import Run
+from leakbound.jobs.unit_costs import STEP_RECORDS, Work
 from leakbound.storage.tables import RATES, read_table
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from leakbound.attacks.attack_request import Networks
     from leakbound.attacks.membership.reference_scores import References
-    from leakbound.attacks.trained_networks import Networks
     from leakbound.datasets import ImageDataset
 
 
@@ -154,9 +154,8 @@ def attack(
 ) -> None:
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases
-    from leakbound.attacks.attack_request import Attacked, AttackRequest
+    from leakbound.attacks.attack_request import Attacked, AttackRequest, attack_networks
     from leakbound.attacks.rows import checked
-    from leakbound.attacks.trained_networks import attack_networks
     from leakbound.registry import ATTACKS, load_attribute
 
     config: Attack = parse(ATTACKS.get(settings.attack), settings.config, "--settings: config")
@@ -229,9 +228,9 @@ def _networks(
     """
     import torch
 
-    from leakbound.attacks.trained_networks import Networks
+    from leakbound.attacks.attack_request import Networks
     from leakbound.models import build
-    from leakbound.models.initialization import frozen_hash
+    from leakbound.models.classifier import frozen_hash
 
     if not config.trained:
         raise typer.BadParameter(

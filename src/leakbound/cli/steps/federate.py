@@ -15,7 +15,7 @@ from leakbound.cli.job_settings import Device, SeededSettings
 from leakbound.config.federated import ADAPTED, FederatedConfig, FederatedRun
 from leakbound.config.settings import Count, Replicas
 from leakbound.jobs.job import Job, RunTable, Step, new_job
-from leakbound.jobs.plan.work import STEP_RECORDS, Work
+from leakbound.jobs.unit_costs import STEP_RECORDS, Work
 
 _KEPT = {
     "split",

@@ -45,7 +45,7 @@ def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
     Example: leakbound step log-figures --settings '{"preset": "quick", "uri":
     "sqlite:///results/mlflow.db"}' --root results/quick --marker figures.json
     """
-    from leakbound.datasets.pictures import withheld
+    from leakbound.datasets.records import withheld
     from leakbound.tracking.run_description import describe_figures
     from leakbound.tracking.sending import log_run
 

@@ -58,7 +58,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows, without pictures of records that may not be published."""
     from leakbound.claims.selection import rows_of, select
-    from leakbound.datasets.pictures import withheld
+    from leakbound.datasets.records import withheld
     from leakbound.figures.notes import notes, with_epsilon
 
     stem = svg.with_suffix("")
@@ -100,7 +100,7 @@ def write_figure(
 
     from leakbound.figures import style
     from leakbound.figures.notes import caption
-    from leakbound.figures.pixel_pictures import write_png
+    from leakbound.figures.plots.plotting import write_png
 
     with style.applied():
         picture = picture_of(figure, rows, withheld)

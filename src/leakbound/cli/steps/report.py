@@ -13,13 +13,13 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
-from leakbound.cli.job_settings import plain_settings, register_plugins
+from leakbound.cli.job_settings import ConfigOption, plain_settings, register_plugins
 from leakbound.cli.steps.job_list import job_list
-from leakbound.config.reading import config_of
+from leakbound.config.reading import config_of, load
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import output
-from leakbound.jobs.results.summary import summary
+from leakbound.jobs.results import summary
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
 
@@ -92,7 +92,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
     """Yield the figures as drawn, and put the tables of their studies into ``tables``."""
     import pandas as pd
 
-    from leakbound.datasets.pictures import withheld
+    from leakbound.datasets.records import withheld
     from leakbound.figures.notes import notes, warnings
     from leakbound.figures.report.page import ReportFigure
 
@@ -159,3 +159,16 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
 
 
 STEP = Step(Config, report, jobs, final=True)
+
+
+def write_report(
+    configfile: ConfigOption = Path("config/config.yaml"),
+    out: Annotated[
+        Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
+    ] = None,
+) -> None:
+    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration.
+
+    Example: leakbound report --configfile config/small.yaml --out small.html
+    """
+    write_page(load(configfile), out)

@@ -15,8 +15,7 @@ from leakbound.cli.job_settings import plain_settings
 from leakbound.cli.step_command import run_step
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.reading import config_of
-from leakbound.jobs.job import Job
-from leakbound.jobs.shared_jobs import ANEW, WITHOUT_FIGURES, code_of, made_together
+from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, Job, code_of, made_together
 from leakbound.storage.provenance import settings_hash
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from leakbound import storage
 from leakbound.cli.inputs import covariance_of, read_moments, refusing
 from leakbound.cli.job_settings import JobSettings
-from leakbound.config.box_weights import BoxWeights
-from leakbound.config.data import image_shape
+from leakbound.config.data import BoxWeights, image_shape
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 
@@ -49,7 +48,7 @@ def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
     Example: leakbound step spectrum --settings '{"shape": "natural", "weights": {"rows": [12, 20],
     "columns": [8, 24], "weight": 50}}' --moments aux.safetensors --out natural.safetensors
     """
-    from leakbound.channels.weights import box_weights
+    from leakbound.channels.shapes import box_weights
     from leakbound.registry import SHAPES
 
     shape = SHAPES.get(settings.shape)

@@ -1,18 +1,19 @@
-"""Tables as pictures: by default a line for each network and a column for each defense."""
+"""Tables as pictures and in LaTeX: by default a line for each network and a column for each defense."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, Strict
 
-from leakbound.claims.estimates import mean_interval
 from leakbound.claims.selection import Columns, SelectionError, require, select, select_or_nothing
+from leakbound.claims.statistics import mean_interval
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.latex import latex
 from leakbound.figures.plots.plotting import canvas, drawable, plot
 from leakbound.figures.plots.series import ranked
 
@@ -23,6 +24,26 @@ if TYPE_CHECKING:
 _CHARACTER = 0.062
 _GAP = 0.16
 _LINE = 0.15
+_SPECIAL = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"–": "--", "—": "---", "“": "``", "”": "''", "‘": "`", "’": "'", "…": r"\ldots{}", "\u00a0": "~"},
+}
+_MATHEMATICAL = {
+    **{"≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "≈": r"\approx", "±": r"\pm", "−": "-", "×": r"\times"},
+    **{
+        "∞": r"\infty",
+        "·": r"\cdot",
+        "√": r"\surd",
+        "→": r"\to",
+        "‖": r"\|",
+        "∝": r"\propto",
+        "∇": r"\nabla",
+    },
+    **{"∈": r"\in", "∑": r"\sum", "⟨": r"\langle", "⟩": r"\rangle", "ℓ": r"\ell", "½": r"\tfrac{1}{2}"},
+}
+_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (\w+)")
+_ACCENTS = {"\u0303": r"\tilde", "\u0302": r"\hat", "\u0304": r"\bar", "\u0307": r"\dot"}
 
 
 class Cell(Settings):
@@ -176,3 +197,41 @@ def _written(grid: list[list[list[_Text]]]) -> Figure:
                 font = mild if text.mild else {"size": 7.5}
                 axes.text(place, top + 0.04 + _LINE * (order + 0.5), text.words, ha=side, va="center", **font)
     return figure
+
+
+def latex(text: str) -> str:
+    r"""Escape commands of LaTeX, and write Greek letters, signs, indices and powers as mathematics.
+
+    Args:
+        text: Plain text, e.g. a caption.
+
+    Returns:
+        LaTeX, in ASCII but for letters of languages.
+
+    Example:
+        >>> print(latex("50 % of κ₁ ≤ 2·10⁻³ nats"))
+        50 \% of $\kappa$$_{1}$ $\leq$ 2$\cdot$10$^{-}$$^{3}$ nats
+    """
+    written = ""
+    for character in unicodedata.normalize("NFC", text):
+        if character in _ACCENTS and written:
+            written = f"{written[:-1]}${_ACCENTS[character]}{{{written[-1]}}}$"
+        else:
+            written += _as_latex(character)
+    return written
+
+
+def _as_latex(character: str) -> str:
+    """Write one character."""
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if character in _MATHEMATICAL:
+        return f"${_MATHEMATICAL[character]}$"
+    if letter := _GREEK.fullmatch(unicodedata.name(character, "")):
+        name = letter[2].lower()
+        return f"$\\{name if letter[1] == 'SMALL' else name.capitalize()}$"
+    kind, *codes = unicodedata.decomposition(character).split() or [""]
+    if kind in ("<super>", "<sub>"):
+        inner = "".join(chr(int(code, 16)) for code in codes).replace("−", "-")
+        return f"${'^' if kind == '<super>' else '_'}{{{inner}}}$"
+    return character

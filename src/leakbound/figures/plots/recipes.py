@@ -170,7 +170,7 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: LeakageAxis, options:
     """Draw the mean over replicas of the fronts of plain SGD, and its 95 % interval."""
     import pandas as pd
 
-    from leakbound.claims.hulls import recipe_front
+    from leakbound.claims.fronts import recipe_front
 
     guess = options.guess_on(str(plain["dataset"].iloc[0]), leakage)
     fronts = [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from leakbound.claims.estimates import mean_interval, median_interval
 from leakbound.claims.selection import SelectionError, select_or_nothing
+from leakbound.claims.statistics import mean_interval, median_interval
 from leakbound.config.catalogue import Conditions
 from leakbound.config.series_style import SeriesStyle
 from leakbound.config.settings import Settings

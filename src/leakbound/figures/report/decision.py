@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from leakbound.accounting.event import PrivacyEvent
-from leakbound.accounting.naming import dp_naming_bound, naming_bound
-from leakbound.accounting.risk import bound_text
-from leakbound.claims.estimates import Estimate, mean_interval
+from leakbound.accounting.leakage import PrivacyEvent
+from leakbound.accounting.risk import bound_text, dp_naming_bound, naming_bound
+from leakbound.claims.statistics import Estimate, mean_interval
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report.page_templates import picture_address, templates

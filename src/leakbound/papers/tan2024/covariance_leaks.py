@@ -9,7 +9,7 @@ from leakbound.attacks.metrics import auc_interval
 from leakbound.channels.covariance import Moments, chunks, estimate_moments, population_moments
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.papers.tan2024.needs import existing_eigenvalues, needed
+from leakbound.papers.tan2024.closed_forms import existing_eigenvalues, needed
 from leakbound.randomness.seeding import numpy_generator
 
 _RATIOS = (0.5, 1.0, 2.0, 3.0, 6.0)

@@ -10,10 +10,10 @@ from leakbound.attacks import metrics
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
-from leakbound.config.box_weights import BoxWeights
+from leakbound.config.data import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.papers.tan2024.needs import capacities, decompose, needed
+from leakbound.papers.tan2024.closed_forms import capacities, decompose, needed
 from leakbound.randomness.seeding import numpy_generator
 
 

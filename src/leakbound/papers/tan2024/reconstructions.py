@@ -12,15 +12,15 @@ from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.gradient_inversion.published import Geiping
 from leakbound.attacks.gradient_inversion.searches import alone
 from leakbound.attacks.search_images import LARGEST_PIXEL
+from leakbound.channels.channel import linear_estimate
 from leakbound.channels.covariance import Moments
-from leakbound.channels.estimation import linear_estimate
 from leakbound.channels.shapes import shape_named
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import ChannelDefense
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
-from leakbound.papers.tan2024.needs import capacities, decompose, needed
+from leakbound.papers.tan2024.closed_forms import capacities, decompose, needed
 from leakbound.papers.tan2024.noisy_pictures import picture_rows
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.client_steps import client_step

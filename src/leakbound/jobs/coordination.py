@@ -5,14 +5,20 @@ lock. The system releases both when the process ends. So the same command resume
 killed. The jobs on its machine have ended with it, and the new coordinator waits for jobs elsewhere that are
 still running. A job that leaves the queue of a cluster later finds that its run is superseded, and skips its
 work.
+
+Where a machine has several GPUs, each job takes the one with the fewest jobs, and keeps it until it ends. A
+job holds the lock of a place on a GPU. The first place of every GPU is taken before the second place of any.
+The system releases a place however its job ends. On a cluster the queue assigns GPUs, and no place is taken.
 """
 
 import json
 import os
+import re
 import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -28,6 +34,12 @@ _COORDINATOR_LOCK = ".coordinator.lock"  # states its holder
 _LONGEST_LOCK = 10_000  # characters of this file
 _JOBS_LOCK = ".jobs.lock"  # shared by jobs
 _HELD: list[IO[str]] = []  # until this process ends
+GPUS = "LEAKBOUND_GPUS"
+"""Variable with the GPUs of this machine that jobs share: numbers or identifiers, separated by commas."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9/._-]{0,99}")
+_PLACES = 256  # on a GPU
+_TAKEN: list[IO[str]] = []  # until this process ends
 
 
 class SupersededError(ValueError):
@@ -133,3 +145,47 @@ def _read(root: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def take_gpu(folder: Path | None = None) -> str | None:
+    """Restrict this process to one GPU of those that the environment names, before it uses any.
+
+    If it is called again, the process keeps the GPU. If files cannot be locked, it takes the first GPU.
+
+    Args:
+        folder: Folder of the locks. By default it is a folder of this user, for all runs on this machine.
+
+    Returns:
+        Name of the GPU, None if the environment names none.
+
+    Raises:
+        ValueError: If the variable contains anything but names of GPUs, or one of them twice.
+    """
+    names = [name.strip() for name in os.environ.get(GPUS, "").split(",")]
+    if names == [""]:
+        return None
+    if not all(map(_NAME.fullmatch, names)) or len(set(names)) < len(names):
+        raise ValueError(
+            f"{GPUS} = {os.environ[GPUS]!r}: give different GPUs, separated by commas, e.g. 0,1,2,3"
+        )
+    if not _TAKEN:
+        os.environ[_VISIBLE] = _free(
+            names, folder or Path(tempfile.gettempdir(), f"leakbound-gpus-{os.getuid()}")
+        )
+    return os.environ[_VISIBLE]
+
+
+def _free(names: list[str], folder: Path) -> str:
+    """Take the first free place and return its GPU."""
+    for place in range(_PLACES):
+        for name in names:
+            file = locks.opened(folder / f"{name.replace('/', '_')}.{place}.lock")
+            try:
+                free = locks.acquire(file)
+            except locks.UnlockableError:
+                free = True
+            if free:
+                _TAKEN.append(file)
+                return name
+            file.close()
+    raise ValueError(f"{GPUS}: {_PLACES} jobs use each of {', '.join(names)}; allow fewer jobs at once")

@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from leakbound.jobs.job import Job
-from leakbound.jobs.plan.unit_costs import UnitCosts
-from leakbound.jobs.shared_jobs import rule_of
+from leakbound.jobs.job import Job, rule_of
+from leakbound.jobs.unit_costs import UnitCosts
 
 
 @dataclass(frozen=True)

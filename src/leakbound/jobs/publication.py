@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from leakbound import __version__, storage
-from leakbound.accounting.event import PrivacyEvent
+from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import ReleasedItem, refusals, stated_bounds
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import output
-from leakbound.jobs.results.dataset_leakage import stored_channels
+from leakbound.jobs.results import stored_channels
 from leakbound.storage.tables import read_record
 
 _README = """\

@@ -3,12 +3,14 @@
 import csv
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakbound.jobs.plan.work import Work
 from leakbound.storage import limits
 
+STEP_RECORDS = 64
+"""Records of one training step in the unit of costs."""
 COLUMNS = ("device", "unit", "model", "colors", "slots", "value", "source")
 """Columns of a table of costs: five of a key, seconds (or a number of parameters), and their origin."""
 PACKAGED = Path(__file__).with_name("costs.csv")
@@ -18,6 +20,31 @@ _START = 0.3  # CPU seconds of a job before and after its work, if they were not
 _REPLICA = 10.0  # CPU seconds of an attack from outside on a replica, if they were not measured
 _PLAIN = "step_none"  # unit whose time scales those that were not measured
 _MEASURE = "see tests/benchmarks/unit_costs.py"
+
+
+@dataclass(frozen=True)
+class Work:
+    """An amount of one kind of elementary work.
+
+    Attributes:
+        kind: ``step_<kind>`` (training steps of 64 records), ``predict`` (forward passes of an image),
+            ``invert`` and ``match`` (iterations of model and of gradient inversion on an image),
+            ``membership`` (steps of the attack network), ``denoise`` (records in training steps of the
+            learned estimate, times the square of its width), ``image`` (images read, resized and written),
+            ``product`` (multiplications of a float64 matrix product), ``attack_<name>`` (replicas in an
+            attack of a plugin), ``disk`` (bytes of outputs), or ``parameters`` (bytes of outputs for each
+            parameter).
+        amount: Number of units.
+        model: Network of the work. Empty for none.
+        colors: Colors of the images. 0 for none.
+        slots: Networks that one process trains or attacks at once on a GPU.
+    """
+
+    kind: str
+    amount: int | float
+    model: str = ""
+    colors: int = 0
+    slots: int = 1
 
 
 class UnitCosts:

@@ -1,1 +1,0 @@
-"""Cost and time of a configuration before it runs."""

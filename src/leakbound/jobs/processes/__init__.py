@@ -1,1 +1,0 @@
-"""Processes of a run: the coordinator, the GPUs of a machine, and the time and memory used."""

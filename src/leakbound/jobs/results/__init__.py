@@ -1,1 +1,0 @@
-"""Finished results of a configuration: their origin, composed bounds, publication and verification."""
