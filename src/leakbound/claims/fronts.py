@@ -191,8 +191,6 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     """
     import pandas as pd
 
-    from leakbound.claims.fronts import hypervolume
-
     rows = select(rows, options.where)
     points = both_quantities(rows, options.x, options.y)
     signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])

@@ -221,8 +221,6 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
     Returns:
         Plain values, as the report shows them.
     """
-    from leakbound.jobs.results import composed
-
     config = made.table.config
     computed = [
         job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")
