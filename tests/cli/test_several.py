@@ -65,7 +65,7 @@ def test_results_are_made_again_only_if_settings_or_files_are_others(config, mon
 
 def test_results_of_other_code_are_made_again(config, monkeypatch):
     first = made(config)
-    monkeypatch.setattr("leakbound.cli.step_command.code_of", lambda job: "edited")
+    monkeypatch.setattr("leakbound.cli.steps.several.code_of", lambda job: "edited")
     edited = made(config)
     assert all(edited[name] > first[name] for name in first)
 

@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, Place] = {
 """Commands for people."""
 STEPS: Mapping[str, Place] = {
     **{name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS},
-    "several": Place("step_command", "several"),
+    "several": Place("steps.several", "several"),
 }
 """Commands that the rules of the workflow call, in the order of the chain."""
 
