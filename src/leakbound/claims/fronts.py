@@ -1,4 +1,4 @@
-"""Claims about trade-offs: the front of one defense beyond the fronts of others."""
+"""Claims about trade-offs: the front of one defense beyond the fronts of others, and the geometry of fronts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finished results of a configuration: origin and cost, composed bounds, and publication of one replica."""
+"""Finished results of a configuration: origin and cost, composed bounds, and publication of one replica.
+
+Composed bounds are of all uses of the same members, one statement for each dataset. A publication has the
+weights of a replica, its channel, event and stated bounds, and nothing else.
+"""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Measured times of elementary work, for the plan."""
+"""Elementary work in a job, and measured times of it, for the plan."""
 
 import csv
 import math
