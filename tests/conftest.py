@@ -41,8 +41,8 @@ LONG = {
     *("test_job_list.py", "test_stacked_membership.py"),
 }
 """Files of long tests: without them `make test` takes minutes, and what they hold is also seen by CI."""
-CHAIN = ("tests/workflow/test_chaos.py", "tests/workflow/test_damage.py")
-"""Files whose tests need that chain too."""
+CHAIN = tuple(f"tests/workflow/test_{name}.py" for name in ("chain", "chaos", "damage", "packs"))
+"""Files whose tests need that chain, or a small one, which also takes a minute or two."""
 STUDIES = ("tests/figures/test_catalogue.py", "tests/figures/test_panels.py", "tests/figures/test_report.py")
 """Files whose tests need the rows of all studies."""
 
@@ -67,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(CHAIN) or nodeid.endswith("[whole]"):
+            if nodeid.startswith(CHAIN):
                 return "whole"
             return "studies" if nodeid.startswith(STUDIES) else super()._split_scope(nodeid)
 

@@ -153,7 +153,7 @@ def test_equal_effects_are_seldom_called_unequal(effect):
 @pytest.mark.parametrize("settings", [{}, {"chosen": False}, {"chosen": False, "noise": normal}])
 @pytest.mark.parametrize("test", NULL)
 def test_every_test_errs_in_at_most_6_percent_whatever_the_noise(test, settings):
-    trials = 300 if test == "front" else 1000
+    trials = 300 if test == "front" else 500
     assert null_rate(test, trials, 1, **settings) <= most(trials)
 
 
@@ -237,7 +237,7 @@ def test_a_front_of_few_recipes_is_neither_beyond_nor_behind_one_of_copies_of_th
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("arm", "plain"), [(4, 12), (8, 12), (12, 12), (4, 4), (12, 4)])
+@pytest.mark.parametrize(("arm", "plain"), [(4, 12), (12, 12), (4, 4), (12, 4)])
 @pytest.mark.parametrize("restrict", [False, True])
 def test_fronts_of_plain_sgd_err_in_at_most_6_percent_either_way(arm, plain, restrict):
     assert max(front_rates(arm, plain, 120, seed=22, restrict=restrict)) <= most(120)
@@ -362,7 +362,7 @@ def test_a_difference_within_delta_is_seldom_said_to_be_larger_on_either_side():
 @pytest.mark.slow
 def test_a_curve_with_a_step_back_is_called_a_trend_in_at_most_5_percent():
     generator = np.random.default_rng(7)
-    trials = 1000
+    trials = 500
     curve = np.array([0.0, 2.0, 2.0 - DELTA, 4.0])  # a step back by delta, the least that counts
     for noise, scale in ((heavy, 0.3), (normal, 0.3), (normal, 1.0)):
         values = scale * noise(generator, trials, 16, 1, 4) + curve
@@ -384,7 +384,7 @@ def test_a_curve_that_zigzags_is_no_trend_though_it_rises_on_the_whole():
 @pytest.mark.parametrize("noise", [heavy, normal])
 def test_an_equivalence_that_just_fails_to_hold_is_seldom_reproduced(test, noise):
     generator = np.random.default_rng(9)
-    trials = 1000
+    trials = 500
     values = 0.5 * noise(generator, trials, 16, 2, 1) + np.array([DELTA, 0.0])[:, np.newaxis]
     counts = verdicts(trials_of(test, FIRST_TWO, rows_of(values), trials))
     assert counts["reproduced"] / trials <= most(trials, 0.05)
@@ -395,7 +395,7 @@ def test_an_equivalence_that_just_fails_to_hold_is_seldom_reproduced(test, noise
 @pytest.mark.parametrize("noise", [heavy, normal])
 def test_an_effect_of_delta_is_seldom_called_negligible(noise):
     generator = np.random.default_rng(10)
-    trials = 1000
+    trials = 500
     values = 0.3 * noise(generator, trials, 16, 2, 1) + np.array([DELTA, 0.0])[:, np.newaxis]
     assert verdicts(trials_of("greater", FIRST_TWO, rows_of(values), trials))["negligible"] / trials <= most(
         trials, 0.05

@@ -263,13 +263,14 @@ def test_a_name_more_among_the_exports_changes_nothing(package):
     ["from leakbound.channels import Named", "import leakbound.channels.sampling", "from leakbound.channels import *"],
 )
 def test_whoever_imports_a_package_reaches_its_exports(package, statement):
-    edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import box_weights as Named\n")
+    exports = "\nfrom leakbound.channels.randomized_response import RandomizedResponse as "
+    edit(package / "channels" / "__init__.py", f"{exports}Named\n")
     edit(package / "attacks" / "metrics.py", f"\n{statement}\n")
     before = probed()
-    edit(package / "channels" / "weights.py", "\n_ADDED = 1\n")
+    edit(package / "channels" / "randomized_response.py", "\n_ADDED = 1\n")
     after = probed()
     assert after != before
-    edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import box_weights as More\n")
+    edit(package / "channels" / "__init__.py", f"{exports}More\n")
     assert probed() != after
 
 

@@ -10,6 +10,10 @@ capacity is met exactly. At full rank the result is the published closed form. A
 counts the directions with variance. The guarantee is for the computed covariance, whose rounding error is
 about 1e-16 λ_1. The noise in directions without variance must stay above this error. White noise does so up
 to about 4 nats per direction with variance.
+
+The published calibration of personalized noise (Tan et al. 2024, Theorem 3) is kept as a baseline. It does
+not compute ln det(Σ_D + σ diag β), but bounds it from above by Hadamard's inequality, and by predicting each
+pixel from the previous ones. Both bounds are valid and cost as much as the exact capacity.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Claims about trade-offs: the front of one defense beyond the fronts of others."""
+"""Claims about trade-offs: the front of one defense beyond the fronts of others, and the geometry of fronts."""
 
 from __future__ import annotations
 
@@ -190,8 +190,6 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
         EmptySelectionError: If there is nothing to compare, or numbers of points differ.
     """
     import pandas as pd
-
-    from leakbound.claims.fronts import hypervolume
 
     rows = select(rows, options.where)
     points = both_quantities(rows, options.x, options.y)

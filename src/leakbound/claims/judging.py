@@ -1,4 +1,7 @@
-"""Judgement of blocks: the effect with its intervals and p-values, and the verdict that follows from them."""
+"""Judgement of blocks: the effect with its intervals and p-values, and the verdict that follows from them.
+
+The spread between blocks gives the power of a test, and the number of blocks that a claim needs.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tests and intervals of one number per block: exact, by sign flips, or by Student's t.
+"""Tests and intervals of one number per block or replica: exact, by sign flips, or by Student's t.
 
 A block is one problem that all compared runs share. Without an effect, its number is therefore as likely to
 be ``x`` as ``-x``, whatever its distribution. Sign flips assume only this: neither equal variances of

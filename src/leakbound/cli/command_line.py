@@ -1,4 +1,7 @@
-"""The command line as a whole. It turns each mistake of the user into one message."""
+"""The command line as a whole. It turns each mistake of the user into one message.
+
+Each command is imported when it is called, so a job loads only the file of its step.
+"""
 
 import importlib
 import inspect

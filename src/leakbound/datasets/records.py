@@ -1,4 +1,7 @@
-"""Records as a reader returns them: all labels, and pixels on request. Equal records and their parts."""
+"""Records as a reader returns them: all labels, and pixels on request. Equal records and their parts.
+
+Pictures of records are shown on pages and in stores only if the reader of their dataset allows it.
+"""
 
 from __future__ import annotations
 

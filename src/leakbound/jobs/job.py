@@ -1,4 +1,7 @@
-"""Results of a configuration: each with its settings, the files that it is made from, and its own files."""
+"""Results of a configuration: each with its settings, the files that it is made from, and its own files.
+
+One job of Snakemake makes several results together. Its rule and wildcards follow from them.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

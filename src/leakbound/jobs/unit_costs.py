@@ -1,4 +1,4 @@
-"""Measured times of elementary work, for the plan."""
+"""Elementary work in a job, and measured times of it, for the plan."""
 
 import csv
 import math
@@ -19,7 +19,7 @@ _REFERENCE = "lenet"  # network that stands in for those that were not measured
 _START = 0.3  # CPU seconds of a job before and after its work, if they were not measured
 _REPLICA = 10.0  # CPU seconds of an attack from outside on a replica, if they were not measured
 _PLAIN = "step_none"  # unit whose time scales those that were not measured
-_MEASURE = "see tests/benchmarks/unit_costs.py"
+_MEASURE = "see tools/unit_costs.py"
 
 
 @dataclass(frozen=True)

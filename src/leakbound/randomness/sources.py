@@ -4,6 +4,11 @@ Secure normal numbers come in pairs from two independent uniform numbers, by the
 float64. The transform rejects nothing, so the bytes and operations that it takes reveal nothing about the
 numbers drawn. Its error is at most r 2⁻⁴⁹ + 2⁻⁵³/r at radius r. Its tails are limited by the 126 random bits
 of the radius, and end beyond 13 standard deviations.
+
+Unpredictable bytes are keys of the operating system, stretched by AES-256 in counter mode. By default every
+stream takes a new key and discards it at the end. There is no state that a checkpoint could hold, that a
+forked process or a restored virtual machine could repeat, or that two threads could share. The memory of a
+process holds no key of noise that it drew earlier.
 """
 
 import math

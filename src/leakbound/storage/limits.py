@@ -1,7 +1,8 @@
 """Errors about files, and limits on the size of all that are read, so that a small file cannot fill the memory.
 
 Each limit is compared with the size that the head of a file states, before memory is allocated. The limits
-are far above the papers' largest results. Text that people write has its own limits, in ``config.messages``.
+are far above the papers' largest results. Text that people write has its own limits, in ``config.messages``. Each
+error names the file and says what to do.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""SGD over a stack of slots, by which most defenses are trained."""
+"""SGD over a stack of slots, by which most defenses are trained, with the uploads that their clients send."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -22,7 +22,6 @@ from leakbound import storage
 from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
 from leakbound.jobs.paths import output
-from leakbound.jobs.results import read_usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -390,6 +389,7 @@ def _write_page(target: Path, home: Path) -> None:
     """Write the page of a finished comparison, and say what it opens with and where it lies."""
     from leakbound.config.reading import load
     from leakbound.figures.report.decision import Decision, decision_page
+    from leakbound.jobs.results import read_usage
 
     config = load(target)
     tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}

@@ -19,7 +19,6 @@ from leakbound.config.reading import config_of, load
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import output
-from leakbound.jobs.results import summary
 from leakbound.jobs.table import RunTable, rows_file
 from leakbound.storage.provenance import settings_hash
 
@@ -67,6 +66,7 @@ def write_page(config: Config, out: Path | None) -> None:
         ValueError: If a figure shows pictures that may not be published.
     """
     from leakbound.figures.report.page import Report, page
+    from leakbound.jobs.results import summary
 
     register_plugins(config.plugins.model_dump())
     made = job_list(config)

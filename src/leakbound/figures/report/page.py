@@ -1,6 +1,7 @@
 """One offline page with all results of a configuration. It makes no requests, whatever program shows it.
 
-It holds the SVG that each plot wrote, with points that link to their runs.
+It holds the SVG that each plot wrote, with points that link to their runs. A second page is on what the
+user's network leaks about the membership of its records.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Times of the elementary work of training and attacks on this machine, for ``leakbound plan --table FILE``.
 
-    python tests/benchmarks/unit_costs.py --out FILE --model lenet resnet10 [--colors 1 3] [--device cuda]
+    python tools/unit_costs.py --out FILE --model lenet resnet10 [--colors 1 3] [--device cuda]
 
 Other entries of FILE are kept; a new file begins with the packaged ones. Images are random: what
 is in them costs no time.
