@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
   chaos plan report ui sync verify check lock site reference figures audit sbom
 
 run: .venv/ready
@@ -23,9 +23,10 @@ test: .venv/ready
 	$(PYTEST)
 
 # All of that and the long tail: the whole chain, every preset's jobs, faults, servers, 2,000 cases of bad input.
-# In one run, whose processes make what several tests need once.
-test-all: .venv/ready
-	$(PYTEST) -m "slow or not slow"
+test-all: test test-long
+
+test-long: .venv/ready
+	$(PYTEST) -m slow
 	FUZZ=2000 $(PYTEST) tests/fuzz
 
 # Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
