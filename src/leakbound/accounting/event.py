@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-DP_MECHANISMS = ("dpsgd", "dppsac")
+DP_MECHANISMS = ("dpsgd", "dppsac", "channel_dpsgd")
 """Mechanisms that the accountants of DP were derived for."""
 
 
@@ -13,7 +13,7 @@ class PrivacyEvent:
     """Use of private records by a training, the only input of an accountant.
 
     Attributes:
-        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``,
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``channel_dpsgd``, ``parameter_noise``,
             ``gradient_compression``, ``large_batch``, ``compression``, or the name of an outside trainer.
         sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
         population: Number of records that could be drawn.
@@ -41,9 +41,15 @@ class PrivacyEvent:
     max_grad_norm: float | None = None
 
     @property
-    def fresh_uses(self) -> int:
-        """Uses of the most used record with independent noise: one in all if the noise is frozen."""
-        return self.uses if self.noise == "fresh" else min(self.uses, 1)
+    def fresh_uses(self) -> int | float:
+        """Uses of the most used record with independent noise: one in all if the noise is frozen.
+
+        Of Poisson samples it is the expected number. They do not depend on the record, so what uploads reveal
+        about it is at most the mean over samples of what they reveal to somebody who knows the sample, and
+        nats are concave in the uses.
+        """
+        uses = self.steps * self.sample_rate if self.sampling == "poisson" else self.uses
+        return uses if self.noise == "fresh" else min(uses, 1)
 
     @property
     def sample_rate(self) -> float:

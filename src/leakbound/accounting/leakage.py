@@ -155,15 +155,15 @@ class ChannelLeakage:
     """Leakage of one training, or of several through the same channel, in nats.
 
     Attributes:
-        uses: k, uses of the most used record with independent noise. It is 1 per training if the noise is
-            frozen.
+        uses: k, uses of the most used record with independent noise, expected ones of Poisson samples. It is
+            1 per training if the noise is frozen.
         printed: n·κ for n steps, as published. It is loose for one record, and no bound for all records.
         linear: k·κ, a valid and loose bound for one record, which adds leakages instead of precisions.
         record: ½ Σ ln(1 + k μ_i/σ), the bound on what all releases together reveal about one record.
         dataset: N times ``record``, the bound for all records.
     """
 
-    uses: int
+    uses: int | float
     printed: float
     linear: float
     record: float
@@ -203,11 +203,11 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
             "the events are of other channels or records; compose them by `channels.composed_capacity`"
         )
     uses, printed, linear = added_up(events)
-    record = record_nats([(Mechanism(events[0].shape or "", ratios), uses)])
+    record = Mechanism(events[0].shape or "", ratios).nats(uses)
     return ChannelLeakage(uses, printed, linear, record, repeated(events[0].population, record))
 
 
-def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
+def added_up(events: Sequence[PrivacyEvent]) -> tuple[int | float, float, float]:
     """Add up uses, n·κ as published, and k·κ of trainings through one channel."""
     uses = sum(event.fresh_uses for event in events)
     capacity = events[0].capacity or 0.0
@@ -216,7 +216,7 @@ def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
 
 def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
     """Refuse an event that the accountant was not derived for, or whose channel has other ratios."""
-    if event.mechanism != "channel":
+    if event.mechanism not in ("channel", "channel_dpsgd"):
         raise ValueError(
             f"mechanism {event.mechanism!r}: this accountant composes data-space channels only; for DP-SGD and DP-PSAC "
             "use `accounting.dp`; for all others no guarantee was derived"
@@ -237,7 +237,7 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
         )
 
 
-def repeated(count: int, nats: float) -> float:
+def repeated(count: int | float, nats: float) -> float:
     """Multiply nats by a count. The result is 0 for a count of 0, also with ∞ nats."""
     return count * nats if count else 0.0
 

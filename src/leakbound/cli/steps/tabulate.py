@@ -39,7 +39,10 @@ class TabulateSettings(JobSettings):
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each study."""
     stated = table.config.stated_strength()
-    for study, slugs in table.studies.items():
+    for study, own in table.studies.items():
+        slugs = dict.fromkeys(
+            [*own, *(slug for name in table.config.studies[study].also for slug in table.studies[name])]
+        )
         yield new_job(
             table.config,
             "tabulate",

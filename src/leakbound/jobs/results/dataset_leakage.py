@@ -1,5 +1,6 @@
 """Composed bounds of all uses of the same members by a configuration: one statement for each dataset."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -120,7 +121,7 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
     names = made.table.channel_names(run)
     for event in (PrivacyEvent(**event) for event in record["events"]):
         if event.bound == "nats" and names is not None:
-            uses.channels[names] += event.fresh_uses
+            uses.channels[names] += math.ceil(event.fresh_uses)
         else:
             uses.private.append((event, made.table.defense_of(run).budget))
 

@@ -128,8 +128,9 @@ def _statement(
         NotCoveredError: If the provenance states other bounds.
     """
     events = [PrivacyEvent(**event) for event in record["events"]]
-    options = {**defense.budget, "labels": record["leakage"]["labels"]}
-    if stated_bounds(events, ratios, **options) != record["leakage"]:
+    stated = record["leakage"]
+    options = {**defense.budget, "labels": stated["replica"].get("labels", stated["labels"])}
+    if stated_bounds(events, ratios, **options) != stated:
         raise NotCoveredError(
             "provenance: the bounds of its events and channel differ from those that it states; train again"
         )
