@@ -57,7 +57,7 @@ def test_an_attack_that_needs_moments_says_so(request_of_two):
     [
         (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise"),
         (GradientCapacityConfig(), "gradient_capacity measures steps of dpsgd and dppsac with noise"),
-        (NamingConfig(), "naming has no likelihood for the two noises of channel_dpsgd"),
+        (NamingConfig(), "identification has no likelihood for the two noises of channel_dpsgd"),
         (UsesConfig(), "uses are those of a channel alone"),
     ],
 )

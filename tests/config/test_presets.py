@@ -154,7 +154,7 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ),
         (
             {"defenses": {"both": {"mechanism": "channel_dpsgd"}}, "studies__naming__defenses": {"both": [1.0]}},
-            "naming has no likelihood for the two noises of channel_dpsgd",
+            "identification has no likelihood for the two noises of channel_dpsgd",
         ),
         ({"datasets": {"digts": {}}}, "datasets.digts = 'digts': unknown dataset"),
         ({"defenses": {"x": {"mechanism": "chanel"}}}, "did you mean 'channel'?"),

@@ -74,9 +74,9 @@ def _recovered(rows: pd.DataFrame, networks: pd.DataFrame) -> pd.DataFrame:
     The upload is that of an untrained network behind the same defense, one for each replica, so that trained
     networks of a replica share the part. Records on which the mean image does better count with its error.
     """
-    prior = _per_network(rows, "gradient_inversion", "prior", "mse")
-    attack = _per_network(rows, "gradient_inversion", "attack", "bounded_mse")
-    parts = _joined(prior, attack, lambda known, error: 1.0 - error / known)
+    errors = (("prior", "mse"), ("attack", "bounded_mse"))
+    sides = (_per_network(rows, "gradient_inversion", *kind) for kind in errors)
+    parts = _joined(*sides, lambda mean, error: 1.0 - error / mean)
     arm = ["dataset", "model", "defense", "level", "replica"]
     return networks.drop(columns="value").merge(parts[[*arm, "value"]], on=arm)
 

@@ -415,7 +415,7 @@ class NamingConfig(Attack):
     def problem(cls, defense: Defense, level: float | None) -> str | None:
         """Refuse a defense that does not state what its clients upload, and DP behind a channel."""
         if defense.clips and defense.channel is not None:
-            return f"naming has no likelihood for the two noises of {defense.mechanism}; leave it out"
+            return f"identification has no likelihood for the two noises of {defense.mechanism}; leave it out"
         return _unknown_upload("naming", defense)
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
