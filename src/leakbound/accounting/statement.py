@@ -91,9 +91,9 @@ def dp_bounds(
     ratios: Float[np.ndarray, " d"] | None = None,
     labels: float = 0.0,
 ) -> dict[str, Any]:
-    """Bound DP trainings together: ``epsilon``, ``delta``, ``accountant``, those of :func:`private_nats`, ``stated``.
+    """Bound DP trainings together: ``epsilon``, ``delta``, ``accountant``, nats, ``stated``.
 
-    ``stated`` says it in words.
+    Nats are those of :func:`private_nats`, and ``stated`` says it in words.
     """
     epsilon = composed_epsilon(events, delta, accountant)
     nats = private_nats(events, ratios, labels)
@@ -126,6 +126,8 @@ def private_nats(
 def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
     """Add a text that states the bounds of one record."""
     nats = f"{bounds['record']:.4g} nats"
+    if "images" in bounds:
+        nats += f"; its channel lets {bounds['images']:.4g} of an image through"
     private = (
         f"ε = {bounds['epsilon']:.4g} at δ = {bounds['delta']:g} ({nats})" if "epsilon" in bounds else nats
     )
@@ -159,7 +161,8 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
     """
     try:
         stated, events = _read(record)
-        alone, behind = events[0].bound == "nats", "images" in stated["replica"]
+        alone = events[0].bound == "nats"
+        behind = "images" in stated["replica"]
         channel = alone or behind
         verified = not channel or ratios is not None
         if verified:

@@ -69,14 +69,14 @@ def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _recovered(rows: pd.DataFrame, networks: pd.DataFrame) -> pd.DataFrame:
-    """Compute the part of a record's squared error that inversion of one upload removes from the mean image's.
+    """Compute the part of the mean image's squared error that inversion of one upload removes.
 
     The upload is that of an untrained network behind the same defense, one for each replica, so that trained
     networks of a replica share the part. Records on which the mean image does better count with its error.
     """
-    errors = (("prior", "mse"), ("attack", "bounded_mse"))
-    sides = (_per_network(rows, "gradient_inversion", *kind) for kind in errors)
-    parts = _joined(*sides, lambda mean, error: 1.0 - error / mean)
+    kinds = (("prior", "mse"), ("attack", "bounded_mse"))
+    prior, attack = (_per_network(rows, "gradient_inversion", *kind) for kind in kinds)
+    parts = _joined(prior, attack, lambda mean, error: 1.0 - error / mean)
     arm = ["dataset", "model", "defense", "level", "replica"]
     return networks.drop(columns="value").merge(parts[[*arm, "value"]], on=arm)
 

@@ -169,7 +169,7 @@ class Attack(Settings):
 
 
 def _no_noisy_dp(defense: Defense, level: float | None, purpose: str) -> str | None:
-    """Refuse anything but DP with noise on clean images. The message begins with the purpose of the attack."""
+    """Refuse anything but DP with noise on clean images. The message begins with the attack's purpose."""
     problem = f"{purpose} dpsgd and dppsac with noise; give it a study of its own"
     return None if defense.clips and level and defense.channel is None else problem
 

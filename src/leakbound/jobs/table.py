@@ -300,7 +300,8 @@ class RunTable:
         channels: dict[str, tuple[str, ChannelDefense, float]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
             defense = self.config.defense(run.defense)
-            names, capacity = self.channel_names(run), defense.capacity_at(run.level)
+            names = self.channel_names(run)
+            capacity = defense.capacity_at(run.level)
             if names is not None and defense.channel is not None and capacity is not None:
                 channels.setdefault(names[1], (names[0], defense.channel, capacity))
         return channels

@@ -333,7 +333,7 @@ class NoisyClippedStep(ChannelStep, ClippedStep):
     defense: ChannelDPSGD
 
     def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
-        """Return images with noise that is drawn at each use for drawn records alone, or frozen noisy copies."""
+        """Return images with fresh noise at each use, for drawn records alone, or frozen noisy copies."""
         if self.keeps_copies:
             return super().inputs(images, rows, sources)
         return Inputs(images, rows, self._sampler(images, sources[0], many_draws=True).apply, sources)
