@@ -122,8 +122,8 @@ BUGS = (
     Bug(
         "generator repeated: private training draws the same noise at each step",
         "training/per_sample.py",
-        "        pieces = self._batches.draw()",
-        "        self._noise.generator.manual_seed(0)\n        pieces = self._batches.draw()",
+        "        drawn = self._batches.draw().to(",
+        "        self._noise.generator.manual_seed(0)\n        drawn = self._batches.draw().to(",
         "tests/training/test_noise_of_its_own.py::test_two_steps_of_private_training_have_independent_noise",
     ),
     Bug(
@@ -228,6 +228,22 @@ BUGS = (
         "tests/training/test_per_sample.py::test_clipping_equals_microbatches_of_one_record[0.3-dppsac]",
     ),
     Bug(
+        "clean images in front of DP in place of what the channel released",
+        "training/client_steps.py",
+        "return Inputs(images, rows, self._sampler(images, sources[0], many_draws=True).apply, sources)",
+        "return Inputs(images, rows)",
+        "tests/training/test_per_sample.py::"
+        "test_gradients_behind_a_channel_are_clipped_after_its_noise_and_get_that_of_dp_on_their_sum",
+    ),
+    Bug(
+        "nats of the channel in front of DP without those of labels",
+        "accounting/statement.py",
+        "min(gradients, images + labels)",
+        "min(gradients, images)",
+        "tests/accounting/test_leakage.py::"
+        "test_dp_behind_a_channel_has_the_epsilon_of_dp_and_the_tighter_of_two_bounds_in_nats",
+    ),
+    Bug(
         "records that fill up a batch counted in a stack",
         "training/per_sample.py",
         "return self._weigh(norms.flatten()).view(norms.shape) * drawn",
@@ -304,8 +320,8 @@ BUGS = (
     Bug(
         "fresh noise accounted as frozen",
         "accounting/leakage.py",
-        'return self.uses if self.noise == "fresh" else min(self.uses, 1)',
-        "return min(self.uses, 1)",
+        'return uses if self.noise == "fresh" else min(uses, 1)',
+        "return min(uses, 1)",
         "tests/accounting/test_leakage.py::test_joint_leakage_is_the_information_in_all_noisy_copies",
     ),
     Bug(
@@ -318,8 +334,8 @@ BUGS = (
     Bug(
         "one replica's bound stated for all of them",
         "accounting/statement.py",
-        "dp_bounds(group, delta, accountant) for",
-        "dp_bounds(group[:1], delta, accountant) for",
+        "dp_bounds(group, delta, accountant, *behind) for",
+        "dp_bounds(group[:1], delta, accountant, *behind) for",
         "tests/accounting/test_leakage.py::test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps",
     ),
     Bug(
@@ -339,8 +355,8 @@ BUGS = (
     Bug(
         "channel of another dataset",
         "jobs/table.py",
-        'spectrum = f"{run.dataset}/{channel.family}"',
-        'spectrum = f"{sorted(self.config.datasets)[0]}/{channel.family}"',
+        'spectrum = f"{run.dataset}/{defense.channel.family}"',
+        'spectrum = f"{sorted(self.config.datasets)[0]}/{defense.channel.family}"',
         "tests/jobs/test_job_list.py::test_every_channel_is_made_from_the_dataset_of_its_run",
     ),
     # -- what passes a channel against what it was calibrated to -------------------------------------------------------

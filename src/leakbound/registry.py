@@ -238,6 +238,7 @@ MECHANISMS = Registry(
         "channel": "leakbound.config.defenses:ChannelDefense",
         "dpsgd": "leakbound.config.defenses:DPSGD",
         "dppsac": "leakbound.config.defenses:DPPSAC",
+        "channel_dpsgd": "leakbound.config.defenses:ChannelDPSGD",
         "parameter_noise": "leakbound.config.defenses:ParameterNoise",
         "gradient_compression": "leakbound.config.defenses:GradientCompression",
         "large_batch": "leakbound.config.defenses:LargeBatch",

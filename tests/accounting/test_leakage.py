@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
@@ -119,6 +120,9 @@ def test_ratios_of_a_noisier_event_are_refused():
 CHANNEL = PrivacyEvent("channel", "shuffled", 400, 32, 300, 24, shape="natural", capacity=4.0, noise="fresh")
 PRIVATE = PrivacyEvent("dpsgd", "poisson", 400, 32, 300, 0, noise_multiplier=2.0, max_grad_norm=1.0)
 FORTY = np.geomspace(3.0, 1e-4, 40)
+BOTH = dataclasses.replace(
+    PRIVATE, mechanism="channel_dpsgd", uses=300, shape="natural", capacity=gaussian_capacity(FORTY, 1.0), noise="fresh"
+)
 ANY = dataclasses.replace(CHANNEL, capacity=gaussian_capacity(FORTY, 1.0))
 COUNTS = st.lists(st.integers(1, 500), min_size=1, max_size=5)
 
@@ -204,3 +208,37 @@ def test_nats_of_dp_without_sampling_are_those_of_its_gaussian():
     found = dp.record_information(event)
     assert 10 / (2 * 2.0**2) <= found <= 10 / (2 * 2.0**2) * (1 + 3e-9)  # rounded up
     assert dp.record_information(dataclasses.replace(event, noise_multiplier=0.0)) == math.inf
+
+
+def test_dp_behind_a_channel_has_the_epsilon_of_dp_and_the_tighter_of_two_bounds_in_nats():
+    """Records are expected in 300 * 32 / 400 = 24 of the samples."""
+    labels = math.log(10)
+    images = [0.5 * np.log1p(count * 24 * FORTY).sum() for count in (1, 3)]
+    for multiplier, tighter in ((2.0, "gradients"), (0.05, "images")):
+        both = dataclasses.replace(BOTH, noise_multiplier=multiplier)
+        alone = dataclasses.replace(PRIVATE, noise_multiplier=multiplier)
+        found = stated_bounds([both] * 3, FORTY, 1e-5, labels=labels)
+        private = stated_bounds([alone] * 3, delta=1e-5, labels=labels)
+        assert found["labels"] == 0.0
+        for of, expected in zip(("replica", "replicas"), images, strict=True):
+            assert found[of]["epsilon"] == private[of]["epsilon"]
+            assert found[of]["gradients"] == private[of]["record"]
+            assert found[of]["images"] == pytest.approx(expected)
+            least = {"gradients": found[of]["gradients"], "images": found[of]["images"] + labels}
+            assert found[of]["record"] == min(least.values()) == least[tighter]
+
+
+def test_uses_of_secret_samples_reveal_no_more_on_average_than_their_expected_number():
+    counts = np.arange(301)
+    informed = np.array([leakage.joint_information(FORTY, int(count)) for count in counts])
+    mean = float(scipy.stats.binom.pmf(counts, 300, 32 / 400) @ informed)
+    assert mean <= leakage.composed_leakage([BOTH], FORTY).record <= 1.02 * mean
+    frozen = dataclasses.replace(BOTH, noise="frozen")
+    assert leakage.composed_leakage([frozen] * 2, FORTY).record == pytest.approx(leakage.joint_information(FORTY, 2))
+    assert leakage.composed_leakage([dataclasses.replace(frozen, steps=5)], FORTY).uses == 0.4
+
+
+def test_a_channel_that_lets_an_axis_through_leaves_the_bound_of_dp():
+    ratios = np.array([np.inf, 1.0])
+    both = dataclasses.replace(BOTH, capacity=math.inf)
+    assert stated_bounds([both], ratios, 1e-5, labels=1.0) == stated_bounds([PRIVATE], delta=1e-5, labels=1.0)

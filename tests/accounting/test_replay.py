@@ -54,6 +54,21 @@ def test_differential_privacy_is_computed_anew():
         replay({**record, "leakage": wrong})
 
 
+def test_differential_privacy_behind_a_channel_is_computed_anew_from_both():
+    both = {"noise_multiplier": 0.1, "max_grad_norm": 1.0, "shape": "natural", "capacity": CAPACITY, "noise": "fresh"}
+    event = PrivacyEvent("channel_dpsgd", **{**FACTS, "sampling": "poisson"}, uses=15, **both)
+    stated = stated_bounds([event], RATIOS, 1e-5, "rdp", labels=math.log(10))
+    record = {"events": [event.to_dict()], "leakage": stated}
+    one, _ = replay(record, RATIOS)
+    images = 0.5 * np.log1p(3 * RATIOS).sum()  # 15 samples of 8 from 40 records
+    assert one["images"] == pytest.approx(images)
+    assert one["gradients"] > one["record"] == pytest.approx(images + math.log(10))
+    assert (one["epsilon"], one["labels"], one["verified"]) == (stated["replica"]["epsilon"], 0.0, True)
+    assert not replay(record)[0]["verified"]
+    with pytest.raises(ValueError, match="other bounds than its events and its channel give"):
+        replay(record, 0.9 * RATIOS)
+
+
 @pytest.mark.parametrize(
     ("changed", "ratios", "told"),
     [

@@ -1,11 +1,14 @@
+import dataclasses
+
 import pandas as pd
 import pytest
 import torch
 
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest, in_full_precision
-from leakbound.config.attacks import UsesConfig
+from leakbound.config.attacks import AuditConfig, GradientCapacityConfig, NamingConfig, UsesConfig
 from leakbound.config.data import DatasetConfig
+from leakbound.config.defenses import ChannelDPSGD
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +50,18 @@ def test_untrained_networks_differ_between_replicas_and_purposes_and_repeat(requ
 def test_an_attack_that_needs_moments_says_so(request_of_two):
     with pytest.raises(ValueError, match="run: the attack needs the mean and the covariance"):
         request_of_two.known_moments()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise"),
+        (GradientCapacityConfig(), "gradient_capacity measures steps of dpsgd and dppsac with noise"),
+        (NamingConfig(), "identification has no likelihood for the two noises of channel_dpsgd"),
+        (UsesConfig(), "uses are those of a channel alone"),
+    ],
+)
+def test_attacks_that_know_one_noise_refuse_dp_behind_a_channel_by_name(request_of_two, config, message):
+    both = dataclasses.replace(request_of_two, config=config, defense=ChannelDPSGD(), level=1.0)
+    with pytest.raises(ValueError, match=f"run: {message}"):
+        both.client()

@@ -101,7 +101,6 @@ def test_clearest_scores_are_guessed():
 
 
 def test_other_defenses_have_nothing_to_audit(digits):
-    with pytest.raises(ValueError, match="uploads are audited for dpsgd and dppsac with noise, not at level None"):
-        audited(digits, Undefended(), None)
-    with pytest.raises(ValueError, match=r"not at level 0\.0"):
-        audited(digits, DPSGD(), 0.0)
+    for defense, level in ((Undefended(), None), (DPSGD(), 0.0)):
+        with pytest.raises(ValueError, match="audit measures the ε of dpsgd and dppsac with noise"):
+            audited(digits, defense, level)

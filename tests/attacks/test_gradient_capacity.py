@@ -120,5 +120,5 @@ def test_a_diverged_replica_has_no_values(weights, digits):
 
 @pytest.mark.parametrize(("defense", "level"), [(Undefended(), None), (DPSGD(), 0.0)])
 def test_steps_without_clipping_or_noise_are_refused(weights, digits, defense, level):
-    with pytest.raises(ValueError, match="measured for dpsgd and dppsac with noise"):
+    with pytest.raises(ValueError, match="measures steps of dpsgd and dppsac with noise"):
         measured(weights, digits, defense=defense, level=level)

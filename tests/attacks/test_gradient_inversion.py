@@ -17,6 +17,7 @@ from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
+    ChannelDPSGD,
     Compression,
     Defense,
     GradientCompression,
@@ -262,6 +263,16 @@ def test_noise_multiplier_of_one_hides_a_single_gradient(digits, moments, defens
     rows, _ = attacked(digits, moments, defense=defense, level=1.0, config=config)
     assert set(rows.variant) == {"attack", "geiping", "untuned", "prior"}
     assert mean_of(rows, "attack") > 0.5 * mean_of(rows, "prior")
+
+
+def test_behind_a_channel_noise_on_the_gradient_hides_what_the_channel_released(digits, moments):
+    config = CONFIG.model_copy(update={"iterations": 20, "search_iterations": 60})
+    channel = natural(moments, 20.0)
+    behind = {"channel": channel, "defense": ChannelDPSGD(capacity=20.0), "config": config}
+    weak, strong = (attacked(digits, moments, **behind, level=level)[0] for level in (1e-3, 10.0))
+    assert mean_of(weak, "oracle") == mean_of(strong, "oracle")  # the same released images
+    assert mean_of(weak, "oracle") < mean_of(weak, "attack") < mean_of(strong, "attack")
+    assert mean_of(strong, "attack") == pytest.approx(mean_of(strong, "prior"), rel=0.1)
 
 
 def test_what_the_attack_cannot_simulate_is_refused(digits, moments):

@@ -16,7 +16,7 @@ from leakbound.attacks.membership.upload_attack import infer_from_uploads, score
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import UploadMembershipConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
+from leakbound.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.models.gradients import record_gradients
@@ -97,6 +97,22 @@ def test_noise_hides_members_the_more_the_stronger_it_is(scenes):
         areas = [estimate(attacked(request)[0], "likelihood").value for request in requests]
         assert areas[0] > areas[1] > areas[2]
         assert areas[2] < 0.57
+
+
+def behind(std, level):
+    """A request's changes for DP-SGD behind a natural channel."""
+    return {**noisy(std), "defense": ChannelDPSGD(capacity=5.0), "level": level}
+
+
+def test_either_noise_of_dp_behind_a_channel_hides_members(scenes):
+    """An attacker against a quarter of either noise is certainly better: intervals of 95 %."""
+    found, less_on_images, less_on_gradients = (
+        estimate(attacked(asked(scenes, **behind(*each)))[0], "likelihood")
+        for each in ((0.4, 0.1), (0.1, 0.1), (0.4, 0.025))
+    )
+    assert found.low > 0.5
+    assert less_on_images.low > found.high
+    assert less_on_gradients.low > found.high
 
 
 def test_half_of_a_channels_noise_is_seen(scenes, monkeypatch):

@@ -197,7 +197,7 @@ def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
 def test_uses_ask_for_a_channel_and_a_network_that_can_be_solved(digits, moments):
     with pytest.raises(ValueError, match="gradients of lenet cannot be solved"):
         uses_of(digits, moments, ChannelDefense(), model="lenet")
-    with pytest.raises(ValueError, match="none is no channel"):
+    with pytest.raises(ValueError, match="uses are those of a channel alone"):
         attack_uses(AttackRequest(model="mlp", dataset=digits, config=UsesConfig(), seed=0, slug="x", moments=moments))
 
 

@@ -218,6 +218,18 @@ def test_gradient_inversion_is_summarised_by_the_mean_over_images():
     assert value(table, variant="attack", metric="tv_weight", unit=-1) == 0.1
 
 
+def test_trained_networks_have_the_part_of_a_record_that_an_upload_of_their_defense_gives_away():
+    """Per replica, over records: .01 and .03 of .08 and .02 remain, no more than the mean image's error."""
+    errors = {(0, 0): 0.01, (0, 1): 0.02, (1, 0): 0.04, (1, 1): 0.02}
+    prior = {(replica, unit): (0.08, 0.02)[unit] for replica, unit in errors}
+    rows = pd.concat([attack("attack", "bounded_mse", errors), attack("prior", "mse", prior)])
+    inverted = RunResults("slug", "digits", "lenet", "natural", 4.0, 0, 1, None, None, {"gradient_inversion": rows})
+    found = tabulate([NONE, NATURAL, inverted]).query("metric == 'recovered'")
+    assert found["run"].unique().tolist() == [NATURAL.run]
+    assert found.set_index("replica")["value"].to_dict() == pytest.approx({0: 0.7, 1: 0.4})
+    assert found["learning_rate"].tolist() == [RATE] * 2
+
+
 def test_select_chooses_by_value_list_and_missing_value():
     table = tabulate([NONE, NATURAL])
     assert set(select(table, {"level": None})["defense"]) == {"none"}

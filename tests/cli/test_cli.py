@@ -212,15 +212,16 @@ def test_diverged_candidate_is_recorded_in_the_provenance(prepared):
     assert len(found["events"]) == 4  # candidates that nobody keeps have seen the records too
 
 
-@pytest.mark.parametrize("mechanism", ["channel", "dpsgd", "none"])
+@pytest.mark.parametrize("mechanism", ["channel", "dpsgd", "channel_dpsgd", "none"])
 def test_the_accountant_s_curve_ends_at_the_bound_that_the_provenance_states(prepared, mechanism):
     channel, spectrum = prepared / "four.safetensors", prepared / "spectrum.safetensors"
     settings = json.dumps({"shape": "natural", "capacity": 4.0})
     read = ["--spectrum", spectrum, "--members", prepared / "moments.safetensors"]
     run("step", "calibrate", "--settings", settings, *read, "--out", channel, "--provenance", prepared / "four.json")
-    files = ["--channel", channel, "--spectrum", spectrum] if mechanism == "channel" else []
+    files = ["--channel", channel, "--spectrum", spectrum] if mechanism.startswith("channel") else []
     defense = {"mechanism": mechanism, **({"shape": "natural"} if files else {})}
-    level = {"channel": 4.0, "dpsgd": 1.0, "none": None}[mechanism]
+    defense |= {"capacity": 4.0} if mechanism == "channel_dpsgd" else {}
+    level = {"channel": 4.0, "dpsgd": 1.0, "channel_dpsgd": 0.1, "none": None}[mechanism]
     found = trained(prepared, [0.01, 0.1], "all", *files, defense=defense, level=level)
     rows = pd.read_parquet(prepared / "rows.parquet").query("metric == 'leakage'")
     if mechanism == "none":

@@ -48,6 +48,7 @@ CONFIG = {
                 "natural_frozen": [4.0],
                 "dpsgd": [1.0],
                 "dppsac": [1.0],
+                "channel_dpsgd": [1.0],
                 "white": [4.0],
                 **UNBOUNDED,
             },
@@ -125,7 +126,10 @@ def test_of_a_training_that_keeps_all_lengths_the_weights_of_its_end_are_publish
 
 @pytest.mark.parametrize(
     "arm",
-    ["natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", pytest.param("dppsac-1", marks=pytest.mark.slow)],
+    [
+        *("natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", "channel_dpsgd-1"),
+        pytest.param("dppsac-1", marks=pytest.mark.slow),
+    ],
 )
 def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothing_else(project, arm):
     outcome = publish(arm, "--replica", 1)
@@ -148,7 +152,8 @@ def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothin
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
     assert event.keys() == PrivacyEvent.__dataclass_fields__.keys()
     assert statement.keys() == {"run", "leakbound", "labels", "replica", "replicas"}
-    assert event["uses"] == (2 if channel else event["steps"])  # of a secret sample nothing is counted
+    secret = "dp" in arm  # of a secret sample nothing is counted
+    assert event["uses"] == (event["steps"] if secret else 2)
 
 
 def test_published_text_holds_no_seed_no_hash_no_rate_and_no_measurement(project):

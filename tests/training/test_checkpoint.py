@@ -11,7 +11,14 @@ import torch
 
 from images import repooled
 from leakbound import storage
-from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, GradientCompression, ParameterNoise
+from leakbound.config.defenses import (
+    DPSGD,
+    ChannelDefense,
+    ChannelDPSGD,
+    EarlyStopping,
+    GradientCompression,
+    ParameterNoise,
+)
 from leakbound.config.training import TrainingConfig
 from leakbound.training import train
 from leakbound.training.checkpoint import Checkpoint, fingerprint
@@ -57,6 +64,7 @@ def run_until_saved(processes, request, out: Path, chance: random.Random) -> boo
     [
         "white",
         "dpsgd",
+        "channel_dpsgd",
         *(pytest.param(case, marks=pytest.mark.slow) for case in ("early", "frozen", "noise", "largest")),
     ],
 )
@@ -70,6 +78,10 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
             "training": {"max_stack": 2},
         },
         "dpsgd": {"defense": DPSGD(), "level": 1.0, "lengths": ("half", "best", "full")},
+        "channel_dpsgd": {
+            **{"defense": ChannelDPSGD(capacity=8.0), "level": 1.0, "channel": channel("natural", 8.0)},
+            "training": {"max_stack": 2},
+        },
         "early": {"defense": EarlyStopping(), "level": None, "learning_rates": (0.01, 0.05)},
         "noise": {"defense": ParameterNoise(), "level": 0.01},
         "largest": {"defense": GradientCompression(), "level": 0.1, "training": {"max_stack": 2}},

@@ -10,13 +10,15 @@ from opacus.accountants.analysis import rdp
 from opacus.optimizers import DPOptimizer
 
 from leakbound import models
-from leakbound.config.defenses import DPPSAC, DPSGD
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
 from leakbound.models.gradients import record_gradients
 from leakbound.models.layers import factorable
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import per_sample, train
+from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import client_step
 from leakbound.training.per_sample import PrivateOptimizer
+from leakbound.training.request import initial_network
 from leakbound.training.weighted_sums import weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
@@ -242,6 +244,41 @@ def test_noise_has_the_standard_deviation_of_multiplier_times_bound_over_batch(r
         assert replica.std().item() == pytest.approx(expected, rel=5 / math.sqrt(2 * count))
         assert abs(replica.mean().item()) < 5 * expected / math.sqrt(count)
     assert abs(torch.corrcoef(difference)[0, 1].item()) < 5 / math.sqrt(count)
+
+
+def test_gradients_behind_a_channel_are_clipped_after_its_noise_and_get_that_of_dp_on_their_sum(request_for, channel):
+    noise = channel("natural", 8.0)
+    behind = {"defense": ChannelDPSGD(capacity=8.0, max_grad_norm=0.5), "channel": noise}
+    one = {"rounds": 1, "learning_rates": (1.0,), "batch_size": 20, "training": {"momentum": 0.0}}
+    request = request_for(**behind, **one, level=1e-9)
+    # By hand: one image after another with noise of the channel's variance, clipped, and summed.
+    network, members = initial_network(request, 0), request.dataset.members(0)
+    drawn = PoissonBatches(400, 0.05, request.noise(0, "batches")).draw()
+    noise_of_images = request.noise(0, "channel").normal((len(drawn), 1024)) * math.sqrt(noise.variances[0])
+    images = torch.from_numpy(members.images)[drawn] + noise_of_images.view(-1, 1, 32, 32)
+    sums = [torch.zeros_like(value) for value in network.parameters()]
+    for image, label in zip(images, torch.from_numpy(members.labels)[drawn], strict=True):
+        gradient = torch.autograd.grad(F.cross_entropy(network(image[None]), label[None]), list(network.parameters()))
+        norm = math.sqrt(sum(float(part.square().sum()) for part in gradient))
+        sums = [total + part * min(1.0, 0.5 / norm) for total, part in zip(sums, gradient, strict=True)]
+    quiet, loud, without = (
+        train(each).weights
+        for each in (request, request_for(**behind, **one, level=3.0), request_for(**one, defense=DPSGD(), level=1e-9))
+    )
+    for (name, start), total in zip(network.named_parameters(), sums, strict=True):
+        torch.testing.assert_close(quiet[name][0], start.detach() - total / 20, rtol=0, atol=1e-5)
+    assert any((quiet[name] - without[name]).abs().max() > 1e-3 for name in quiet)
+    added = torch.cat([(loud[name] - quiet[name]).flatten() for name in quiet])
+    # 61,706 draws: to 5 standard errors.
+    assert added.std().item() == pytest.approx(3.0 * 0.5 / 20, rel=5 / math.sqrt(2 * len(added)))
+
+
+def test_event_behind_a_channel_states_both_noises(request_for, channel):
+    defense = ChannelDPSGD(capacity=8.0, max_grad_norm=2.0)
+    (event,) = train(request_for(defense=defense, level=0.7, rounds=5, channel=channel("natural", 8.0))).events
+    assert (event.mechanism, event.sampling, event.steps, event.uses) == ("channel_dpsgd", "poisson", 5, 5)
+    assert (event.noise_multiplier, event.max_grad_norm) == (0.7, 2.0)
+    assert (event.shape, event.capacity, event.noise) == ("natural", 8.0, "fresh")
 
 
 @pytest.mark.parametrize(("accountant", "reference"), [("rdp", RDPAccountant), ("prv", PRVAccountant)])

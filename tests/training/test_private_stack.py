@@ -10,7 +10,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from leakbound import models
-from leakbound.config.defenses import DPPSAC, DPSGD
+from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
 from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import loop, per_sample, stack, train
@@ -99,6 +99,21 @@ def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
         assert together.events == alone.events
         epsilon = [result.curves.query("metric == 'epsilon'") for result in (alone, together)]
         assert epsilon[0].equals(epsilon[1])
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+@pytest.mark.parametrize("shape", ["natural", "white"])
+def test_stack_behind_a_channel_equals_one_by_one(request_for, channel, monkeypatch, shape, noise):
+    """The images of a slot get the same noise next to others, which fill its batches up, and in pieces."""
+    defense = ChannelDPSGD(shape=shape, capacity=8.0, noise=noise, max_grad_norm=0.5)
+    slots = {"replicas": 3, "channel": channel(shape, 8.0), "training": {"evaluations": 1}}
+    request = request_for(defense=defense, level=0.5, rounds=3, **slots)
+    alone, together = train(request), loop.train_slots(request, PrivateStackLearner, 3)
+    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: 21)
+    for other in (together, train(request), loop.train_slots(request, PrivateStackLearner, 2)):
+        assert other.events == alone.events
+        for name, value in alone.weights.items():
+            torch.testing.assert_close(other.weights[name], value, rtol=0, atol=2e-5)
 
 
 def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch):

@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, Num
 
 from leakbound.accounting.gaussian import gaussian_capacity
 
-DP_MECHANISMS = ("dpsgd", "dppsac")
+DP_MECHANISMS = ("dpsgd", "dppsac", "channel_dpsgd")
 """Mechanisms that the accountants of DP were derived for."""
 _ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
 
@@ -29,7 +29,7 @@ class PrivacyEvent:
     """Use of private records by a training, the only input of an accountant.
 
     Attributes:
-        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``parameter_noise``,
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``channel_dpsgd``, ``parameter_noise``,
             ``gradient_compression``, ``large_batch``, ``compression``, or the name of an outside trainer.
         sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
         population: Number of records that could be drawn.
@@ -57,9 +57,15 @@ class PrivacyEvent:
     max_grad_norm: float | None = None
 
     @property
-    def fresh_uses(self) -> int:
-        """Uses of the most used record with independent noise: one in all if the noise is frozen."""
-        return self.uses if self.noise == "fresh" else min(self.uses, 1)
+    def fresh_uses(self) -> int | float:
+        """Uses of the most used record with independent noise: one in all if the noise is frozen.
+
+        Of Poisson samples it is the expected number. They do not depend on the record, so what uploads reveal
+        about it is at most the mean over samples of what they reveal to somebody who knows the sample, and
+        nats are concave in the uses.
+        """
+        uses = self.steps * self.sample_rate if self.sampling == "poisson" else self.uses
+        return uses if self.noise == "fresh" else min(uses, 1)
 
     @property
     def sample_rate(self) -> float:
@@ -213,15 +219,15 @@ class ChannelLeakage:
     """Leakage of one training, or of several through the same channel, in nats.
 
     Attributes:
-        uses: k, uses of the most used record with independent noise. It is 1 per training if the noise is
-            frozen.
+        uses: k, uses of the most used record with independent noise, expected ones of Poisson samples. It is
+            1 per training if the noise is frozen.
         printed: n·κ for n steps, as published. It is loose for one record, and no bound for all records.
         linear: k·κ, a valid and loose bound for one record, which adds leakages instead of precisions.
         record: ½ Σ ln(1 + k μ_i/σ), the bound on what all releases together reveal about one record.
         dataset: N times ``record``, the bound for all records.
     """
 
-    uses: int
+    uses: int | float
     printed: float
     linear: float
     record: float
@@ -261,11 +267,11 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
             "the events are of other channels or records; compose them by `channels.composed_capacity`"
         )
     uses, printed, linear = added_up(events)
-    record = record_nats([(Mechanism(events[0].shape or "", ratios), uses)])
+    record = Mechanism(events[0].shape or "", ratios).nats(uses)
     return ChannelLeakage(uses, printed, linear, record, repeated(events[0].population, record))
 
 
-def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
+def added_up(events: Sequence[PrivacyEvent]) -> tuple[int | float, float, float]:
     """Add up uses, n·κ as published, and k·κ of trainings through one channel."""
     uses = sum(event.fresh_uses for event in events)
     capacity = events[0].capacity or 0.0
@@ -274,7 +280,7 @@ def added_up(events: Sequence[PrivacyEvent]) -> tuple[int, float, float]:
 
 def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
     """Refuse an event that the accountant was not derived for, or whose channel has other ratios."""
-    if event.mechanism != "channel":
+    if event.mechanism not in ("channel", "channel_dpsgd"):
         raise ValueError(
             f"mechanism {event.mechanism!r}: this accountant composes data-space channels only; for DP-SGD and DP-PSAC "
             "use `accounting.dp`; for all others no guarantee was derived"
@@ -295,7 +301,7 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
         )
 
 
-def repeated(count: int, nats: float) -> float:
+def repeated(count: int | float, nats: float) -> float:
     """Multiply nats by a count. The result is 0 for a count of 0, also with ∞ nats."""
     return count * nats if count else 0.0
 

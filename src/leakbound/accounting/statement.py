@@ -50,7 +50,7 @@ def stated_bounds(
 
     Args:
         events: Privacy event of each network: of every replica with every candidate learning rate.
-        ratios: (d,) variance ratios of one use of the channel, if it has one.
+        ratios: (d,) variance ratios of one use of the channel, if it has one, alone or in front of DP.
         delta: δ of the defense, if it states one.
         accountant: Accountant of ε.
         labels: Nats that a released label reveals where the bound does not cover it: ln of the number of
@@ -67,7 +67,8 @@ def stated_bounds(
             of: _in_words(asdict(composed_leakage(group, ratios))) for of, group in _groups(events).items()
         }
     elif kinds == {"epsilon"} and delta is not None and delta * events[0].population < 1:
-        bounds = {of: dp_bounds(group, delta, accountant) for of, group in _groups(events).items()}
+        behind = (ratios, labels)
+        bounds = {of: dp_bounds(group, delta, accountant, *behind) for of, group in _groups(events).items()}
     else:
         return None
     values = [value for group in bounds.values() for value in group.values() if not isinstance(value, str)]
@@ -82,19 +83,50 @@ def _groups(events: Sequence[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:
     return {"replica": [worst], "replicas": [*events]}
 
 
-def dp_bounds(events: Sequence[PrivacyEvent], delta: float, accountant: Accountant) -> dict[str, Any]:
-    """Bound DP trainings together: ``epsilon``, ``delta``, ``accountant``, ``record`` (nats), ``stated``.
+def dp_bounds(
+    events: Sequence[PrivacyEvent],
+    delta: float,
+    accountant: Accountant,
+    ratios: Float[np.ndarray, " d"] | None = None,
+    labels: float = 0.0,
+) -> dict[str, Any]:
+    """Bound DP trainings together: ``epsilon``, ``delta``, ``accountant``, nats, ``stated``.
 
-    The nats are those of :func:`~leakbound.accounting.dp.record_information`, and ``stated`` says it in
-    words.
+    Nats are those of :func:`private_nats`, and ``stated`` says it in words.
     """
-    epsilon, nats = composed_epsilon(events, delta, accountant), sum(map(record_information, events))
-    return _in_words({"epsilon": epsilon, "delta": delta, "accountant": accountant, "record": nats})
+    epsilon = composed_epsilon(events, delta, accountant)
+    nats = private_nats(events, ratios, labels)
+    return _in_words({"epsilon": epsilon, "delta": delta, "accountant": accountant, **nats})
+
+
+def private_nats(
+    events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"] | None, labels: float
+) -> dict[str, float]:
+    """Bound the nats of DP trainings together about one record, ``record``, also behind a channel.
+
+    The nats of DP are those of :func:`~leakbound.accounting.dp.record_information`. Behind a channel they are
+    ``gradients``, what the noisy sums reveal. All is computed from images that the channel released, which
+    reveal ``images`` nats, and from labels, so that ``images`` and ``labels`` together are a bound, too, by
+    data processing. Each holds on its own, and ``record`` is the tighter one.
+
+    Args:
+        events: Privacy event of each training.
+        ratios: (d,) variance ratios of one use of the channel in front, None without one.
+        labels: Nats that labels reveal.
+    """
+    gradients = sum(map(record_information, events))
+    images = math.inf if ratios is None else composed_leakage(events, ratios).record
+    if images == math.inf:
+        return {"record": gradients}
+    nats = {"gradients": gradients, "images": images, "labels": labels}
+    return {"record": min(gradients, images + labels), **nats}
 
 
 def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
     """Add a text that states the bounds of one record."""
     nats = f"{bounds['record']:.4g} nats"
+    if "images" in bounds:
+        nats += f"; its channel lets {bounds['images']:.4g} of an image through"
     private = (
         f"ε = {bounds['epsilon']:.4g} at δ = {bounds['delta']:g} ({nats})" if "epsilon" in bounds else nats
     )
@@ -104,8 +136,9 @@ def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
 def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[dict[str, Any]]:
     """Recompute the bounds of a training from its provenance, where that is possible.
 
-    It is always possible for a DP training. For a channel it takes the variance ratios of one use. Without
-    them the printed and the added-up totals are computed, and the stated joint bound is compared with both.
+    It is always possible for a DP training without a channel. Else it takes the variance ratios of one use.
+    Without them the printed and the added-up totals of a channel alone are computed, and the stated joint
+    bound is compared with both.
 
     Args:
         record: Provenance of a training.
@@ -117,8 +150,9 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
         ``joint`` (by added precisions, or for DP by the composed Gaussian mechanism), ``labels`` (in addition,
         as they are released without noise), ``record`` (the smallest valid bound), ``verified`` (whether the
         numbers were recomputed, and not only compared with each other), for channels ``looks`` (uses with
-        independent noise), ``printed`` (n·κ, as published) and ``linear`` (k·κ), and for DP ``epsilon`` and
-        ``delta``. What does not apply is None.
+        independent noise), ``printed`` (n·κ, as published) and ``linear`` (k·κ), for DP ``epsilon`` and
+        ``delta``, and behind a channel ``gradients`` and ``images`` of :func:`private_nats`. What does not
+        apply is None.
 
     Raises:
         ValueError: If the record is of no training, of one without a bound, or states other numbers than its
@@ -126,11 +160,14 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
     """
     try:
         stated, events = _read(record)
-        channel = events[0].bound == "nats"
+        alone = events[0].bound == "nats"
+        behind = "images" in stated["replica"]
+        channel = alone or behind
         verified = not channel or ratios is not None
         if verified:
-            budget = {} if channel else {name: stated["replica"][name] for name in ("delta", "accountant")}
-            bounds = stated_bounds(events, ratios if channel else None, **budget, labels=stated["labels"])
+            budget = {} if alone else {name: stated["replica"][name] for name in ("delta", "accountant")}
+            labels = stated["replica"]["labels"] if behind else stated["labels"]
+            bounds = stated_bounds(events, ratios if channel else None, **budget, labels=labels)
             agree = [bounds and _agree(bounds[of]["record"], stated[of]["record"]) for of in _GROUPS]
             if not all(agree):
                 source = "its channel give" if channel else f"its {events[0].bound} gives"
@@ -168,6 +205,8 @@ def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verifie
         "linear": linear,
         "epsilon": stated[of].get("epsilon"),
         "delta": stated[of].get("delta"),
+        "gradients": stated[of].get("gradients"),
+        "images": stated[of].get("images"),
     }
 
 

@@ -107,13 +107,15 @@ class AttackRequest(Generic[Config]):
         """Make the step of a client under the defense.
 
         Args:
-            problems: Problems that the attack itself has with the request.
+            problems: Further problems that the attack has with the request.
 
         Raises:
-            ValueError: If there are problems, or the step cannot have the level and the channel.
+            ValueError: If there are problems, the attack cannot attack the defense, or the step cannot have
+                the level and the channel.
         """
         client = client_step(self.defense, self.level, self.channel, self.known_moments)
-        if problems := [*client.problems(self.image_shape), *problems]:
+        unsuited = self.config.problem(self.defense, self.level)
+        if problems := [*([unsuited] if unsuited else client.problems(self.image_shape)), *problems]:
             raise ValueError("\n".join(f"{self.slug}: {problem}" for problem in problems))
         return client
 

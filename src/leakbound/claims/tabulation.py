@@ -24,7 +24,7 @@ Values = float | np.ndarray
 
 
 def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Derive improvements over the undefended run for each network, and the gap between accuracies.
+    """Derive improvements over the undefended run, the gap between accuracies, and what inversion recovers.
 
     Args:
         rows: Tidy rows of all runs.
@@ -47,6 +47,7 @@ def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
         "gdc": _joined(mia, dra, gdc),
         "gdc_gain": _joined(mia, dra_gain, gdc),
         "accuracy_gap": _joined(train, test, np.subtract),
+        "recovered": _recovered(rows, test),
     }
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
 
@@ -65,6 +66,19 @@ def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
     both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
     both["value"] = both[["value", "value_start"]].min(axis=1, skipna=False)
     return both.groupby([*IDENTITY, *NETWORK, "chosen"], as_index=False, dropna=False)["value"].median()
+
+
+def _recovered(rows: pd.DataFrame, networks: pd.DataFrame) -> pd.DataFrame:
+    """Compute the part of the mean image's squared error that inversion of one upload removes.
+
+    The upload is that of an untrained network behind the same defense, one for each replica, so that trained
+    networks of a replica share the part. Records on which the mean image does better count with its error.
+    """
+    kinds = (("prior", "mse"), ("attack", "bounded_mse"))
+    prior, attack = (_per_network(rows, "gradient_inversion", *kind) for kind in kinds)
+    parts = _joined(prior, attack, lambda mean, error: 1.0 - error / mean)
+    arm = ["dataset", "model", "defense", "level", "replica"]
+    return networks.drop(columns="value").merge(parts[[*arm, "value"]], on=arm)
 
 
 def _improvement(
@@ -199,12 +213,13 @@ def tabulate(
     ``residual`` and ``pixel``, nor of metrics that the attack has summarised itself.
 
     Networks that diverged have no rows but ``diverged`` = 1. Source ``derived`` contains ``accuracy_gap``,
-    training minus test accuracy. If the undefended counterpart of a run (same setting) is in ``runs``, it
-    also contains improvements over the undefended networks at their chosen rates, for each replica.
-    ``imp_mia``, ``imp_dra`` and ``gdc`` are as printed. ``imp_dra`` uses the harmonic mean of the undefended
-    errors, so that the undefended replicas improve by 0 on average, as they do by ``imp_mia``.
-    ``imp_dra_gain`` and ``gdc_gain`` count only gains over the start: they assume an attacker who keeps the
-    start of a class if the tuned inversion ends farther off.
+    training minus test accuracy, and ``recovered`` if runs of the same defenses and levels invert gradients,
+    the part of a record that one upload gives away, in [0, 1]. If the undefended counterpart of a run (same
+    setting) is in ``runs``, it also contains improvements over the undefended networks at their chosen rates,
+    for each replica. ``imp_mia``, ``imp_dra`` and ``gdc`` are as printed. ``imp_dra`` uses the harmonic mean
+    of the undefended errors, so that the undefended replicas improve by 0 on average, as they do by
+    ``imp_mia``. ``imp_dra_gain`` and ``gdc_gain`` count only gains over the start: they assume an attacker
+    who keeps the start of a class if the tuned inversion ends farther off.
 
     Args:
         runs: Results of runs.

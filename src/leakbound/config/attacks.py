@@ -169,9 +169,9 @@ class Attack(Settings):
 
 
 def _no_noisy_dp(defense: Defense, level: float | None, purpose: str) -> str | None:
-    """Refuse anything but DP with noise. The message begins with the purpose of the attack."""
+    """Refuse anything but DP with noise on clean images. The message begins with the attack's purpose."""
     problem = f"{purpose} dpsgd and dppsac with noise; give it a study of its own"
-    return None if defense.clips and level else problem
+    return None if defense.clips and level and defense.channel is None else problem
 
 
 def _unknown_upload(attack: str, defense: Defense) -> str | None:
@@ -378,8 +378,9 @@ class UsesConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Refuse any defense but a channel."""
-        return "uses are those of a channel; give it a study of its own" if defense.channel is None else None
+        """Refuse any defense but a channel alone."""
+        alone = defense.channel is not None and not defense.clips
+        return None if alone else "uses are those of a channel alone; give it a study of its own"
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield images that are solved for."""
@@ -412,7 +413,9 @@ class NamingConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Refuse a defense that does not state what its clients upload."""
+        """Refuse a defense that does not state what its clients upload, and DP behind a channel."""
+        if defense.clips and defense.channel is not None:
+            return f"identification has no likelihood for the two noises of {defense.mechanism}; leave it out"
         return _unknown_upload("naming", defense)
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:

@@ -141,6 +141,9 @@ def _study_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
     if count > MOST_RUNS:
         yield f"{key}: makes {count} runs, allowed are {MOST_RUNS}; split it, or shorten its lists"
     yield from _network_mistakes(f"{key}.models", study.models, study.datasets, config)
+    others = sorted({*config.studies} - {key.removeprefix("studies.")})
+    for where, name in _listed(f"{key}.also", study.also).items():
+        yield from unknown_name(where, name, "study", others)
     for field in ("datasets", "models", "defenses", "rounds", "batch_sizes"):
         if not getattr(study, field):
             yield f"{key}.{field}: is empty; give at least one"

@@ -78,6 +78,10 @@ class Defense(Settings):
         """Settings of the channel that adds noise to the images, or None."""
         return None
 
+    def capacity_at(self, level: float | None) -> float | None:
+        """Return the capacity of its channel at a level, in nats per use, or None without a channel."""
+        return None
+
     @property
     def budget(self) -> dict[str, Any]:
         """δ and accountant of ε, arguments of :func:`leakbound.accounting.statement.stated_bounds`, if it has an ε."""
@@ -241,6 +245,10 @@ class ChannelDefense(Defense):
         """These settings."""
         return self
 
+    def capacity_at(self, level: float | None) -> float | None:
+        """Return the level, which is the capacity."""
+        return level
+
     @property
     def timed_as(self) -> str:  # type: ignore[override]
         """Kind of its steps: fresh noise with or without a matrix product, or none for frozen noise."""
@@ -316,6 +324,31 @@ class DPPSAC(DPSGD):
     mechanism: Literal["dppsac"] = "dppsac"  # type: ignore[assignment]
     r: Annotated[float, Field(ge=1e-12, le=1e12)] = 0.1
     """Regulariser of the weight S / (‖g‖ + r / (‖g‖ + r))."""
+
+
+class ChannelDPSGD(DPSGD, ChannelDefense):
+    """DP-SGD on noisy images: a channel protects contents, noise on clipped gradients protects membership.
+
+    A run's level is the noise multiplier. The capacity of the channel is a setting.
+    """
+
+    client_step: ClassVar[str] = f"{_STEPS}:NoisyClippedStep"
+    styles: ClassVar[Styles] = {"channel_dpsgd": SeriesStyle("channel and DP-SGD", "#EE3377", "H")}
+
+    mechanism: Literal["channel_dpsgd"] = "channel_dpsgd"  # type: ignore[assignment]
+    capacity: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
+    """Capacity κ of the channel, nats per use."""
+
+    def capacity_at(self, level: float | None) -> float:
+        """Return the capacity, the same at all levels."""
+        return self.capacity
+
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
+        """Refuse a level without noise on gradients."""
+        return _unless(
+            level is not None and 0 < level < math.inf,
+            "channel_dpsgd needs its noise multiplier, > 0. For a channel alone use mechanism: channel",
+        )
 
 
 class ParameterNoise(Defense):

@@ -44,6 +44,8 @@ class StudyConfig(Settings):
     the steps and the best point on validation records, the same for every defense, for fronts of recipes. It
     needs ``rates: all``. Controls that are themselves such a point of plain SGD (early_stopping, stopped)
     have one."""
+    also: Names = ()
+    """Studies whose runs stand in its table, too, e.g. inverted gradients of the same defenses and levels."""
 
     @model_validator(mode="after")
     def _lengths_of_all_rates(self) -> "StudyConfig":

@@ -5,6 +5,7 @@ weights of a replica, its channel, event and stated bounds, and nothing else.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
     names = made.table.channel_names(run)
     for event in (PrivacyEvent(**event) for event in record["events"]):
         if event.bound == "nats" and names is not None:
-            uses.channels[names] += event.fresh_uses
+            uses.channels[names] += math.ceil(event.fresh_uses)
         else:
             uses.private.append((event, made.table.defense_of(run).budget))
 
@@ -380,8 +381,9 @@ def _published_statement(
         NotCoveredError: If the provenance states other bounds.
     """
     events = [PrivacyEvent(**event) for event in record["events"]]
-    options = {**defense.budget, "labels": record["leakage"]["labels"]}
-    if stated_bounds(events, ratios, **options) != record["leakage"]:
+    stated = record["leakage"]
+    options = {**defense.budget, "labels": stated["replica"].get("labels", stated["labels"])}
+    if stated_bounds(events, ratios, **options) != stated:
         raise NotCoveredError(
             "provenance: the bounds of its events and channel differ from those that it states; train again"
         )

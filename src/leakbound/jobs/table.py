@@ -269,11 +269,12 @@ class RunTable:
         Returns:
             ``dataset/family`` and ``dataset/family-level``. None without a channel.
         """
-        channel = self.config.defense(run.defense).channel
-        if channel is None or run.level is None:
+        defense = self.config.defense(run.defense)
+        capacity = defense.capacity_at(run.level)
+        if defense.channel is None or capacity is None:
             return None
-        spectrum = f"{run.dataset}/{channel.family}"
-        return spectrum, f"{spectrum}-{level_text(run.level)}"
+        spectrum = f"{run.dataset}/{defense.channel.family}"
+        return spectrum, f"{spectrum}-{level_text(capacity)}"
 
     def channel_files(self, run: Run) -> dict[str, str]:
         """Return the channel and spectrum files that a run reads, none without a channel.
@@ -298,10 +299,11 @@ class RunTable:
         """Return the spectrum, settings and capacity (nats) of every channel that a run needs, by its name."""
         channels: dict[str, tuple[str, ChannelDefense, float]] = {}
         for run in (*self.runs.values(), *self.timed_runs().values()):
-            channel = self.config.defense(run.defense).channel
+            defense = self.config.defense(run.defense)
             names = self.channel_names(run)
-            if names is not None and channel is not None and run.level is not None:
-                channels.setdefault(names[1], (names[0], channel, run.level))
+            capacity = defense.capacity_at(run.level)
+            if names is not None and defense.channel is not None and capacity is not None:
+                channels.setdefault(names[1], (names[0], defense.channel, capacity))
         return channels
 
     def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:

@@ -243,8 +243,8 @@ class Inputs:
     Args:
         images: Members of all slots, on the device of the stack.
         rows: Members of each slot as rows of ``images``, on the same device.
-        released: Function from images and a source to what a network sees, called for each use and each slot.
-            None leaves images unchanged.
+        released: Function from images and a source to what a network sees, called for each use and each slot,
+            without its padding. None leaves images unchanged.
         sources: Source of noise, or generator, of each slot, on the same device. Nothing else may draw from
             it.
     """
@@ -268,7 +268,7 @@ class Inputs:
         """Return images for one step of every slot.
 
         Args:
-            indices: (slots, batch), positions among each slot's members.
+            indices: (slots, batch), positions among each slot's members, -1 for padding.
         """
         return self.seen(indices, self.noise(indices.shape[1]))
 
@@ -278,11 +278,14 @@ class Inputs:
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
         """Return images for a step with given noise. A captured step may call it: it reads tensors only."""
-        taken = by_record(self._images, self._rows.gather(1, indices))
+        taken = by_record(self._images, self._rows.gather(1, indices.clamp(min=0)))
         if self._released is None:
             return taken
-        slots = zip(taken, self._sources, strict=True)
-        return torch.stack([same_form(slot[0], self._released(*slot), self._released) for slot in slots])
+        # A slot's draws must not depend on the padding, which follows from the other slots.
+        for images, drawn, source in zip(taken, indices >= 0, self._sources, strict=True):
+            shown = images[drawn]
+            images[drawn] = same_form(shown, self._released(shown, source), self._released)
+        return taken
 
     def state(self) -> dict[str, Any]:
         """Return all that the next images depend on, besides the members and the seeds."""

@@ -19,7 +19,14 @@ from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.compression import PrincipalDirection, principal_direction
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Defense, GradientCompression
+from leakbound.config.defenses import (
+    DPPSAC,
+    DPSGD,
+    ChannelDefense,
+    ChannelDPSGD,
+    Defense,
+    GradientCompression,
+)
 from leakbound.models import memory
 from leakbound.models.gradients import Gradients, record_gradients
 from leakbound.randomness.grid import all_perturbed, perturbed
@@ -235,10 +242,13 @@ class ChannelStep(ClientStep):
             problems.append(
                 f"the channel is of shape {channel.shape!r}, the defense of shape {self.defense.shape!r}"
             )
-        if channel.capacity != self.level:
+        if channel.capacity != (capacity := self.defense.capacity_at(self.level)):
+            stated = "level" if capacity == self.level else "capacity of the defense"
             problems.append(
-                f"the channel was calibrated to {channel.capacity} nats, the level is {self.level}"
+                f"the channel was calibrated to {channel.capacity} nats, the {stated} is {capacity}"
             )
+        if (problem := self.defense.level_problem(self.level)) is not None:
+            problems.append(f"level = {self.level}: {problem}")
         return problems
 
     def kept_images(self, members: int, block: int) -> int:
@@ -310,6 +320,23 @@ class ClippedStep(ClientStep):
     def event(self, **counted: Any) -> PrivacyEvent:
         """Return the record of clipping and noise."""
         return super().event(noise_multiplier=self.level, max_grad_norm=self.defense.max_grad_norm, **counted)
+
+
+class NoisyClippedStep(ChannelStep, ClippedStep):
+    """Step of DP-SGD on images with the noise of a channel, whose gradients are clipped after that noise.
+
+    Both noises are independent. Whatever the channel released, a record's gradient is at most S long, so that
+    ε is that of DP-SGD. The sums are computed from what the channel released, so that they reveal no more of
+    a record than its uses of the channel.
+    """
+
+    defense: ChannelDPSGD
+
+    def inputs(self, images: _Images, rows: Members, sources: Sequence[NoiseSource]) -> Inputs:
+        """Return images with fresh noise at each use, for drawn records alone, or frozen noisy copies."""
+        if self.keeps_copies:
+            return super().inputs(images, rows, sources)
+        return Inputs(images, rows, self._sampler(images, sources[0], many_draws=True).apply, sources)
 
 
 class AdaptivelyClippedStep(ClippedStep):

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.accounting.dp import record_information
 from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
-from leakbound.accounting.statement import ReleasedItem, stated_bounds
+from leakbound.accounting.statement import ReleasedItem, private_nats, stated_bounds
 from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
 
@@ -32,7 +31,8 @@ def leakage_so_far(
         if event.bound == "nats" and ratios is not None:
             nats = composed_leakage([event], ratios).record
         elif event.bound == "epsilon" and "delta" in request.defense.budget:
-            nats = record_information(event)  # ε takes seconds, too long for every point of a curve
+            # ε takes seconds, too long for every point of a curve.
+            nats = private_nats([event], ratios, _label_nats(request))["record"]
         return nats if math.isfinite(nats) else None
 
     return so_far
@@ -58,9 +58,8 @@ def statement(
         ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain
         values of :class:`leakbound.accounting.statement.ReleasedItem`.
     """
-    nats = request.dataset.label_nats
-    labels = math.log(len(request.dataset.classes)) if nats is None else nats
-    bounds = stated_bounds(events, _ratios(request, spectrum), **request.defense.budget, labels=labels)
+    budget = {**request.defense.budget, "labels": _label_nats(request)}
+    bounds = stated_bounds(events, _ratios(request, spectrum), **budget)
     releases = training_releases(request, bounds is not None, covariance_of)
     return {"leakage": bounds, "released": [release.to_dict() for release in releases]}
 
@@ -118,6 +117,12 @@ def training_releases(
         yield ReleasedItem("seeds", False, "they repeat all noise")
         yield ReleasedItem("hashes of inputs", False, "they single out the true records among candidates")
     yield ReleasedItem("times", False, "nobody has bounded what the time of a step tells of its records")
+
+
+def _label_nats(request: TrainingRequest) -> float:
+    """Return the nats that a label reveals: of a randomized response, or ln of the number of classes."""
+    nats = request.dataset.label_nats
+    return math.log(len(request.dataset.classes)) if nats is None else nats
 
 
 def _ratios(request: TrainingRequest, spectrum: Spectrum | None) -> Float[np.ndarray, " d"] | None:

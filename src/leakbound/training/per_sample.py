@@ -1,5 +1,7 @@
 """DP-SGD and DP-PSAC: clipping of the gradients of single records, noise on their sum, and accounting.
 
+A channel may stand in front of the images (:class:`~leakbound.training.client_steps.NoisyClippedStep`).
+
 Sums of clipped gradients come from :mod:`leakbound.training.weighted_sums`, mostly without the gradients of
 single records. They equal those of Opacus' optimizer (tested), which supplies noise, scaling and privacy
 accountant. Batches are Poisson samples, as its accountants assume, and can be empty. A step then adds noise
@@ -25,7 +27,7 @@ from torch import Tensor, nn
 
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.models import memory
-from leakbound.models.layers import by_record, factorable
+from leakbound.models.layers import factorable
 from leakbound.randomness.grid import added, all_perturbed, perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise, StackedNoise
 from leakbound.training import stack
@@ -89,12 +91,13 @@ class AccountedLearner:
 
     Args:
         request: The run.
+        slots: Slots of the run to train.
 
     Raises:
         TypeError: If the defense of the run does not clip gradients of single records.
     """
 
-    def __init__(self, request: TrainingRequest) -> None:
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         if not isinstance(request.client, ClippedStep):
             raise TypeError(
                 f"{request.slug}: {request.defense.mechanism} clips no gradients of single records"
@@ -105,6 +108,10 @@ class AccountedLearner:
         self._rate = request.batch_size / self._population
         self._accountant = create_accountant(self._client.defense.accountant)
         self._weigh = partial(self._client.record_weights, slack=SLACK)
+        images, rows, self._labels = members_of(request, slots)
+        # A source of its own, so that noise on gradients is the same with and without a channel.
+        sources = [request.noise(slot.replica, "channel") for slot in slots]
+        self._inputs = self._client.inputs(images, rows, sources)
         self._batches: PoissonBatches | PaddedBatches
         self._noise: NoiseSource | StackedNoise
 
@@ -141,6 +148,7 @@ class AccountedLearner:
         """Return generators and accountant, and nothing for secure noise."""
         return {
             "batches": self._batches.state(),
+            "inputs": self._inputs.state(),
             "noise": self._noise.state(),
             "history": list(self._accountant.history),
         }
@@ -148,6 +156,7 @@ class AccountedLearner:
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
         self._batches.restore(state["batches"])
+        self._inputs.restore(state["inputs"])
         self._noise.restore(state["noise"])
         self._accountant.history = state["history"]
 
@@ -212,11 +221,8 @@ class OpacusLearner(AccountedLearner):
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         (slot,) = slots
-        super().__init__(request)
+        super().__init__(request, slots)
         self.model = initial_network(request, slot.replica).to(request.device)
-        members = request.dataset.members(slot.replica)
-        self._images = torch.from_numpy(members.images).to(request.device)
-        self._labels = torch.from_numpy(members.labels).to(request.device)
         self._batches = self._sampled(slot.replica)
         self._noise = request.noise(slot.replica)
         sgd = SGD(list(self.model.parameters()), slot.learning_rate, request.config.momentum, fused=True)
@@ -237,10 +243,11 @@ class OpacusLearner(AccountedLearner):
 
     def step(self) -> None:
         """Take one optimisation step, whose records are clipped and summed piece by piece."""
-        pieces = self._batches.draw().to(self._labels.device, non_blocking=True).split(self._chunk)
+        drawn = self._batches.draw().to(self._labels.device, non_blocking=True)
+        records = self._inputs.take(drawn[None])[0], self._labels[0, drawn]
         self._optimizer.zero_grad(set_to_none=True)
-        for indices in pieces:
-            sums = weighted_sums(self.model, self._images[indices], self._labels[indices], self._weigh)
+        for images, labels in zip(*(part.split(self._chunk) for part in records), strict=True):
+            sums = weighted_sums(self.model, images, labels, self._weigh)
             self._optimizer.add(list(sums.values()))
         # Noise once on the sum, the mean over the expected batch, and the update.
         self._optimizer.step()
@@ -266,12 +273,11 @@ class PrivateStackLearner(AccountedLearner):
     """
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
-        super().__init__(request)
+        super().__init__(request, slots)
         networks = [initial_network(request, slot.replica) for slot in slots]
         rates = [slot.learning_rate for slot in slots]
         self._weights = StackWeights(networks, rates, request.device, request.config.momentum)
         self.model = networks[0].to(request.device)
-        self._images, self._rows, self._labels = members_of(request, slots)
         self._batches = PaddedBatches([self._sampled(slot.replica) for slot in slots], request.device)
         self._std = self._client.level * self._client.defense.max_grad_norm
         self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
@@ -287,7 +293,7 @@ class PrivateStackLearner(AccountedLearner):
     def _begin(self) -> None:
         """Capture steps from now on, and none of before, which would change the old momentum."""
         on_gpu = torch.device(self._request.device).type == "cuda"
-        self._pass = Replayed(self._differentiate, cuda_graph if on_gpu else None)
+        self._pass = Replayed(self._differentiate, cuda_graph if on_gpu and self._inputs.capturable else None)
 
     @property
     def params(self) -> stack.Parameters:
@@ -309,10 +315,9 @@ class PrivateStackLearner(AccountedLearner):
         """Compute the sums of a step (slots, width), and update the weights if noise was drawn ahead."""
         # Sums of weighted gradients, over pieces of the batch that fit into memory.
         sums: list[Tensor] = []
-        for piece in drawn.split(self._chunk, dim=1):
-            indices = piece.clamp(min=0)
-            images = by_record(self._images, self._rows.gather(1, indices))
-            labels = self._labels.gather(1, indices)
+        shown = self._inputs.seen(drawn, None)
+        for piece, images in zip(*(part.split(self._chunk, dim=1) for part in (drawn, shown)), strict=True):
+            labels = self._labels.gather(1, piece.clamp(min=0))
             weigh = partial(self._weigh_drawn, piece >= 0)
             by_name = stacked_sums(
                 self.model, self.params, images, labels, weigh, self._request.config.precision

@@ -52,8 +52,8 @@ def invert_gradients(request: AttackRequest[GradientInversionConfig]) -> Attacke
     ``geiping`` is the published attack with the total-variation weight that was best on the same records, and
     ``untuned`` uses one weight. ``unstaged`` is what ``attack`` would be without the staged search, where the
     network has stages. Controls: ``prior`` is the mean auxiliary image. ``oracle`` is the best linear
-    estimate of an attacker who knows what the gradient was computed on, absent where gradients are noisy or
-    incomplete. ``learned_oracle`` is the learned estimate of this attacker.
+    estimate of an attacker who knows what the gradient was computed on, absent where gradients of clean
+    images are noisy or incomplete. ``learned_oracle`` is the learned estimate of this attacker.
 
     A replica is a network with its own random weights, members and auxiliary records, which depend on seed
     and dataset only, so all levels and defenses are compared on the same problems, with the same standard

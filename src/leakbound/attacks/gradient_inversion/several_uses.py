@@ -53,10 +53,8 @@ def invert_several_uses(request: AttackRequest[UsesConfig]) -> Attacked:
         The joint bound of k uses, see errata to Tan et al. 2024, Sec. 5.
     """
     config = request.config
-    channel = request.channel
-    if channel is None:
-        raise ValueError(f"{request.slug}: {request.defense.mechanism} is no channel; uses are its")
     client = request.client()
+    channel = client.channel
     uses = sorted(config.uses)
     counts = [1] * len(uses) if client.keeps_copies else uses
     moments = request.known_moments()

@@ -56,10 +56,6 @@ def audit_uploads(request: AttackRequest[AuditConfig]) -> Attacked:
         malicious gradients.
     """
     config = request.config
-    if not request.defense.clips or not request.level:
-        raise ValueError(
-            f"{request.slug}: uploads are audited for dpsgd and dppsac with noise, not at level {request.level}"
-        )
     client = request.client()
     clients = _Clients(client, config, request.image_shape, torch.device(request.device))
     results = []

@@ -52,12 +52,8 @@ def measure_capacity(request: AttackRequest[GradientCapacityConfig]) -> Attacked
     Source:
         Tan et al. 2024, Theorem 4, with its factor ½ restored.
     """
-    level = request.level
-    if not request.defense.clips or not level:
-        raise ValueError(
-            f"{request.slug}: a step's capacity is measured for dpsgd and dppsac with noise, not at level {level}"
-        )
     client = request.client()
+    level = client.level
     # Its weights are replaced.
     network = request.network(torch_generator(request.seed, request.dataset.name, "capacity"))
     ratio = request.batch_size / (level * client.defense.max_grad_norm) ** 2

@@ -20,6 +20,8 @@ _WORDS = {
     "looks": "releases with independent noise",
     "printed": "as printed, n steps (no bound for all records)",
     "linear": "uses added up",
+    "gradients": "noisy sums of gradients",
+    "images": "images behind the channel, without labels",
     "joint": "precisions added up",
     "labels": "labels, on top",
     "record": "smallest valid bound, one record",

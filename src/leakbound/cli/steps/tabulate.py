@@ -39,15 +39,16 @@ class TabulateSettings(JobSettings):
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each study."""
     stated = table.config.stated_strength()
-    for study, slugs in table.studies.items():
+    for study, settings in table.config.studies.items():
+        slugs = dict.fromkeys(slug for name in (study, *settings.also) for slug in table.studies[name])
         yield new_job(
             table.config,
             "tabulate",
             study,
             {
                 "study": study,
-                "rates": table.config.studies[study].rates,
-                **({"lengths": "all"} if table.config.studies[study].lengths == "all" else {}),
+                "rates": settings.rates,
+                **({"lengths": "all"} if settings.lengths == "all" else {}),
                 "runs": {slug: table.attacks[slug] for slug in slugs},
                 "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
                 **({"stronger_with": stated} if stated else {}),
