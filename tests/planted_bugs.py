@@ -236,14 +236,6 @@ BUGS = (
         "test_gradients_behind_a_channel_are_clipped_after_its_noise_and_get_that_of_dp_on_their_sum",
     ),
     Bug(
-        "nats of the channel in front of DP without those of labels",
-        "accounting/statement.py",
-        "min(gradients, images + labels)",
-        "min(gradients, images)",
-        "tests/accounting/test_leakage.py::"
-        "test_dp_behind_a_channel_has_the_epsilon_of_dp_and_the_tighter_of_two_bounds_in_nats",
-    ),
-    Bug(
         "records that fill up a batch counted in a stack",
         "training/per_sample.py",
         "return self._weigh(norms.flatten()).view(norms.shape) * drawn",

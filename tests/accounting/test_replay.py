@@ -60,11 +60,9 @@ def test_differential_privacy_behind_a_channel_is_computed_anew_from_both():
     stated = stated_bounds([event], RATIOS, 1e-5, "rdp", labels=math.log(10))
     record = {"events": [event.to_dict()], "leakage": stated}
     one, _ = replay(record, RATIOS)
-    images = 0.5 * np.log1p(3 * RATIOS).sum()  # 15 samples of 8 from 40 records
-    assert one["images"] == pytest.approx(images)
-    assert one["gradients"] > one["record"] == pytest.approx(images + math.log(10))
-    assert (one["epsilon"], one["labels"], one["verified"]) == (stated["replica"]["epsilon"], 0.0, True)
-    assert not replay(record)[0]["verified"]
+    assert one["images"] == pytest.approx(0.5 * np.log1p(3 * RATIOS).sum())  # 15 samples of 8 from 40 records
+    assert (one["record"], one["labels"]) == (one["images"] + math.log(10), 0.0)
+    assert [replay(record, ratios)[0]["verified"] for ratios in (RATIOS, None)] == [True, False]
     with pytest.raises(ValueError, match="other bounds than its events and its channel give"):
         replay(record, 0.9 * RATIOS)
 

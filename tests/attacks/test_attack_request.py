@@ -52,16 +52,12 @@ def test_an_attack_that_needs_moments_says_so(request_of_two):
         request_of_two.known_moments()
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
+def test_attacks_that_know_one_noise_refuse_dp_behind_a_channel_by_name(request_of_two):
+    for config, message in (
         (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise"),
         (GradientCapacityConfig(), "gradient_capacity measures steps of dpsgd and dppsac with noise"),
         (NamingConfig(), "identification has no likelihood for the two noises of channel_dpsgd"),
         (UsesConfig(), "uses are those of a channel alone"),
-    ],
-)
-def test_attacks_that_know_one_noise_refuse_dp_behind_a_channel_by_name(request_of_two, config, message):
-    both = dataclasses.replace(request_of_two, config=config, defense=ChannelDPSGD(), level=1.0)
-    with pytest.raises(ValueError, match=f"run: {message}"):
-        both.client()
+    ):
+        with pytest.raises(ValueError, match=f"run: {message}"):
+            dataclasses.replace(request_of_two, config=config, defense=ChannelDPSGD(), level=1.0).client()

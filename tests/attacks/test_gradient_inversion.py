@@ -267,10 +267,8 @@ def test_noise_multiplier_of_one_hides_a_single_gradient(digits, moments, defens
 
 def test_behind_a_channel_noise_on_the_gradient_hides_what_the_channel_released(digits, moments):
     config = CONFIG.model_copy(update={"iterations": 20, "search_iterations": 60})
-    channel = natural(moments, 20.0)
-    behind = {"channel": channel, "defense": ChannelDPSGD(capacity=20.0), "config": config}
+    behind = {"channel": natural(moments, 20.0), "defense": ChannelDPSGD(capacity=20.0), "config": config}
     weak, strong = (attacked(digits, moments, **behind, level=level)[0] for level in (1e-3, 10.0))
-    assert mean_of(weak, "oracle") == mean_of(strong, "oracle")  # the same released images
     assert mean_of(weak, "oracle") < mean_of(weak, "attack") < mean_of(strong, "attack")
     assert mean_of(strong, "attack") == pytest.approx(mean_of(strong, "prior"), rel=0.1)
 

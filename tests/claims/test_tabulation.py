@@ -227,7 +227,6 @@ def test_trained_networks_have_the_part_of_a_record_that_an_upload_of_their_defe
     found = tabulate([NONE, NATURAL, inverted]).query("metric == 'recovered'")
     assert found["run"].unique().tolist() == [NATURAL.run]
     assert found.set_index("replica")["value"].to_dict() == pytest.approx({0: 0.7, 1: 0.4})
-    assert found["learning_rate"].tolist() == [RATE] * 2
 
 
 def test_select_chooses_by_value_list_and_missing_value():

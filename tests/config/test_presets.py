@@ -148,14 +148,7 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"studies__capacity__defenses": {"compression": [3072.0]}}, "compression[0] = 3072.0"),
         ({"studies__capacity__defenses": {"parameter_noise": []}}, "parameter_noise: needs at least one level"),
         ({"studies__capacity__also": ["canarys"]}, "capacity.also[0] = 'canarys': unknown study"),
-        (
-            {"defenses": {"both": {"mechanism": "channel_dpsgd"}}, "studies__capacity__defenses": {"both": [0.0]}},
-            "both[0] = 0.0: channel_dpsgd needs its noise multiplier, > 0",
-        ),
-        (
-            {"defenses": {"both": {"mechanism": "channel_dpsgd"}}, "studies__naming__defenses": {"both": [1.0]}},
-            "identification has no likelihood for the two noises of channel_dpsgd",
-        ),
+        ({"studies__capacity__defenses": {"channel_dpsgd": [0.0]}}, "channel_dpsgd needs its noise multiplier, > 0"),
         ({"datasets": {"digts": {}}}, "datasets.digts = 'digts': unknown dataset"),
         ({"defenses": {"x": {"mechanism": "chanel"}}}, "did you mean 'channel'?"),
         ({"defenses": {"x": {"mechanism": "channel", "shape": "natrual"}}}, "did you mean 'natural'?"),

@@ -133,14 +133,13 @@ def worlds() -> dict[str, pd.DataFrame]:
 def tables(studies, recipes, efficiency, illustrations, worlds) -> dict[str, pd.DataFrame]:
     drawn = {f"illustrations/{name}": rows for name, rows in illustrations.items()}
     scoreboard = verdict_counts(evaluate(FIGURES["tan2024/fig09"], studies["capacity"], alpha=0.05))
-    both = {"what_wins": with_uploads(recipes), "recipes": recipes}
-    return {**studies, **both, "efficiency": efficiency, "scoreboard": scoreboard, **drawn, **worlds}
+    drawn["what_wins"] = with_uploads(recipes)
+    return {**studies, "recipes": recipes, "efficiency": efficiency, "scoreboard": scoreboard, **drawn, **worlds}
 
 
 def with_uploads(recipes: pd.DataFrame) -> pd.DataFrame:
     """Recipes whose uploads are scored as their weights are, with a record's part, and DP-SGD behind a channel."""
-    places = {"source": {"membership": "membership_uploads"}, "variant": {"strongest": "likelihood"}}
-    rows = recipes.replace(places)
+    rows = recipes.replace({"membership": "membership_uploads", "strongest": "likelihood"})
     areas = rows[rows["metric"] == "auc"]
     parts = areas.assign(source="derived", variant="", metric="recovered")
     rows = pd.concat([rows, areas.assign(metric="tpr_at_fpr_0.01"), parts], ignore_index=True)

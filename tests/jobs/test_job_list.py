@@ -12,7 +12,7 @@ from leakbound.config import reading
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, level_text
+from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound.config.messages import parse
 from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
@@ -172,24 +172,18 @@ def test_fresh_and_frozen_noise_share_one_calibrated_channel():
 
 
 def test_a_channel_in_front_of_dp_is_that_of_its_capacity_whatever_the_level():
-    config = QUICK.model_copy(update={"defenses": {"both": ChannelDPSGD(capacity=4.0)}})
-    files = table(config).channel_files(Run("digits", "lenet", "natural", 4.0, 10, 8))
-    for level in (0.5, 2.0):
-        assert table(config).channel_files(Run("digits", "lenet", "both", level, 10, 8)) == files
+    arms = (("channel_dpsgd", 0.5), ("channel_dpsgd", 2.0), ("natural", 300.0))
+    files = [table().channel_files(Run("digits", "lenet", *arm, 10, 8)) for arm in arms]
+    assert files[0] == files[1] == files[2]
 
 
 def test_runs_of_other_studies_stand_in_a_table_that_asks_for_them():
-    capacity = QUICK.studies["capacity"].model_copy(update={"also": ("gradient_inversion", "canaries")})
-    own, joined = (
-        job_list(QUICK.model_copy(update={"studies": QUICK.studies | changes}), figures=())
-        for changes in ({}, {"capacity": capacity})
-    )
-    names = ("capacity", "gradient_inversion", "canaries")
-    runs = [settings_of(own, "tabulate", name)["runs"] for name in names]
-    assert settings_of(joined, "tabulate", "capacity")["runs"] == runs[0] | runs[1] | runs[2]
-    files = [file for name in names for file in own.job("tabulate", name).inputs["runs"]]
-    assert {*joined.job("tabulate", "capacity").inputs["runs"]} == {*files}
-    assert joined.job("tabulate", "canaries").settings == own.job("tabulate", "canaries").settings
+    capacity = QUICK.studies["capacity"].model_copy(update={"also": ("gradient_inversion",)})
+    joined = job_list(QUICK.model_copy(update={"studies": QUICK.studies | {"capacity": capacity}}))
+    tables = [jobs.job("tabulate", "capacity") for jobs in (joined, job_list())]
+    inverted = job_list().job("tabulate", "gradient_inversion")
+    assert tables[0].settings["runs"] == tables[1].settings["runs"] | inverted.settings["runs"]
+    assert {*tables[0].inputs["runs"]} == {*tables[1].inputs["runs"], *inverted.inputs["runs"]}
 
 
 def test_channel_with_own_weights_has_its_own_files():

@@ -78,15 +78,13 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
             "training": {"max_stack": 2},
         },
         "dpsgd": {"defense": DPSGD(), "level": 1.0, "lengths": ("half", "best", "full")},
-        "channel_dpsgd": {
-            **{"defense": ChannelDPSGD(capacity=8.0), "level": 1.0, "channel": channel("natural", 8.0)},
-            "training": {"max_stack": 2},
-        },
+        "channel_dpsgd": {"defense": ChannelDPSGD(capacity=8.0), "level": 1.0, "channel": channel("natural", 8.0)},
         "early": {"defense": EarlyStopping(), "level": None, "learning_rates": (0.01, 0.05)},
         "noise": {"defense": ParameterNoise(), "level": 0.01},
         "largest": {"defense": GradientCompression(), "level": 0.1, "training": {"max_stack": 2}},
     }[case]
-    training = {**OFTEN, "evaluations": 3, **defense.pop("training", {})}
+    stacked = {"max_stack": 2} if case == "channel_dpsgd" else {}
+    training = {**OFTEN, "evaluations": 3, **stacked, **defense.pop("training", {})}
     request = request_for(rounds=12, replicas=2, training=training, **defense)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     child = processes.Process(target=train_and_store, args=(request, whole))

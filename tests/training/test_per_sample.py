@@ -251,34 +251,23 @@ def test_gradients_behind_a_channel_are_clipped_after_its_noise_and_get_that_of_
     behind = {"defense": ChannelDPSGD(capacity=8.0, max_grad_norm=0.5), "channel": noise}
     one = {"rounds": 1, "learning_rates": (1.0,), "batch_size": 20, "training": {"momentum": 0.0}}
     request = request_for(**behind, **one, level=1e-9)
-    # By hand: one image after another with noise of the channel's variance, clipped, and summed.
+    # By hand: noise of the channel's variance on images, then their gradients, clipped and summed.
     network, members = initial_network(request, 0), request.dataset.members(0)
     drawn = PoissonBatches(400, 0.05, request.noise(0, "batches")).draw()
     noise_of_images = request.noise(0, "channel").normal((len(drawn), 1024)) * math.sqrt(noise.variances[0])
     images = torch.from_numpy(members.images)[drawn] + noise_of_images.view(-1, 1, 32, 32)
-    sums = [torch.zeros_like(value) for value in network.parameters()]
-    for image, label in zip(images, torch.from_numpy(members.labels)[drawn], strict=True):
-        gradient = torch.autograd.grad(F.cross_entropy(network(image[None]), label[None]), list(network.parameters()))
-        norm = math.sqrt(sum(float(part.square().sum()) for part in gradient))
-        sums = [total + part * min(1.0, 0.5 / norm) for total, part in zip(sums, gradient, strict=True)]
-    quiet, loud, without = (
-        train(each).weights
-        for each in (request, request_for(**behind, **one, level=3.0), request_for(**one, defense=DPSGD(), level=1e-9))
-    )
-    for (name, start), total in zip(network.named_parameters(), sums, strict=True):
-        torch.testing.assert_close(quiet[name][0], start.detach() - total / 20, rtol=0, atol=1e-5)
-    assert any((quiet[name] - without[name]).abs().max() > 1e-3 for name in quiet)
-    added = torch.cat([(loud[name] - quiet[name]).flatten() for name in quiet])
+    parts = record_gradients(network, images, torch.from_numpy(members.labels)[drawn])
+    flat = torch.cat([part.flatten(1) for part in parts.values()], dim=1)
+    total = (flat * (0.5 / flat.norm(dim=1, keepdim=True)).clamp(max=1.0)).sum(0)
+    results = train(request), train(request_for(**behind, **one, level=3.0))
+    quiet, loud = (torch.cat([result.weights[name].flatten() for name in parts]) for result in results)
+    start = torch.cat([dict(network.named_parameters())[name].detach().flatten() for name in parts])
+    torch.testing.assert_close(quiet, start - total / 20, rtol=0, atol=1e-5)
+    added, (event,) = loud - quiet, results[1].events
     # 61,706 draws: to 5 standard errors.
     assert added.std().item() == pytest.approx(3.0 * 0.5 / 20, rel=5 / math.sqrt(2 * len(added)))
-
-
-def test_event_behind_a_channel_states_both_noises(request_for, channel):
-    defense = ChannelDPSGD(capacity=8.0, max_grad_norm=2.0)
-    (event,) = train(request_for(defense=defense, level=0.7, rounds=5, channel=channel("natural", 8.0))).events
-    assert (event.mechanism, event.sampling, event.steps, event.uses) == ("channel_dpsgd", "poisson", 5, 5)
-    assert (event.noise_multiplier, event.max_grad_norm) == (0.7, 2.0)
-    assert (event.shape, event.capacity, event.noise) == ("natural", 8.0, "fresh")
+    assert (event.mechanism, event.noise_multiplier, event.max_grad_norm) == ("channel_dpsgd", 3.0, 0.5)
+    assert (event.shape, event.capacity, event.noise, event.sampling) == ("natural", 8.0, "fresh", "poisson")
 
 
 @pytest.mark.parametrize(("accountant", "reference"), [("rdp", RDPAccountant), ("prv", PRVAccountant)])
