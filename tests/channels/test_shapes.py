@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formulas import per_index_scale, printed_capacity, white_scale
-from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
+from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse, log_determinant
 from leakbound.channels import (
     GaussianChannel,
     Moments,
@@ -15,11 +15,13 @@ from leakbound.channels import (
     PersonalizedPrinted,
     Spectrum,
     White,
+    box_weights,
     channel_capacity,
     estimate_moments,
     signal_to_noise,
 )
 from leakbound.channels.shapes import innovations
+from leakbound.config.data import BoxWeights
 from leakbound.registry import SHAPES
 
 NAMES = SHAPES.names()
@@ -283,3 +285,74 @@ def test_stored_channel_refuses_to_forget_its_axes():
     channel = White.calibrate(White.decompose(moments_of(1)), 1.0)
     with pytest.raises(ValueError, match="pass the basis"):
         GaussianChannel.from_arrays(channel.arrays(), channel.metadata())
+
+
+def test_default_box_is_the_published_one():
+    box = BoxWeights()
+    mask = box_weights(3, 32, 32, box.weight, box.rows, box.columns).reshape(3, 32, 32)
+    assert set(np.unique(mask)) == {1.0, 50.0}
+    rows, columns = np.nonzero(mask[0] == 50)
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (12, 19, 8, 23)
+    assert (mask == 50).sum() == 3 * 8 * 16
+    assert np.array_equal(mask[0], mask[2])
+    assert np.array_equal(mask, mask[:, :, ::-1])  # centred horizontally
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": (2, 2)}, "rows"),
+        ({"columns": (0, 7)}, "columns"),
+        ({"rows": (-1, 2)}, "rows"),
+        ({"weight": 0.0}, "weight = 0"),
+        ({"weight": float("inf")}, "finite"),
+    ],
+)
+def test_box_weights_refuse_a_box_outside_the_image(changes, message):
+    setting = {"colors": 1, "height": 4, "width": 6, "weight": 2.0, "rows": (0, 4), "columns": (1, 3)}
+    with pytest.raises(ValueError, match=message):
+        box_weights(**(setting | changes))
+
+
+def small_case() -> tuple[np.ndarray, np.ndarray]:
+    factor = np.random.default_rng(0).normal(size=(6, 9))
+    return factor @ factor.T, np.array([1.0, 1.0, 5.0, 5.0, 2.0, 0.5])
+
+
+def test_difference_of_log_determinants_is_the_capacity_that_equation_20_means():
+    covariance, weights = small_case()
+    eigenvalues = Personalized.decompose(Moments(np.zeros(6), covariance, 9), weights=weights).eigenvalues
+    for scale in np.geomspace(1e-3, 1e3, 13):
+        difference = log_determinant(covariance + scale * np.diag(weights)) - np.log(scale * weights).sum()
+        assert 0.5 * difference == pytest.approx(gaussian_capacity(eigenvalues, scale), rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [1.0, 1e-4], ids=["large", "small"])
+def test_quotient_that_equation_20_prints_has_a_pole_is_not_monotone_and_tends_to_one_half(share):
+    """With ln det Σ_D above and, as for pictures, below 0."""
+    covariance, weights = small_case()
+
+    def quotient(scale: float) -> float:
+        return log_determinant(share * covariance + scale * np.diag(weights)) / (2 * np.log(scale * weights).sum())
+
+    pole = np.exp(-np.log(weights).mean())
+    around = [quotient(pole * (1 + side * 1e-6)) for side in (-1, 1)]
+    assert around[0] < -100
+    assert around[1] > 100
+    tail = [quotient(pole * factor) for factor in (1e1, 1e2, 1e12)]
+    assert tail[0] > tail[1] > 0.5
+    assert tail[2] == pytest.approx(0.5, abs=1e-9)
+    smallest = quotient(pole * 1e-12)
+    assert np.sign(smallest) == -np.sign(log_determinant(share * covariance))  # the capacity is far above 0 there
+
+
+def test_second_part_of_the_published_bound_has_a_floor_that_no_noise_lowers():
+    covariance, weights = small_case()
+    bound = innovations(covariance, weights)
+    floor = 0.5 * np.log(bound["predictors"] / bound["weights"]).sum()
+    second = [
+        0.5 * np.log((bound["innovations"] / scale + bound["predictors"]) / weights).sum() for scale in (1e6, 1e9)
+    ]
+    assert floor > 0
+    assert second == pytest.approx([floor, floor], rel=1e-4)
+    assert printed_capacity(bound, 1e9) < floor  # Hadamard's part has none
