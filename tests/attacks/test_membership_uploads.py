@@ -123,7 +123,7 @@ def test_forgotten_noise_of_dp_proves_more_than_the_accountant_allows(scenes, mo
 
 
 def test_filter_by_outer_products_is_that_of_explicit_gradients():
-    """δᵀ B⁻¹ G A⁻¹ f and the squared norm, with one gradient for each record and B ⊗ A inverted as one matrix."""
+    """δᵀ B⁻¹ G A⁻¹ f and the squared norm, with a gradient for each record and B ⊗ A inverted as one matrix."""
     generator = torch.Generator().manual_seed(0)
     slopes, inputs = (torch.randn(20, size, generator=generator, dtype=torch.float64) for size in (3, 5))
     total = torch.randn(3, 5, generator=generator, dtype=torch.float64)
@@ -153,7 +153,7 @@ def explicit(network, records):
 
 
 def test_ratios_behind_noise_on_gradients_are_those_of_an_explicit_covariance_of_all_layers(scenes):
-    """Two steps of 4 × 4 pixels. Records of both layers, others with 64 B ⊗ A, noise, one matrix for each."""
+    """Two steps with images of 16 pixels. The covariance B ⊗ A of others and noise is inverted as one matrix."""
     parts = {"pool": scenes.pool, "aux": scenes.aux, "test": scenes.test}
     cut = {name: Split(part.images[..., :4, :4].copy(), part.labels) for name, part in parts.items()}
     small = replace(scenes, **cut)
@@ -278,8 +278,9 @@ def test_a_network_without_a_layer_that_can_be_scored_is_refused_by_name_before_
         attacked(asked(scenes, model="normed"))
 
 
-def test_diverged_networks_have_no_scores(scenes):
-    rows, arrays = attacked(asked(scenes, rate=1e30, rounds=10))
+@pytest.mark.parametrize("defense", [{}, {"defense": DPSGD(), "level": 1.0}], ids=["plain SGD", "noise"])
+def test_diverged_networks_have_no_scores(scenes, defense):
+    rows, arrays = attacked(asked(scenes, rate=1e30, rounds=10, **defense))
     assert estimate(rows, "likelihood").status == "diverged"
     assert math.isnan(estimate(rows, "likelihood").value)
     assert np.isnan(arrays["likelihood_members"]).any()

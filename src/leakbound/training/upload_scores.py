@@ -198,7 +198,7 @@ class UploadScores:
     def _outer(
         self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, known: bool = False
     ) -> dict[str, Outer]:
-        """Compute slopes, with the record's clipping, and inputs of each scored layer, unless they are known."""
+        """Compute slopes, with the record's clipping, and inputs of each scored layer unless known."""
         chunk = memory.FORWARD_IMAGES.on(images.device)
         factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
         pairs: dict[str, list[Outer]] = {name: [] for name in self._scored}
@@ -239,7 +239,7 @@ class UploadScores:
         return [self._whitened(each, self._of_images[0]) for each in rows]
 
     def _side(self, moments: Float[Tensor, "values values"]) -> tuple[Tensor, Tensor]:
-        """Return the inverse of A or B, or its largest axes and their second moments if gradients are noisy."""
+        """Return the inverse of A or B, or its largest axes with their moments if gradients are noisy."""
         if not self._noise:
             return _inverse(moments), moments[:0, 0]
         finite = moments if moments.isfinite().all() else torch.zeros_like(moments)  # of a diverged network
@@ -252,7 +252,7 @@ class UploadScores:
         return inputs, turned, ((inputs if self._noise else turned) * inputs).sum(1)
 
     def _whitening(self, params: Mapping[str, Tensor]) -> dict[str, Whitening]:
-        """Estimate what whitens each layer from public records, and the moments of images from all of them."""
+        """Estimate from public records what whitens each layer."""
         whitening = {}
         for name, (slopes, inputs) in self._outer(params, *self._public, known=bool(self._images)).items():
             of_slopes, outputs = self._side(_moments(slopes))
@@ -384,7 +384,7 @@ def _over_norms(products: Float[Tensor, " n"], squares: Float[Tensor, " n"]) -> 
 def _by_bulk(
     scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
 ) -> tuple[Tensor, Tensor]:
-    """Centre scores at the median of their class, and divide scores and norms by the deviation of the bulk."""
+    """Centre scores at the median of their class, and scale scores and norms by the bulk's deviation."""
     centred = scores.clone()
     for label in labels.unique():
         centred[labels == label] -= scores[labels == label].median()
