@@ -133,20 +133,79 @@ def test_forgotten_noise_of_dp_proves_more_than_the_accountant_allows(scenes, mo
 
 
 def test_filter_by_outer_products_is_that_of_explicit_gradients():
-    """δᵀ B⁻¹ G A⁻¹ f over the norm, with one gradient for each record and B ⊗ A inverted as one matrix."""
+    """δᵀ B⁻¹ G A⁻¹ f and the squared norm, with a gradient for each record and B ⊗ A inverted as one matrix."""
     generator = torch.Generator().manual_seed(0)
     slopes, inputs = (torch.randn(20, size, generator=generator, dtype=torch.float64) for size in (3, 5))
     total = torch.randn(3, 5, generator=generator, dtype=torch.float64)
     of_slopes, of_inputs = (rows.T @ rows / 20 + torch.eye(rows.shape[1]).double() for rows in (slopes, inputs))
     inverses = torch.linalg.inv(of_slopes), torch.linalg.inv(of_inputs)
-    turned = inputs @ inverses[1]
-    lengths = (turned * inputs).sum(1)
-    found = upload_scores.filtered(total, slopes, slopes @ inverses[0], turned, lengths)
+    seen = inputs, inputs @ inverses[1], ((inputs @ inverses[1]) * inputs).sum(1)
+    plain, found = upload_scores.filtered(total, slopes, seen, upload_scores.Whitening(*inverses, None))
     gradients = torch.einsum("no,ni->noi", slopes, inputs).flatten(1)
     dense = torch.linalg.inv(torch.kron(of_slopes, of_inputs))
-    norms = ((gradients @ dense) * gradients).sum(1).sqrt()
-    torch.testing.assert_close(found[0], gradients @ dense @ total.flatten() / norms, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(found[1], norms, rtol=1e-10, atol=1e-10)
+    expected = torch.stack([gradients @ dense @ total.flatten(), ((gradients @ dense) * gradients).sum(1)])
+    torch.testing.assert_close(found[0], expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(plain, gradients @ total.flatten(), rtol=1e-10, atol=1e-10)
+
+
+def explicit(network, records):
+    """Clipped gradients of records, and slopes and inputs of both layers of a perceptron, in float64."""
+    images, labels = (torch.from_numpy(part) for part in (records.images, records.labels))
+    gradients = record_gradients(network, images, labels)
+    squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
+    weights = (1 / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)[:, None].double()
+    seen = {"fc1": images.flatten(1), "head": network.features(images).detach()}
+    factors = {}
+    for name, inputs in seen.items():
+        ones = torch.cat([inputs, torch.ones(len(labels), 1)], dim=1).double()
+        factors[name] = weights * gradients[f"{name}.bias"].double(), ones
+    return factors
+
+
+def test_ratios_behind_noise_on_gradients_are_those_of_an_explicit_covariance_of_all_layers(scenes):
+    """Two steps with images of 16 pixels. The covariance B ⊗ A of others and noise is inverted as one matrix."""
+    parts = {"pool": scenes.pool, "aux": scenes.aux, "test": scenes.test}
+    cut = {name: Split(part.images[..., :4, :4].copy(), part.labels) for name, part in parts.items()}
+    small = replace(scenes, **cut)
+    request = asked(small, rounds=2, defense=DPSGD(), level=0.5)
+    config = request.config.model_copy(update={"momentum": 0.0})
+    rows = small.parts(0).members[:40]
+    request = replace(request, config=config, scoring=UploadScoring({0: rows.tolist()}, 600, 1))
+    labels = torch.from_numpy(small.pool.labels[rows])
+    trained = [train(replace(request, rounds=rounds, scoring=None)).weights for rounds in (1, 2)]
+    network, share, noise = initial_network(request, 0), 16 / 400, 0.25 / 16
+    sums, ratios, means, variances = torch.zeros(2, 2, 40).double(), 0.0, torch.zeros(40), torch.ones(40)
+
+    def centred(scores, norms):
+        scores = scores.clone()
+        for label in (0, 1):
+            scores[labels == label] -= scores[labels == label].median()
+        return scores / (1.4826 * scores.abs().median()), norms / (1.4826 * scores.abs().median())
+
+    others = explicit(network, small.aux)  # moments are estimated anew after ten steps
+    moments = {name: [part.T @ part / 600 for part in pair] for name, pair in others.items()}
+    for after in trained:
+        candidates = explicit(network, small.pool.chosen(rows))
+        before = {name: value.detach().clone() for name, value in network.named_parameters()}
+        step = torch.zeros(2, 2, 40).double()
+        for name, (slopes, inputs) in candidates.items():
+            sent = [before[f"{name}.{part}"] - after[f"{name}.{part}"][0] for part in ("weight", "bias")]
+            total = 16 / 0.02 * torch.cat([sent[0], sent[1][:, None]], dim=1).double().flatten()
+            gradients = torch.einsum("no,ni->noi", slopes, inputs).flatten(1)
+            for number, weight in enumerate((4.0, 100.0)):
+                covariance = weight * torch.kron(*moments[name]) + noise * torch.eye(len(total)).double()
+                whitened = noise * torch.linalg.solve(covariance, gradients.T).T
+                step[number] += torch.stack([whitened @ total, (whitened * gradients).sum(1)])
+        sums += step
+        scores, norms = centred(step[0, 0] / step[0, 1].sqrt(), step[0, 1].sqrt())
+        means = 0.98 * means + 0.02 * scores.clamp(-3, 3)
+        variances = 0.98 * variances + 0.02 * (scores - means).clamp(-3, 3).square()
+        scores, norms = (scores - means) / variances.sqrt(), norms / variances.sqrt()
+        ratios = ratios + torch.log1p(share * torch.expm1(norms * (scores - norms / 2)))
+        network.load_state_dict({name: value[0] for name, value in after.items()})
+    scores, norms = centred(sums[1, 0] / sums[1, 1].sqrt(), share * sums[1, 1].sqrt())
+    found = train(request).scores[0, len(upload_scores.SHARES) - 1].double()
+    torch.testing.assert_close(found, ratios + norms * (scores - norms / 2), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("level", [None, 0.0], ids=["plain SGD", "clipped"])
@@ -173,7 +232,7 @@ def test_plain_scores_of_one_step_are_inner_products_with_the_clients_own_gradie
 @pytest.mark.parametrize("poisson", [False, True], ids=["epochs", "Poisson samples"])
 def test_ratios_of_steps_are_weighed_by_how_batches_are_drawn(scenes, monkeypatch, poisson):
     """400 members, 6 batches of 80: the sixth begins the second epoch."""
-    defense, level = (DPSGD(), 1.0) if poisson else (Undefended(), None)
+    defense, level = (DPSGD(), 0.0) if poisson else (Undefended(), None)
     ratios = torch.randn(6, 5, 40, generator=torch.Generator().manual_seed(0)) * 3
     steps, add = iter(ratios), upload_scores.UploadScores._add_ratios
     monkeypatch.setattr(
@@ -229,8 +288,9 @@ def test_a_network_without_a_layer_that_can_be_scored_is_refused_by_name_before_
         attacked(asked(scenes, model="normed"))
 
 
-def test_diverged_networks_have_no_scores(scenes):
-    rows, arrays = attacked(asked(scenes, rate=1e30, rounds=10))
+@pytest.mark.parametrize("defense", [{}, {"defense": DPSGD(), "level": 1.0}], ids=["plain SGD", "noise"])
+def test_diverged_networks_have_no_scores(scenes, defense):
+    rows, arrays = attacked(asked(scenes, rate=1e30, rounds=10, **defense))
     assert estimate(rows, "likelihood").status == "diverged"
     assert math.isnan(estimate(rows, "likelihood").value)
     assert np.isnan(arrays["likelihood_members"]).any()

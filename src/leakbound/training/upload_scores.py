@@ -1,8 +1,13 @@
 """Scores of candidates from uploads: whether an upload holds a record's own gradient, by a whitened filter.
 
-The server takes the gradient G of one linear layer out of each upload. A record with slope δ and input f adds
+The server takes the gradient G of a linear layer out of each upload. A record with slope δ and input f adds
 δ fᵀ to it. With second moments B of slopes and A of inputs of other records, its score is δᵀ B⁻¹ G A⁻¹ f over
 its norm. A channel in front of that layer adds its known covariance to A.
+
+Noise of variance σ² on the sum of n clipped gradients is added to n B ⊗ A, whose axes stay. All linear layers
+are then scored together, as if they were independent. Noise averages out over many steps, but the other
+members take part again and again. So a second score of all steps together counts the others more than the
+noise, and what lasts is removed from the scores of single steps.
 
 Source:
     Li, Li and Ribeiro 2023, 'Effective passive membership inference attacks in federated learning against
@@ -12,7 +17,7 @@ Source:
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +36,12 @@ from leakbound.training.weighted_sums import record_norms
 
 Outer = tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]
 """Slopes and inputs of a layer for some records, whose gradients are the outer products of both."""
+_Seen = tuple[Float[Tensor, "n values"], Float[Tensor, "n axes"], Float[Tensor, " n"]]
+"""Inputs f of a layer, A⁻¹ f and fᵀ A⁻¹ f, or coordinates of f along the axes of A and fᵀ f."""
 SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
 """Shares of a record's gradient that its upload may show: noise on its image changes the gradient."""
+_OTHERS = (4.0, 100.0)  # weights of the variance of others, in scores of single steps and of all steps
+_AXES = 512  # axes of inputs along which others are more than noise on gradients
 _RIDGE = 0.01  # of the mean moment, for directions that too few public records span
 _REFRESH = 10  # scored uploads after which moments are estimated anew
 _MEMORY = 0.98  # part of the earlier uploads in mean and variance of a candidate's scores
@@ -42,6 +51,21 @@ _UNSCORED = (
     "{}: trains no linear layer that sees each record once, or clips gradients of layers other than linear, "
     "convolutional and group-normalising ones; leave out membership_uploads for this network"
 )
+
+
+class Whitening(NamedTuple):
+    """What whitens gradients δ fᵀ of one layer.
+
+    Attributes:
+        slopes: B⁻¹, or the axes of B as columns.
+        inputs: A⁻¹, or the axes of A as columns.
+        others: (scores, outputs, axes), the part of the variance along each pair of axes that is not noise on
+            gradients, for each of some scores. None without such noise, where inverses whiten.
+    """
+
+    slopes: Tensor
+    inputs: Tensor
+    others: Tensor | None
 
 
 class UploadScores:
@@ -72,7 +96,7 @@ class UploadScores:
         self._request = request
         self._model = model
         self._window = scoring.window
-        self._layer, self._layers = scored_layers(request.model, model, clips=request.defense.clips)
+        linear, self._layers = scored_layers(request.model, model, clips=request.defense.clips)
         device = request.device
         images, labels = _on_device(request.dataset.aux, device)
         shown = request.client.released(images[: scoring.public], self._source("public"))
@@ -83,26 +107,30 @@ class UploadScores:
         self._rates = torch.tensor(rates, device=device).view(-1, 1, 1)
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
         self._noise = request.client.noise_std(request.records) ** 2 * request.records
+        self._scored = linear if self._noise else linear[:1]
         self._images = self._whitened_images(_of_slot(params, 0), images)
         self._draws = 0 if self._images or request.channel is None else scoring.draws
         if not self._draws:
             self._candidates = [(self._without_noise(rows), labels) for rows, labels in self._candidates]
         weights = self._joined(params)
+        still = {name: torch.zeros_like(value) for name, value in weights.items()}
         shape = (len(slots), len(SHARES), len(self._candidates[0][1]))
+        ratios = torch.zeros(shape, device=device)
         self._state: dict[str, Any] = {
             "steps": 0,
             "scored": 0,
             "seen": 0,
             "start": _copied(params),
             "before": weights,
-            "velocity": torch.zeros_like(weights),
-            "total": torch.zeros_like(weights),
+            "velocity": still,
+            "total": _copied(still),
             "whitening": [],
-            "means": weights.new_zeros(shape[0], shape[2]),
-            "variances": weights.new_ones(shape[0], shape[2]),
-            "plain": weights.new_zeros(shape[0], 1, shape[2]),
-            "ratios": weights.new_zeros(shape),
-            "epoch": weights.new_full(shape, -math.inf),
+            "means": torch.zeros_like(ratios[:, 0]),
+            "variances": torch.ones_like(ratios[:, 0]),
+            "plain": torch.zeros_like(ratios[:, :1]),
+            "lasting": torch.zeros_like(ratios[:, :2]),
+            "ratios": ratios,
+            "epoch": torch.full_like(ratios, -math.inf),
         }
 
     @torch.no_grad()
@@ -114,21 +142,27 @@ class UploadScores:
             last: Whether no step follows.
         """
         state = self._state
-        weights = self._joined(params)
-        velocity = (state["before"] - weights) / self._rates
-        sent = velocity - self._request.config.momentum * state["velocity"]
-        state["total"] += self._request.records * sent
-        state |= {"velocity": velocity, "before": weights, "steps": state["steps"] + 1}
+        for name, weights in self._joined(params).items():
+            velocity = (state["before"][name] - weights) / self._rates
+            sent = velocity - self._request.config.momentum * state["velocity"][name]
+            state["total"][name] += self._request.records * sent
+            state["velocity"][name] = velocity
+            state["before"][name] = weights
+        state["steps"] += 1
         if last or state["steps"] == self._window:
             self._score()
-            state["total"].zero_()
+            for total in state["total"].values():
+                total.zero_()
             state |= {"start": _copied(params), "steps": 0}
 
     def values(self) -> Float[Tensor, "slots statistics n"]:
         """Return log likelihood ratios for each of :data:`SHARES`, and plain inner products, on the CPU."""
         state = self._state
         open_epoch = state["epoch"].logaddexp(torch.tensor(_log_rest(state["seen"] / self._population)))
-        return torch.cat([state["ratios"] + open_epoch, state["plain"]], dim=1).cpu()
+        ratios = state["ratios"] + open_epoch
+        if self._noise:
+            ratios += torch.stack([self._lasting(slot) for slot in range(len(ratios))])
+        return torch.cat([ratios, state["plain"]], dim=1).cpu()
 
     def state(self) -> dict[str, Any]:
         """Return all that the next scores depend on."""
@@ -148,40 +182,47 @@ class UploadScores:
         words = (self._request.dataset.name, "uploads", purpose, number)
         return as_source(torch_generator(self._request.seed, *words, device=self._request.device))
 
-    def _joined(self, params: Mapping[str, Tensor]) -> Float[Tensor, "slots outputs values"]:
-        """Join weight and bias of the scored layer as outer products have them."""
-        parts = [params[f"{self._layer}.weight"].detach()]
-        bias = params.get(f"{self._layer}.bias")
-        return torch.cat(parts if bias is None else [*parts, bias.detach()[..., None]], dim=-1)
+    def _joined(self, params: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "slots outputs values"]]:
+        """Join weight and bias of each scored layer as outer products have them."""
+        joined = {}
+        for name in self._scored:
+            parts = [params[f"{name}.weight"].detach()]
+            bias = params.get(f"{name}.bias")
+            joined[name] = torch.cat(parts if bias is None else [*parts, bias.detach()[..., None]], dim=-1)
+        return joined
 
     def _without_noise(self, images: Tensor) -> Tensor:
         """Return images as the network sees them, but without the noise of a channel."""
         return self._request.client.expected(images, self._source("expected"))
 
     def _outer(
-        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, inputs: bool = True
-    ) -> Outer:
-        """Compute slopes, with the record's clipping, and inputs of the scored layer if asked for."""
+        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, known: bool = False
+    ) -> dict[str, Outer]:
+        """Compute slopes, with the record's clipping, and inputs of each scored layer unless known."""
         chunk = memory.FORWARD_IMAGES.on(images.device)
         factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
-        pairs = []
+        pairs: dict[str, list[Outer]] = {name: [] for name in self._scored}
         for piece in zip(images.split(chunk), labels.split(chunk), strict=True):
             factors = factored.constant(*piece)
             if factors is None:
                 raise ValueError(_UNSCORED.format(self._request.model))
-            _, layer, seen, slopes = next(factor for factor in factors if factor.name == self._layer)
+            weights = 1.0
             if self._request.defense.clips:
-                slopes = slopes * self._request.client.record_weights(record_norms(factors))[:, None]
-            pairs.append((slopes, _with_one(seen, layer.bias) if inputs else seen[:, :0]))
-        return _mapped(torch.cat, pairs)
+                weights = self._request.client.record_weights(record_norms(factors))[:, None]
+            for name, layer, inputs, slopes in factors:
+                if name in pairs:
+                    skipped = known and name == self._scored[0]
+                    seen = inputs[:, :0] if skipped else _with_one(inputs, layer.bias)
+                    pairs[name].append((slopes * weights, seen))
+        return {name: _mapped(torch.cat, rows) for name, rows in pairs.items()}
 
-    def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[tuple[Tensor, ...]]:
-        """Compute f, A⁻¹ f and fᵀ A⁻¹ f of candidates from public images and the channel's covariance.
+    def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[_Seen]:
+        """Whiten candidates' images by the moments of public ones and the channel's covariance, once.
 
         Returns:
             Nothing for a layer that sees something else than images.
         """
-        slopes, inputs = self._outer(params, *self._public)
+        inputs = self._outer(params, *self._public)[self._scored[0]][1]
         flat = self._public[0].flatten(1)
         values = flat.shape[1]
         if not torch.equal(inputs[:, :values], flat):
@@ -194,27 +235,47 @@ class UploadScores:
             moments[:values, :values] += torch.from_numpy(self._request.channel.noise_covariance()).to(
                 moments
             )
-        inverse = _inverse(moments, self._noise / slopes.square().mean())
-        return [_turned(each, inverse) for each in rows]
+        self._of_images = self._side(moments)
+        return [self._whitened(each, self._of_images[0]) for each in rows]
 
-    def _whitening(self, params: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Estimate B⁻¹ and A⁻¹ from public records, A⁻¹ only where it is not known from the images."""
-        slopes, inputs = self._outer(params, *self._public)
-        of_inputs = inputs[:0]
-        if not self._images:
-            of_inputs = _inverse(_moments(inputs), self._noise / slopes.square().mean())
-        return _inverse(_moments(slopes), self._noise / inputs.square().mean()), of_inputs
+    def _side(self, moments: Float[Tensor, "values values"]) -> tuple[Tensor, Tensor]:
+        """Return the inverse of A or B, or its largest axes with their moments if gradients are noisy."""
+        if not self._noise:
+            return _inverse(moments), moments[:0, 0]
+        finite = moments if moments.isfinite().all() else torch.zeros_like(moments)  # of a diverged network
+        squares, axes = torch.linalg.eigh(finite)
+        return axes[:, -_AXES:], squares[-_AXES:].clamp(min=0)
 
-    def _seen(self, slot: int, params: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Compute δ, f, A⁻¹ f and fᵀ A⁻¹ f of candidates, means over draws of a channel's noise."""
+    def _whitened(self, inputs: Tensor, of_inputs: Tensor) -> _Seen:
+        """Whiten inputs of a layer, or express them along axes."""
+        turned = inputs @ of_inputs
+        return inputs, turned, ((inputs if self._noise else turned) * inputs).sum(1)
+
+    def _whitening(self, params: Mapping[str, Tensor]) -> dict[str, Whitening]:
+        """Estimate from public records what whitens each layer."""
+        whitening = {}
+        for name, (slopes, inputs) in self._outer(params, *self._public, known=bool(self._images)).items():
+            of_slopes, outputs = self._side(_moments(slopes))
+            of_inputs, values = self._side(_moments(inputs)) if inputs.shape[1] else self._of_images
+            others = None
+            if self._noise:
+                variances = slopes.new_tensor(_OTHERS)[:, None, None] * outputs[:, None] * values
+                others = variances / (variances + self._noise)
+            whitening[name] = Whitening(of_slopes, of_inputs, others)
+        return whitening
+
+    def _factors(self, slot: int, params: Mapping[str, Tensor]) -> dict[str, Outer]:
+        """Compute slopes and inputs of candidates, means over draws of a channel's noise."""
         images, labels = self._candidates[slot]
-        if self._images:
-            return self._outer(params, images, labels, inputs=False)[0], *self._images[slot]
+        if not self._draws:
+            return self._outer(params, images, labels, known=bool(self._images))
         source = self._source("draws", self._state["scored"])
-        released = [self._request.client.released(images, source) for _ in range(self._draws)] or [images]
-        drawn = [self._outer(params, shown, labels) for shown in released]
-        slopes, inputs = _mapped(lambda rows: torch.stack(rows).mean(0), drawn)
-        return slopes, *_turned(inputs, self._state["whitening"][slot][1])
+        draws = [self._request.client.released(images, source) for _ in range(self._draws)]
+        drawn = [self._outer(params, shown, labels) for shown in draws]
+        return {
+            name: _mapped(lambda rows: torch.stack(rows).mean(0), [outer[name] for outer in drawn])
+            for name in self._scored
+        }
 
     def _score(self) -> None:
         """Add the scores of the uploads since the last call."""
@@ -224,15 +285,27 @@ class UploadScores:
         if state["scored"] % _REFRESH == 0:
             state["whitening"] = [self._whitening(start) for start in starts]
         for slot, (_, labels) in enumerate(self._candidates):
-            slopes, inputs, turned, lengths = self._seen(slot, starts[slot])
-            total = state["total"][slot]
-            state["plain"][slot] += ((inputs @ total.T) * slopes).sum(1)
-            scores, norms = filtered(total, slopes, slopes @ state["whitening"][slot][0], turned, lengths)
-            scores, strengths = self._standardised(slot, scores, norms, labels)
+            sums = 0.0
+            for name, (slopes, inputs) in self._factors(slot, starts[slot]).items():
+                whitening = state["whitening"][slot][name]
+                seen = self._whitened(inputs, whitening.inputs) if inputs.shape[1] else self._images[slot]
+                plain, compared = filtered(state["total"][name][slot], slopes, seen, whitening)
+                state["plain"][slot] += plain
+                sums = sums + compared
+            state["lasting"][slot] += sums[-1]
+            scores, strengths = self._standardised(slot, *_over_norms(*sums[0]), labels)
             means = scores.new_tensor(SHARES)[:, None] * strengths
             self._add_ratios(slot, means * (scores - means / 2), records)
         state["scored"] += 1
         state["seen"] = 0 if self._request.defense.clips else (state["seen"] + records) % self._population
+
+    def _lasting(self, slot: int) -> Float[Tensor, "shares n"]:
+        """Compute likelihood ratios of all steps together, of which a member takes part in a share."""
+        scores, norms = _over_norms(*self._state["lasting"][slot])
+        scores, strengths = _by_bulk(scores, norms, self._candidates[slot][1])
+        share = min(1.0, self._request.records / self._population)
+        means = scores.new_tensor(SHARES)[:, None] * strengths * share
+        return means * (scores - means / 2)
 
     def _standardised(
         self, slot: int, scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
@@ -241,15 +314,12 @@ class UploadScores:
 
         At most steps few of the candidates take part, so the bulk is that of the others.
         """
-        for label in labels.unique():
-            scores[labels == label] -= scores[labels == label].median()
-        deviation = (_SCALE * scores.abs().median()).clamp(min=torch.finfo(scores.dtype).tiny)
-        scores = scores / deviation
+        scores, norms = _by_bulk(scores, norms, labels)
         means, variances = (self._state[name][slot] for name in ("means", "variances"))
         means.lerp_(scores.clamp(-_FAR, _FAR), 1 - _MEMORY)
         scores = scores - means
         variances.lerp_(scores.clamp(-_FAR, _FAR).square(), 1 - _MEMORY)
-        return scores / variances.sqrt(), norms / deviation / variances.sqrt()
+        return scores / variances.sqrt(), norms / variances.sqrt()
 
     def _add_ratios(self, slot: int, ratios: Float[Tensor, "shares n"], records: int) -> None:
         """Add the likelihood ratios of having taken part in some uploads, by how likely that was before.
@@ -270,22 +340,56 @@ class UploadScores:
 
 
 def filtered(
-    total: Tensor, slopes: Tensor, whitened: Tensor, turned: Tensor, lengths: Tensor
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """Compute the inner product of each record's gradient δ fᵀ with a sum G, over its norm, and the norm.
-
-    Both are whitened: δᵀ B⁻¹ G A⁻¹ f, and (δᵀ B⁻¹ δ · fᵀ A⁻¹ f)^½, of which no gradient is formed.
+    total: Float[Tensor, "outputs values"],
+    slopes: Float[Tensor, "n outputs"],
+    seen: _Seen,
+    whitening: Whitening,
+) -> tuple[Float[Tensor, " n"], Float[Tensor, "scores 2 n"]]:
+    """Compute inner products of records' gradients δ fᵀ with a sum G, of which no gradient is formed.
 
     Args:
-        total: (outputs, values), G, the sum of the gradients of some records.
-        slopes: (n, outputs), δ.
-        whitened: (n, outputs), B⁻¹ δ.
-        turned: (n, values), A⁻¹ f.
-        lengths: (n,), fᵀ A⁻¹ f.
+        total: G, the sum of the gradients of some records.
+        slopes: δ.
+        seen: f, in what form the whitening takes it.
+        whitening: B⁻¹ and A⁻¹, or axes with noise on gradients.
+
+    Returns:
+        δᵀ G f, and for each score the whitened inner product and the whitened squared norm of the gradient:
+        δᵀ B⁻¹ G A⁻¹ f and δᵀ B⁻¹ δ · fᵀ A⁻¹ f. With noise of variance σ² on the sum, both are those of the
+        inverse of n B ⊗ A + σ², times σ².
     """
-    squares = (whitened * slopes).sum(1) * lengths
+    inputs, turned, lengths = seen
+    along = slopes @ whitening.slopes
+    plain = ((inputs @ total.T) * slopes).sum(1)
+    if whitening.others is None:
+        sums = torch.stack([((turned @ total.T) * along).sum(1), (along * slopes).sum(1) * lengths])
+        return plain, sums[None]
+    rotated = whitening.slopes.T @ total @ whitening.inputs
+    whole = torch.stack([plain, slopes.square().sum(1) * lengths])
+    removed = [
+        torch.stack(
+            [((along @ (rotated * part)) * turned).sum(1), ((along.square() @ part) * turned.square()).sum(1)]
+        )
+        for part in whitening.others
+    ]
+    return plain, whole - torch.stack(removed)
+
+
+def _over_norms(products: Float[Tensor, " n"], squares: Float[Tensor, " n"]) -> tuple[Tensor, Tensor]:
+    """Divide inner products by norms. Return norms, too."""
     norms = squares.clamp(min=torch.finfo(squares.dtype).tiny).sqrt()
-    return ((turned @ total.T) * whitened).sum(1) / norms, norms
+    return products / norms, norms
+
+
+def _by_bulk(
+    scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
+) -> tuple[Tensor, Tensor]:
+    """Centre scores at the median of their class, and scale scores and norms by the bulk's deviation."""
+    centred = scores.clone()
+    for label in labels.unique():
+        centred[labels == label] -= scores[labels == label].median()
+    deviation = (_SCALE * centred.abs().median()).clamp(min=torch.finfo(scores.dtype).tiny)
+    return centred / deviation, norms / deviation
 
 
 def _on_device(records: Split, device: str) -> tuple[Tensor, Tensor]:
@@ -293,19 +397,13 @@ def _on_device(records: Split, device: str) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(records.images).to(device), torch.from_numpy(records.labels).to(device)
 
 
-def _turned(inputs: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return f, A⁻¹ f and fᵀ A⁻¹ f."""
-    turned = inputs @ inverse
-    return inputs, turned, (turned * inputs).sum(1)
-
-
 def _with_one(rows: Tensor, bias: Tensor | None) -> Tensor:
     """Append the input of a bias, if there is one."""
     return rows if bias is None else torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
 
 
-def scored_layers(name: str, model: nn.Module, *, clips: bool) -> tuple[str, dict[str, nn.Module]]:
-    """Return the first trained linear layer, and the layers whose gradients count: all if they are clipped.
+def scored_layers(name: str, model: nn.Module, *, clips: bool) -> tuple[list[str], dict[str, nn.Module]]:
+    """Return the first trained linear layer, or all if gradients are clipped, and all layers that count.
 
     Args:
         name: Name of the network, for the message.
@@ -319,7 +417,7 @@ def scored_layers(name: str, model: nn.Module, *, clips: bool) -> tuple[str, dic
     linear = [name for name, layer in layers.items() if type(layer) is nn.Linear and whole(layer)]
     if not linear or (clips and not factorable(model)):
         raise ValueError(_UNSCORED.format(name))
-    return linear[0], layers if clips else {linear[0]: layers[linear[0]]}
+    return (linear, layers) if clips else (linear[:1], {linear[0]: layers[linear[0]]})
 
 
 def _moments(rows: Float[Tensor, "n values"]) -> Float[Tensor, "values values"]:
@@ -327,14 +425,14 @@ def _moments(rows: Float[Tensor, "n values"]) -> Float[Tensor, "values values"]:
     return rows.T @ rows / len(rows)
 
 
-def _inverse(moments: Float[Tensor, "values values"], noise: Tensor) -> Float[Tensor, "values values"]:
-    """Invert second moments with a ridge and the variance of noise, NaN where they are NaN."""
+def _inverse(moments: Float[Tensor, "values values"]) -> Float[Tensor, "values values"]:
+    """Invert second moments with a ridge, NaN where they are NaN."""
     diagonal = moments.diagonal()
-    diagonal += _RIDGE * diagonal.mean() + noise + torch.finfo(moments.dtype).tiny
+    diagonal += _RIDGE * diagonal.mean() + torch.finfo(moments.dtype).tiny
     return torch.cholesky_inverse(torch.linalg.cholesky_ex(moments).L)
 
 
-def _mapped(join: Callable[[tuple[Tensor, ...]], Tensor], pairs: Sequence[Outer]) -> Outer:
+def _mapped(join: Callable[[tuple[Tensor, ...]], Tensor], pairs: Sequence[tuple[Tensor, Tensor]]) -> Outer:
     """Join slopes and inputs of several pairs."""
     slopes, inputs = (join(rows) for rows in zip(*pairs, strict=True))
     return slopes, inputs
