@@ -1,5 +1,6 @@
 """The command line as a whole. It turns each mistake of the user into one message."""
 
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -63,6 +64,9 @@ def main(commands: typer.Typer = app) -> None:
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr
     )
+    # A job makes half a million objects that live until its end. At each 700 of them, as by default, the
+    # search for cycles takes an eighth of its start.
+    gc.set_threshold(10_000)
     try:
         coordination.follow_coordinator()
         commands(standalone_mode=True)
