@@ -8,10 +8,11 @@ or replicas comes with a 95 % interval.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats
+from scipy import ndimage, stats
 
 Images = Float[np.ndarray, "..."]
 PerImage = Float[np.ndarray, "..."]
@@ -21,6 +22,8 @@ _CONFIDENCE = 0.95  # of every interval
 LEAST_SIDE = 7
 """Pixels along a side of the smallest images that have a structural similarity."""
 _WINDOW = 11  # pixels along a side of SSIM's window; LEAST_SIDE on images too small for it
+_MEANS = 0.01**2  # keeps SSIM's ratio of means finite where both images are black
+_SPREADS = 0.03**2  # and its ratio of variances where both are flat
 
 
 @dataclass(frozen=True)
@@ -75,28 +78,21 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
         Similarities of the images' shape. Within 5 pixels of the border (3 on small images) the image is
         mirrored to fill the window.
     """
-    from skimage.metrics import structural_similarity
-
     truth, candidate = _pixels(truth, candidate)
     if min(truth.shape[-2:]) < LEAST_SIDE:
         raise ValueError(
             f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7"
         )
-    planes = (-1, *truth.shape[-3:])
-    maps = [
-        structural_similarity(
-            first,
-            second,
-            channel_axis=0,
-            data_range=1.0,
-            gaussian_weights=True,
-            sigma=1.5 if _window(truth) == _WINDOW else 0.9,  # it decides the window
-            use_sample_covariance=False,
-            full=True,
-        )[1]
-        for first, second in zip(truth.reshape(planes), candidate.reshape(planes), strict=True)
-    ]
-    return np.asarray(maps, dtype=np.float64).reshape(truth.shape)
+    sigma = 1.5 if _window(truth) == _WINDOW else 0.9  # it decides the window
+    widths = (*[0.0] * (truth.ndim - 2), sigma, sigma)
+    smooth = partial(ndimage.gaussian_filter, sigma=widths, truncate=3.5)
+    first = smooth(truth)
+    second = smooth(candidate)
+    products = first * second
+    variances = smooth(truth * truth) - first * first + (smooth(candidate * candidate) - second * second)
+    covariances = smooth(truth * candidate) - products
+    alike = (2 * products + _MEANS) * (2 * covariances + _SPREADS)
+    return np.asarray(alike / ((first**2 + second**2 + _MEANS) * (variances + _SPREADS)))
 
 
 def cosine(truth: Images, candidate: Images) -> PerImage:
@@ -141,13 +137,11 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
     Source:
         DeLong et al. 1988. The rank form is from Sun and Xu 2014.
     """
-    _, scores = _scored(members, nonmembers)
-    m = len(members)
-    n = len(nonmembers)
-    area = float(stats.rankdata(scores)[:m].sum() - m * (m + 1) / 2) / (m * n)
+    _check_scores(members, nonmembers)
+    area = float(_below(members, nonmembers).sum()) / (len(members) * len(nonmembers))
     variance = sum(part.var(ddof=1) / len(part) for part in score_parts(members, nonmembers))
     if variance == 0:
-        pairs = min(m, n)
+        pairs = min(len(members), len(nonmembers))
         low, high = (proportion_interval(edge(area * pairs), pairs) for edge in (math.floor, math.ceil))
         return Interval(area, low.low, high.high)
     half = stats.norm.ppf(0.5 + _CONFIDENCE / 2) * math.sqrt(variance)
@@ -198,9 +192,7 @@ def score_parts(
     m = len(members)
     n = len(nonmembers)
     if fpr is None:
-        ranks = stats.rankdata(np.concatenate([members, nonmembers]))
-        others = 1.0 - (ranks[m:] - stats.rankdata(nonmembers)) / m
-        return (ranks[:m] - stats.rankdata(members)) / n, others
+        return _below(members, nonmembers) / n, 1.0 - _below(nonmembers, members) / m
     falling = np.sort(nonmembers)[::-1]
     allowed = int(fpr * n)
     few = allowed // 2
@@ -263,7 +255,7 @@ def tpr_at_fpr(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray, "
     """
     if not 0 <= fpr < 1:
         raise ValueError(f"fpr = {fpr}: a false-positive rate must be in [0, 1)")
-    _scored(members, nonmembers)
+    _check_scores(members, nonmembers)
     count = len(nonmembers)
     allowed = max(k for k in range(math.floor(fpr * count) + 2) if k / count <= fpr)
     least = np.partition(nonmembers, count - 1 - allowed)[count - 1 - allowed]  # a threshold lies above it
@@ -302,11 +294,16 @@ def _pixels(truth: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.nd
     return (truth.astype(np.float64) + 1.0) / 2.0, (candidate.astype(np.float64) + 1.0) / 2.0
 
 
-def _scored(members: np.ndarray, nonmembers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (1 for a member) and scores of both groups, members first."""
-    scores = np.concatenate([members, nonmembers])
-    if min(len(members), len(nonmembers)) < 2 or not np.isfinite(scores).all():
+def _below(scores: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
+    """Count the others below each score, with half of those that equal it."""
+    ordered = np.sort(others)
+    return (np.searchsorted(ordered, scores) + np.searchsorted(ordered, scores, side="right")) / 2
+
+
+def _check_scores(members: np.ndarray, nonmembers: np.ndarray) -> None:
+    """Refuse fewer than two scores of a kind, and any that is not finite."""
+    finite = np.isfinite(members).all() and np.isfinite(nonmembers).all()
+    if min(len(members), len(nonmembers)) < 2 or not finite:
         raise ValueError(
             f"{len(members)} members' and {len(nonmembers)} non-members' scores: give at least 2 of each, all finite"
         )
-    return np.repeat([1, 0], [len(members), len(nonmembers)]), scores

@@ -98,8 +98,9 @@ def table_of(replica: int, records: Iterable[Mapping[str, object]]) -> pd.DataFr
         replica: Number of the attacked replica.
         records: The rows. They may have a ``status``, else all are valid.
     """
-    table = pd.DataFrame(list(records)).assign(replica=replica)
-    return (table if "status" in table else table.assign(status=""))[list(COLUMNS)]
+    # Column by column, because pandas takes four times as long to make a table of records.
+    listed = [{"replica": replica, "status": "", **record} for record in records]
+    return pd.DataFrame({name: [record[name] for record in listed] for name in COLUMNS})
 
 
 def rows(
@@ -118,12 +119,15 @@ def rows(
         values: Metric name to one value per unit.
         status: Status of all units or of each, or empty for a valid one.
     """
-    table = pd.DataFrame({"unit": list(units), "status": status, **values}).melt(
-        ["unit", "status"], var_name="metric"
-    )
-    table = table.assign(replica=replica, variant=variant, low=np.nan, high=np.nan)
+    listed = list(units)
+    statuses = [status] * len(listed) if isinstance(status, str) else status
+    records = [
+        {**row(variant, metric, value, unit=unit), "status": state}
+        for metric, column in values.items()
+        for unit, value, state in zip(listed, column, statuses, strict=True)
+    ]
     # Without an interval, low and high are empty columns.
-    return table.astype({"value": np.float64, "low": object, "high": object})[list(COLUMNS)]
+    return table_of(replica, records).astype({"value": np.float64, "low": object, "high": object})
 
 
 def mean_roc_curve(

@@ -61,20 +61,21 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
         EmptySelectionError: If no row is left. The message states the condition that leaves none, and the
             values in the table.
     """
+    kept = np.ones(len(rows), dtype=bool)
     for column, wanted in conditions.items():
         if column not in rows.columns:
             raise SelectionError(
                 f"select.{column}: unknown column; {nearest(column, [str(c) for c in rows.columns])}"
             )
-        kept = rows[_meets(rows[column], wanted)]
-        if kept.empty:
-            present = sorted({str(value) for value in rows[column].unique()})
+        left = kept & _meets(rows[column], wanted)
+        if not left.any():
+            present = sorted({str(value) for value in rows.loc[kept, column].unique()})
             shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
             raise EmptySelectionError(
                 f"select.{column} = {wanted!r} leaves no row; there are {shown or 'no rows'}"
             )
-        rows = kept
-    return rows.reset_index(drop=True)
+        kept = left
+    return rows[kept].reset_index(drop=True)
 
 
 def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:

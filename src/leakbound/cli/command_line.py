@@ -3,6 +3,7 @@
 Each command is imported when it is called, so a job loads only the file of its step.
 """
 
+import gc
 import importlib
 import inspect
 import logging
@@ -167,6 +168,9 @@ def main(commands: typer.Typer = app) -> None:
     logging.basicConfig(
         format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr
     )
+    # A job makes half a million objects that live until its end. At each 700 of them, as by default, the
+    # search for cycles takes an eighth of its start.
+    gc.set_threshold(10_000)
     try:
         coordination.follow_coordinator()
         commands(standalone_mode=True)

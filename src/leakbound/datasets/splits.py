@@ -123,6 +123,8 @@ class ImageDataset:
         members and of the non-members.
         """
         parts = self._drawn(replica)
+        if not self.drawing.canaries:
+            return parts
         canaries = self.canaries(replica)
         ordinary = self.drawing.members - len(canaries.rows)
         return replace(
@@ -147,9 +149,10 @@ class ImageDataset:
 
     def labels(self, replica: int) -> Int[np.ndarray, " pool"]:
         """Return the labels of the pool for a replica, with wrong ones for both canaries of each pair."""
-        canaries = self.canaries(replica)
         labels = self.pool.labels.copy()
-        labels[canaries.rows] = canaries.labels
+        if self.drawing.canaries:
+            canaries = self.canaries(replica)
+            labels[canaries.rows] = canaries.labels
         return labels
 
     def _drawn(self, replica: int) -> Parts:

@@ -261,15 +261,14 @@ def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     pairs = {*shown[["source", "variant"]].drop_duplicates().itertuples(index=False, name=None)}
     pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}
     slots = [column for column in _SLOT if column in table.columns]
-    attacks = table[
-        ~table["variant"].isin(_CONTROLS)
-        & ~table["source"].isin(["training", "derived"])
-        & pd.MultiIndex.from_frame(table[["source", "variant"]]).isin(pairs)
-        & pd.MultiIndex.from_frame(table[slots]).isin(
-            pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
-        )
+    of = [*slots, "source", "variant", "unit"]
+    attacks = table.loc[
+        ~table["variant"].isin(_CONTROLS) & ~table["source"].isin(["training", "derived"]), [*of, "status"]
     ]
+    attacks = attacks[pd.MultiIndex.from_frame(attacks[["source", "variant"]]).isin(pairs)]
+    slots_shown = pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
+    attacks = attacks[pd.MultiIndex.from_frame(attacks[slots]).isin(slots_shown)]
     has_units = attacks.groupby(["source", "variant"])["unit"].transform("max") >= 0
     attacks = attacks[(attacks["unit"] >= 0) | ~has_units]
     worst = attacks.sort_values("status", key=lambda column: column != "", kind="stable")
-    return worst.groupby([*slots, "source", "variant", "unit"], dropna=False, as_index=False).last()
+    return worst.drop_duplicates(of, keep="last")

@@ -9,11 +9,9 @@ raises :class:`DamagedFileError` if a file is missing, damaged, or of another ki
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,13 +171,12 @@ def write_rows(path: Path | str, rows: pd.DataFrame, *, sealed: bool = True) -> 
 
 def read_rows(path: Path | str, *, sealed: bool = True) -> pd.DataFrame:
     """Read a Parquet table."""
-    import pandas as pd
     import pyarrow as pa
 
     content = read_bytes(path, sealed=sealed)
     try:
-        deque(ParquetSource(pa.BufferReader(content), path).batches(), maxlen=0)  # checks the size
-        return pd.read_parquet(io.BytesIO(content))
+        source = ParquetSource(pa.BufferReader(content), path)
+        return pa.Table.from_batches(source.batches(), source.schema).combine_chunks().to_pandas()
     except TooLargeError:
         raise
     except (OSError, ValueError) as error:
