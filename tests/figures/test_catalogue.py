@@ -214,6 +214,7 @@ def test_every_figure_is_drawn_from_its_rows(tmp_path, tables, key):
     write_figure(figure, rows, tmp_path / "fig")
     svg = (tmp_path / "fig.svg").read_text(encoding="utf-8")
     assert "Nothing to show" not in svg
+    assert all(label in svg for label in figure.options.get("leakages", ()))
     assert (tmp_path / "fig.png").stat().st_size > 2000
 
 

@@ -67,7 +67,7 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
         _panel(axes, select(tables[label], where), options.leakages[label], options)
         if index < columns or not several:
             axes.set_title(title_of(where, [setting for _, setting in cells]), pad=3)
-        if several or index + columns >= len(cells):
+        if len(options.leakages) > 1 or index + columns >= len(cells):
             axes.set_xlabel(label)
     figure.supylabel(options.utility_label, fontsize=style.FONT_SIZE)
     legend(figure, _handles(next(iter(tables.values())), options))
