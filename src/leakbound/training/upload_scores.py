@@ -206,7 +206,7 @@ class UploadScores:
             factors = factored.constant(*piece)
             if factors is None:
                 raise ValueError(_UNSCORED.format(self._request.model))
-            weights = 1.0
+            weights: float | Tensor = 1.0
             if self._request.defense.clips:
                 weights = self._request.client.record_weights(record_norms(factors))[:, None]
             for name, layer, inputs, slopes in factors:
@@ -287,13 +287,14 @@ class UploadScores:
         if state["scored"] % _REFRESH == 0:
             state["whitening"] = [self._whitening(start) for start in starts]
         for slot, (_, labels) in enumerate(self._candidates):
-            sums = 0.0
+            layers = []
             for name, (slopes, inputs) in self._factors(slot, starts[slot]).items():
                 whitening = state["whitening"][slot][name]
                 seen = self._whitened(inputs, whitening.inputs) if inputs.shape[1] else self._images[slot]
-                plain, compared = filtered(state["total"][name][slot], slopes, seen, whitening)
+                plain, of_layer = filtered(state["total"][name][slot], slopes, seen, whitening)
                 state["plain"][slot] += plain
-                sums = sums + compared
+                layers.append(of_layer)
+            sums = torch.stack(layers).sum(0)
             state["lasting"][slot] += sums[-1]
             scores, strengths = self._standardised(slot, *_over_norms(*sums[0]), labels)
             means = scores.new_tensor(SHARES)[:, None] * strengths
