@@ -54,7 +54,7 @@ _UNSCORED = (
 
 
 class Whitening(NamedTuple):
-    """What whitens gradients δ fᵀ of one layer.
+    """Matrices that whiten gradients δ fᵀ of one layer.
 
     Attributes:
         slopes: B⁻¹, or the axes of B as columns.
