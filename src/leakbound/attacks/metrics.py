@@ -84,8 +84,7 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
             f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7"
         )
     sigma = 1.5 if _window(truth) == _WINDOW else 0.9  # it decides the window
-    widths = (*[0.0] * (truth.ndim - 2), sigma, sigma)
-    smooth = partial(ndimage.gaussian_filter, sigma=widths, truncate=3.5)
+    smooth = partial(ndimage.gaussian_filter, sigma=sigma, truncate=3.5, axes=(-2, -1))
     first = smooth(truth)
     second = smooth(candidate)
     products = first * second
@@ -189,10 +188,9 @@ def score_parts(
     threshold along the curve, and contributes the curve's slope, measured from half to twice the
     false-positive rate.
     """
-    m = len(members)
     n = len(nonmembers)
     if fpr is None:
-        return _below(members, nonmembers) / n, 1.0 - _below(nonmembers, members) / m
+        return _below(members, nonmembers) / n, 1.0 - _below(nonmembers, members) / len(members)
     falling = np.sort(nonmembers)[::-1]
     allowed = int(fpr * n)
     few = allowed // 2
@@ -302,8 +300,10 @@ def _below(scores: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"]) -> 
 
 def _check_scores(members: np.ndarray, nonmembers: np.ndarray) -> None:
     """Refuse fewer than two scores of a kind, and any that is not finite."""
-    finite = np.isfinite(members).all() and np.isfinite(nonmembers).all()
-    if min(len(members), len(nonmembers)) < 2 or not finite:
+    if (
+        min(map(len, (members, nonmembers))) < 2
+        or not np.isfinite(np.concatenate([members, nonmembers])).all()
+    ):
         raise ValueError(
             f"{len(members)} members' and {len(nonmembers)} non-members' scores: give at least 2 of each, all finite"
         )
