@@ -89,8 +89,7 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
     second = smooth(candidate)
     products = first * second
     variances = smooth(truth * truth) - first * first + (smooth(candidate * candidate) - second * second)
-    covariances = smooth(truth * candidate) - products
-    alike = (2 * products + _MEANS) * (2 * covariances + _SPREADS)
+    alike = (2 * products + _MEANS) * (2 * (smooth(truth * candidate) - products) + _SPREADS)
     return np.asarray(alike / ((first**2 + second**2 + _MEANS) * (variances + _SPREADS)))
 
 
@@ -300,10 +299,8 @@ def _below(scores: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"]) -> 
 
 def _check_scores(members: np.ndarray, nonmembers: np.ndarray) -> None:
     """Refuse fewer than two scores of a kind, and any that is not finite."""
-    if (
-        min(map(len, (members, nonmembers))) < 2
-        or not np.isfinite(np.concatenate([members, nonmembers])).all()
-    ):
+    finite = np.isfinite(members).all() and np.isfinite(nonmembers).all()
+    if min(len(members), len(nonmembers)) < 2 or not finite:
         raise ValueError(
             f"{len(members)} members' and {len(nonmembers)} non-members' scores: give at least 2 of each, all finite"
         )
