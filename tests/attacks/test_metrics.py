@@ -46,17 +46,18 @@ def test_ssim_of_two_constant_images_is_the_luminance_term_alone():
     assert float(metrics.ssim(first, second)) == pytest.approx((2 * a * b + constant) / (a**2 + b**2 + constant))
 
 
-def test_ssim_is_the_mean_of_its_map_where_the_window_is_whole():
-    first, second = np.random.default_rng(2).uniform(-1, 1, (2, 4, 3, 32, 24))
+@pytest.mark.parametrize(("shape", "sigma"), [((4, 3, 32, 24), 1.5), ((5, 1, 8, 10), 0.9)])
+def test_similarities_of_a_stack_have_the_bytes_of_scikit_image_and_ssim_is_their_mean(shape, sigma):
+    first, second = np.random.default_rng(2).uniform(-1, 1, (2, *shape))
     expected = [
         structural_similarity(
-            (a + 1) / 2, (b + 1) / 2, channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=1.5,
-            use_sample_covariance=False,
+            (a + 1) / 2, (b + 1) / 2, channel_axis=0, data_range=1.0, gaussian_weights=True, sigma=sigma,
+            use_sample_covariance=False, full=True,
         )
         for a, b in zip(first, second, strict=True)
     ]  # fmt: skip
-    np.testing.assert_allclose(metrics.ssim(first, second), expected, rtol=1e-12)
-    assert metrics.similarity_map(first, second).shape == first.shape
+    np.testing.assert_array_equal(metrics.similarity_map(first, second), [map_ for _, map_ in expected])
+    np.testing.assert_allclose(metrics.ssim(first, second), [mean for mean, _ in expected], rtol=1e-12)
 
 
 def test_cosine_tells_opposite_orthogonal_and_empty_images_apart():

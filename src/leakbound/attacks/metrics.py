@@ -84,14 +84,12 @@ def similarity_map(truth: Images, candidate: Images) -> Images:
             f"images of {truth.shape[-2]}×{truth.shape[-1]} pixels: SSIM's window needs at least 7×7"
         )
     sigma = 1.5 if _window(truth) == _WINDOW else 0.9  # it decides the window
-    widths = (*[0.0] * (truth.ndim - 2), sigma, sigma)
-    smooth = partial(ndimage.gaussian_filter, sigma=widths, truncate=3.5)
+    smooth = partial(ndimage.gaussian_filter, sigma=sigma, truncate=3.5, axes=(-2, -1))
     first = smooth(truth)
     second = smooth(candidate)
     products = first * second
     variances = smooth(truth * truth) - first * first + (smooth(candidate * candidate) - second * second)
-    covariances = smooth(truth * candidate) - products
-    alike = (2 * products + _MEANS) * (2 * covariances + _SPREADS)
+    alike = (2 * products + _MEANS) * (2 * (smooth(truth * candidate) - products) + _SPREADS)
     return np.asarray(alike / ((first**2 + second**2 + _MEANS) * (variances + _SPREADS)))
 
 
@@ -189,10 +187,9 @@ def score_parts(
     threshold along the curve, and contributes the curve's slope, measured from half to twice the
     false-positive rate.
     """
-    m = len(members)
     n = len(nonmembers)
     if fpr is None:
-        return _below(members, nonmembers) / n, 1.0 - _below(nonmembers, members) / m
+        return _below(members, nonmembers) / n, 1.0 - _below(nonmembers, members) / len(members)
     falling = np.sort(nonmembers)[::-1]
     allowed = int(fpr * n)
     few = allowed // 2

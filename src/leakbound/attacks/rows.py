@@ -120,14 +120,17 @@ def rows(
         status: Status of all units or of each, or empty for a valid one.
     """
     listed = list(units)
-    statuses = [status] * len(listed) if isinstance(status, str) else status
-    records = [
-        {**row(variant, metric, value, unit=unit), "status": state}
-        for metric, column in values.items()
-        for unit, value, state in zip(listed, column, statuses, strict=True)
-    ]
-    # Without an interval, low and high are empty columns.
-    return table_of(replica, records).astype({"value": np.float64, "low": object, "high": object})
+    columns = {
+        "replica": replica,
+        "variant": variant,
+        "unit": listed * len(values),
+        "metric": np.repeat(list(values), len(listed)),
+        "value": np.concatenate(list(values.values()), dtype=np.float64),
+        # Without an interval, low and high are empty columns.
+        **dict.fromkeys(("low", "high"), np.full(len(listed) * len(values), np.nan, dtype=object)),
+        "status": ([status] * len(listed) if isinstance(status, str) else list(status)) * len(values),
+    }
+    return pd.DataFrame(columns)
 
 
 def mean_roc_curve(
