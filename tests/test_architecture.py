@@ -25,7 +25,7 @@ TORCH_FREE = (
     *("papers.wang2020", "papers.zeng2022", "papers.pmidp.noise_calibration", "papers.pmidp.run_tables"),
     *(f"papers.tan2024.{name}" for name in ("closed_forms", "covariance_leaks", "needs", "noisy_pictures")),
     *("tracking", "randomness.seeding"),
-    *(f"cli.{name}" for name in ("steps", "runs.plan", "command_line")),
+    *(f"cli.{name}" for name in ("steps", "results", "runs.plan", "command_line")),
 )
 PLAIN_DECORATORS = {
     *("cache", "contextmanager", "dataclass", "in_full_precision", "lru_cache", "no_grad", "overload", "plot"),

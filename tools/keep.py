@@ -14,13 +14,13 @@ import typer
 from leakbound import storage
 from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import register_plugins
+from leakbound.cli.results import summary
 from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.cli.steps.several import make_result
 from leakbound.config import reading
 from leakbound.datasets.records import withheld
 from leakbound.jobs.job import Job, JobList
 from leakbound.jobs.paths import output
-from leakbound.jobs.results import summary
 from leakbound.jobs.table import RunTable
 from leakbound.storage.provenance import settings_hash
 from replaced_folders import check_replaceable, replaced_folder

@@ -11,7 +11,7 @@ from leakbound import storage
 from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import Moments
-from leakbound.jobs.results import composed, summary
+from leakbound.cli.results import composed, summary
 
 CONFIG = {
     "preset": "composed",

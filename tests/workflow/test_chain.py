@@ -15,7 +15,7 @@ from project_copy import ROOT, environment
 
 from leakbound import load_run, storage
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
-from leakbound.jobs.results import read_usage
+from leakbound.cli.results import read_usage
 
 from .conftest import WHOLE
 

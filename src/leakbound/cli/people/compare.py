@@ -387,9 +387,9 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None
 
 def _write_page(target: Path, home: Path) -> None:
     """Write the page of a finished comparison, and say what it opens with and where it lies."""
+    from leakbound.cli.results import read_usage
     from leakbound.config.reading import load
     from leakbound.figures.report.decision import Decision, decision_page
-    from leakbound.jobs.results import read_usage
 
     config = load(target)
     tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}

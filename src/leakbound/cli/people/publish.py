@@ -26,7 +26,7 @@ def publish(
 
     Example: leakbound publish digits/mlp/natural-4/n400-b32 --out released
     """
-    from leakbound.jobs.results import publication
+    from leakbound.cli.results import publication
 
     made = job_list(reading.load(configfile))
     trained = [job.name for job in made.of("train")]

@@ -65,8 +65,8 @@ def write_page(config: Config, out: Path | None) -> None:
         FileNotFoundError: If a figure is missing.
         ValueError: If a figure shows pictures that may not be published.
     """
+    from leakbound.cli.results import summary
     from leakbound.figures.report.page import Report, page
-    from leakbound.jobs.results import summary
 
     register_plugins(config.plugins.model_dump())
     made = job_list(config)

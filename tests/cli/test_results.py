@@ -3,7 +3,7 @@
 import pytest
 
 from leakbound import storage
-from leakbound.jobs.results import Usage, read_usage
+from leakbound.cli.results import Usage, read_usage
 
 HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 
