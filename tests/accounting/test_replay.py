@@ -49,9 +49,10 @@ def test_differential_privacy_is_computed_anew():
         0.0,
         True,
     )
-    wrong = {**stated, "replica": {**stated["replica"], "record": 0.1}}
-    with pytest.raises(ValueError, match="other bounds than its events and its epsilon gives"):
-        replay({**record, "leakage": wrong})
+    for name in ("record", "epsilon"):
+        wrong = {**stated, "replica": {**stated["replica"], name: 0.1}}
+        with pytest.raises(ValueError, match="other bounds than its events and its epsilon gives"):
+            replay({**record, "leakage": wrong})
 
 
 def test_differential_privacy_behind_a_channel_is_computed_anew_from_both():
