@@ -243,7 +243,7 @@ def _same(bounds: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
     )
 
 
-def _agree(value: float, other: float) -> bool:
+def _agree(value: int | float, other: int | float) -> bool:
     """Return whether two numbers differ by rounding alone."""
     return math.isclose(value, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
