@@ -54,7 +54,7 @@ _UNSCORED = (
 
 
 class Whitening(NamedTuple):
-    """Matrices that whiten gradients δ fᵀ of one layer.
+    """Whitening of gradients δ fᵀ of one layer.
 
     Attributes:
         slopes: B⁻¹, or the axes of B as columns.
@@ -196,9 +196,9 @@ class UploadScores:
         return self._request.client.expected(images, self._source("expected"))
 
     def _outer(
-        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, first_inputs: bool = True
+        self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, skip_images: bool = False
     ) -> dict[str, Outer]:
-        """Compute slopes, with the record's clipping, and inputs of scored layers or all but the first."""
+        """Compute slopes, with the record's clipping, and inputs of each scored layer unless known."""
         chunk = memory.FORWARD_IMAGES.on(images.device)
         factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
         pairs: dict[str, list[Outer]] = {name: [] for name in self._scored}
@@ -211,8 +211,8 @@ class UploadScores:
                 weights = self._request.client.record_weights(record_norms(factors))[:, None]
             for name, layer, inputs, slopes in factors:
                 if name in pairs:
-                    used = first_inputs or name != self._scored[0]
-                    seen = _with_one(inputs, layer.bias) if used else inputs[:, :0]
+                    skipped = skip_images and name == self._scored[0]
+                    seen = inputs[:, :0] if skipped else _with_one(inputs, layer.bias)
                     pairs[name].append((slopes * weights, seen))
         return {name: _mapped(torch.cat, rows) for name, rows in pairs.items()}
 
@@ -255,7 +255,7 @@ class UploadScores:
         """Estimate from public records what whitens each layer."""
         whitening = {}
         for name, (slopes, inputs) in self._outer(
-            params, *self._public, first_inputs=not self._images
+            params, *self._public, skip_images=bool(self._images)
         ).items():
             of_slopes, outputs = self._side(_moments(slopes))
             of_inputs, values = self._side(_moments(inputs)) if inputs.shape[1] else self._of_images
@@ -270,7 +270,7 @@ class UploadScores:
         """Compute slopes and inputs of candidates, means over draws of a channel's noise."""
         images, labels = self._candidates[slot]
         if not self._draws:
-            return self._outer(params, images, labels, first_inputs=not self._images)
+            return self._outer(params, images, labels, skip_images=bool(self._images))
         source = self._source("draws", self._state["scored"])
         draws = [self._request.client.released(images, source) for _ in range(self._draws)]
         drawn = [self._outer(params, shown, labels) for shown in draws]
