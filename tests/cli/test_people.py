@@ -534,3 +534,8 @@ def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
         each(7)
     lines = ["attacking: 2 of 5, 0 s", "attacking: 5 of 5, 0 s", "reading: 7, 0 s"]
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_pictures_of_the_demo_span_black_to_white():
+    shown = demo._strip(np.array([-1.0, 0.0, 1.0], np.float32).reshape(1, 1, 1, 3))
+    assert np.asarray(Image.open(io.BytesIO(base64.b64decode(shown["source"])))).tolist() == [[0, 128, 255]]

@@ -231,7 +231,7 @@ NUMBERS = np.random.default_rng(0).normal(size=(60, 16))
     ("name", "content", "words"),
     [
         ("x.csv", b"a,b,label\n1,2,0\n3,,1\n", "row 1: 'b' has no finite value"),
-        ("x.csv", b"a,b,label\n1,u,0\n3,v,1\n", "column 'b' holds 'u', and only numbers can get noise"),
+        ("x.csv", b"a,b,label\n1,u,0\n3,v,1\n", "'u', and only numbers can get .* or leave it out: --exclude 'b'"),
         ("x.csv", b"a,b,diagnosis\n1,2,0\n3,4,1\n", "has no column 'label' to use as the label; known: a, b"),
         ("x.csv", b"a,b,label\n1,2,0.5\n3,4,1\n", "column 'label' holds 0.5, which is no class"),
         ("x.csv", b"a,b,label\n1,2,\n3,4,x\n", "row 0: 'label' is missing"),

@@ -108,6 +108,7 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     most = f"with a probability of at most {100 * fano + 0.05:.1f} % (a bound"
     assert f"holds the 100 records of its client as candidates, picks the right one {most}" in told
     assert f"at most {100 * private + 0.005:.2f} %" in said(decision, "DP-SGD, noise 4: ")
+    assert "for every record (ε = 12 at δ = 1e-05)" in said(decision, "DP-SGD, noise 4: ")
     assert said(decision, "Too many nats").endswith("to limit its identification: natural, κ = 8 (9.3).")
     assert said(decision, "Without any bound: ") == "Without any bound: undefended."
     page = decision_page(decision)
@@ -143,10 +144,13 @@ def test_to_a_server_that_sees_the_uploads_protections_are_compared_by_what_thes
     assert server.arms["uploads_high"].iloc[0] == 1.0  # where Student's t would say 1.11
     assert server.arms["uploads_high"].iloc[3] == pytest.approx(0.55 + 0.01 * stats.t.ppf(0.975, 1), abs=1e-9)
     assert "with an AUC of 0.985" in said(server, "A server that sees every upload recognises members")
-    best = said(server, "Among the protections, DP-SGD, noise 4 hid members best from the attack")
-    assert "an AUC of 0.550" in best
+    assert said(server, "The attack on the uploads was not told").endswith("guessing behind DP-SGD, noise 4.")
+    found = table.assign(value=table["value"].mask(table["run"].str.startswith("dpsgd"), 0.8))
+    worse = dataclasses.replace(server, tables={**server.tables, "uploads": found})
+    assert "an AUC of 0.800" in said(worse, "Among the protections, DP-SGD, noise 4 hid members best from the attack")
+    best = said(server, "The most accurate of these is DP-SGD, noise 4, with an AUC of 0.550")
     assert "is right for 70 % of new records" in best
-    assert "natural, κ = 8 is the most accurate, with 80 %, and leaves an AUC from the uploads of 0.980" in best
+    assert "natural, κ = 8 is the most accurate of all, with 80 %, and leaves an AUC from the uploads of 0.980" in best
     assert not any(text.startswith(("Worth", "Not worth", "No protection", "Undecided")) for text in server.sentences)
     page = decision_page(server)
     assert "Protections against plain SGD" not in page
@@ -305,12 +309,12 @@ def test_responses_to_labels_are_said_with_their_nats(decision):
 def test_a_table_has_records_and_no_images(decision):
     rows = [
         {"metric": metric, "variant": variant, "value": 0.5, "defense": "none", "level": np.nan}
-        for metric, variant in (("relative_mse", "attack"), ("mse", "prior"))
+        for metric, variant in (("relative_mse", "attack"), ("mse", "attack"), ("mse", "prior"))
     ]
     inverted = pd.DataFrame(rows).assign(unit=-1, chosen=True, status="", dataset="own", model="mlp", replica=0)
     tables = decision.tables | {"gradient_inversion": inverted.assign(rounds=0, batch_size=1)}
     told = said(dataclasses.replace(decision, tables=tables), "From one gradient")
-    assert told.endswith("where guessing the mean image is 1: 0.5 without protection.")
+    assert told.endswith("error, pixels from 0 to 1: 0.5 without protection; guessing the mean image errs by 0.5.")
     own = decision.config.datasets["digits"].model_copy(update={"reader": "table", "path": "own.csv"})
     config = decision.config.model_copy(update={"datasets": {"own": own}})
     page = decision_page(table := dataclasses.replace(decision, tables=tables, config=config))
@@ -328,7 +332,8 @@ def test_the_release_of_whose_nats_most_is_proven_is_named_in_words(decision):
     naming = pd.DataFrame(rows, columns=["level", "metric", "unit", "variant", "value"])
     told = dataclasses.replace(decision, tables=decision.tables | {"naming": naming})
     assert said(told, "Attacks") == (
-        "Attacks prove 2 of the 3 nats about a record that 4 noisy copies may reveal behind natural noise, κ = 4."
+        "Attacks prove 2 of the 3 nats about a record that 4 noisy copies may reveal behind natural noise, κ = 4"
+        ": a test of the bound, at other levels than those of the table."
     )
 
 

@@ -179,8 +179,13 @@ def test_receiver_recomputes_the_bounds_from_event_and_channel_alone(project):
     assert statement["replica"] == statement["replicas"][0]
     assert len(statement["replicas"]) == 3
     assert statement["labels"] == math.log(10)
-    assert statement["replica"]["stated"] in Path("out/README.md").read_text()
-    assert statement["replicas"][2]["stated"] in Path("out/README.md").read_text()
+    page = Path("out/README.md").read_text()
+    assert (
+        f"**{statement['replica']['stated']}**, on average over records with the covariance of the public ones" in page
+    )
+    assert f"--nats {statement['replica']['record'] + math.log(10):.4g} --records {one.population}`" in page
+    assert "3 replicas were trained on records of one pool" in page
+    assert statement["replicas"][2]["stated"] in page
 
 
 def test_receiver_recomputes_epsilon_from_the_event_alone(project):
@@ -188,6 +193,7 @@ def test_receiver_recomputes_epsilon_from_the_event_alone(project):
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
     found = [epsilon(PrivacyEvent(**{**event, "steps": count * event["steps"]}), 1e-5) for count in (1, 2, 3)]
     assert [one["epsilon"] for one in statement["replicas"]] == pytest.approx(found, rel=1e-12)
+    assert f"**{statement['replica']['stated']}**, whatever the record is." in Path("out/README.md").read_text()
     assert statement["labels"] == 0.0
 
 

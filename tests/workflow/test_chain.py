@@ -8,14 +8,17 @@ import subprocess
 import sys
 from itertools import product
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from project_copy import ROOT, environment
 
-from leakbound import load_run, storage
+from leakbound import load_run, registry, storage
+from leakbound.attacks.attack_request import Networks
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.cli.results import read_usage
+from leakbound.cli.runs.finished import FinishedRun
 
 from .conftest import WHOLE
 
@@ -321,3 +324,24 @@ def test_a_finished_run_comes_back_to_python_as_the_networks_of_its_curves(small
         run.networks.state_dict(7)
     with pytest.raises(FileNotFoundError, match=r"finished runs of .* are digits/lenet/natural-4/n20-b32, digits"):
         load_run(small.results, "digits/lenet/natural-5/n20-b32")
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "plugins"),
+    [("mlp", (1, 1, 30), {}), ("from_outside", (1, 32, 32), {"from_outside": f"{__package__}.outside:Tiny"})],
+)
+def test_a_finished_run_builds_networks_of_tables_and_networks_from_outside(
+    tmp_path, monkeypatch, model, shape, plugins
+):
+    monkeypatch.setattr(registry.MODELS, "_entries", dict(registry.MODELS._entries))
+    constructor = registry.MODELS.get(model, plugins)
+    trained = constructor(1, 2) if plugins else constructor(1, 2, size=shape[1:])
+    storage.write_arrays(
+        tmp_path / "prepared.safetensors", {"test_images": np.zeros((4, *shape), np.float32)}, {"classes": '["a", "b"]'}
+    )
+    rates = pd.DataFrame([{"replica": 0, "learning_rate": 0.1, "chosen": True}])
+    networks = Networks({name: value.detach()[None] for name, value in trained.named_parameters()}, rates)
+    provenance = {"settings": {"plugins": {"models": plugins} if plugins else {}}}
+    run = FinishedRun(model, tmp_path / "prepared.safetensors", networks, pd.DataFrame(), {}, provenance)
+    records = torch.linspace(-1, 1, 4 * math.prod(shape)).view(4, *shape)
+    assert torch.equal(run.network()(records), trained.eval()(records))

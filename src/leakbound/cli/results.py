@@ -35,14 +35,19 @@ _README = """\
 `weights.safetensors` contains the weights of one replica of {run}. `event.json` states how its training used the
 private records{channel}. `statement.json` has the numbers of this page.
 
-* Bound on what these weights reveal about one record, to an attacker who knows all others: **{one}**.{labels}
-* {count} replicas were trained on records of one pool, and a record may be in all of them. Each one that is published
+* Bound on what these weights reveal about one record, to an attacker who knows all others: **{one}**, {each}.{labels}
+* What so many nats prevent, labels included: `leakbound risk --nats {nats:.4g} --records {members}`.
+* {count} trained on records of one pool, and a record may be in all of them. Each one that is published
   adds to this: {all} for all of them.
   So do other runs on the same records. These files cannot show whether others have been published.
 * The bound holds if this replica was not chosen by its results, and if only these files are released.
 
 leakbound {version}: `leakbound.accounting` recomputes the numbers from the event{ratios}.
 """
+_AVERAGE = (
+    "on average over records with the covariance of the public ones that the noise was calibrated to; "
+    "about a record unlike them the weights may reveal more"
+)
 
 
 @dataclass
@@ -331,7 +336,7 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
         "weights.safetensors": save(kept),
         **({} if channel is None else {"channel.safetensors": save(channel)}),
         **{name: text.encode() for name, text in texts.items()},
-        "README.md": _readme(slug, statement, channel is not None).encode(),
+        "README.md": _readme(slug, statement, event).encode(),
     }
 
 
@@ -400,16 +405,21 @@ def _published_statement(
     }, events[replica]
 
 
-def _readme(slug: str, statement: Mapping[str, Any], has_channel: bool) -> str:
+def _readme(slug: str, statement: Mapping[str, Any], event: PrivacyEvent) -> str:
     """Write the page for whoever receives the files."""
     labels = statement["labels"]
+    has_channel = event.mechanism == "channel"
+    count = len(statement["replicas"])
     kind = "are randomized responses" if "labels_responded" in statement else "get no noise"
     return _README.format(
         run=slug,
         channel=", and `channel.safetensors` the noise that it added to them" if has_channel else "",
         one=statement["replica"]["stated"],
+        each=_AVERAGE if has_channel else "whatever the record is",
+        nats=statement["replica"]["record"] + labels,
+        members=event.population,
         labels=f" Labels {kind} and may reveal {labels:.3g} nats more." if labels else "",
-        count=len(statement["replicas"]),
+        count="1 replica was" if count == 1 else f"{count} replicas were",
         all=statement["replicas"][-1]["stated"],
         version=__version__,
         ratios=" and the channel's `ratios` of signal to noise" if has_channel else "",

@@ -186,7 +186,8 @@ def _columns(
         if values[name].dtype.kind not in "biuf":
             raise DatasetError(
                 f"{path}: column {str(name)!r} holds {shown(values[name].iloc[0])}, and only numbers can get noise. "
-                "Encode it, e.g. by pandas.get_dummies; embed texts with your encoder; or leave it out."
+                "Encode it, e.g. by pandas.get_dummies; embed texts with your encoder; or leave it out: "
+                f"--exclude {str(name)!r}."
             )
     truths = dict.fromkeys(values.select_dtypes(bool), np.uint8)
     return values.astype(truths).to_numpy()[:, None], table[label], tuple(map(str, values.columns))

@@ -70,7 +70,7 @@ class Account:
         printed = "unknown, give steps" if self.printed is None else f"{self.printed:.6g} nats"
         lines = {
             "most used record": f"{self.worst}: {self.uses} uses, {self.looks} with independent noise",
-            "as printed, n steps": f"{printed} (loose, and no bound for all records)",
+            "as published, n steps": f"{printed} (loose, and no bound for all records)",
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",
             "labels": "not counted, give classes" if self.labels is None else f"{self.labels:.6g} nats",

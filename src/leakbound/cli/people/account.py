@@ -18,7 +18,7 @@ _WORDS = {
     "networks": "networks",
     "uses": "most uses of a record",
     "looks": "releases with independent noise",
-    "printed": "as printed, n steps (no bound for all records)",
+    "printed": "as published, n steps (no bound for all records)",
     "linear": "uses added up",
     "gradients": "noisy sums of gradients",
     "images": "images behind the channel, without labels",

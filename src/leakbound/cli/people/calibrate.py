@@ -268,6 +268,13 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
         *(
+            [
+                "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
+            ]
+            if facts["calibrated_to"] == own_records.calibrated_to(None)
+            else []
+        ),
+        *(
             [f"all copies by the moments of your own records, for you alone: {', '.join(private)}"]
             if private
             else []

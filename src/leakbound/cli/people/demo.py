@@ -128,9 +128,9 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
 
 def _strip(pictures: np.ndarray) -> dict[str, Any]:
     """Encode pictures side by side as PNG in base 64, with the size at which the page shows them."""
-    from leakbound.datasets.collection import pixel_levels, png
+    from leakbound.datasets.collection import WHITE, pixel_levels, png
 
-    strip = np.concatenate(list(pixel_levels((pictures + 1) / 2)), axis=2)
+    strip = np.concatenate(list(pixel_levels((pictures + 1) * (WHITE / 2))), axis=2)
     height, width = strip.shape[1:]
     return {
         "source": base64.b64encode(png(strip, optimize=True)).decode(),

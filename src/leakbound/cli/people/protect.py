@@ -329,7 +329,7 @@ def _assumed(
     if private.scale is not None:
         by = "public records" if public is not None else "records themselves"
         yield f"values were standardized by mean and standard deviation of the {by}, and brought back into their units"
-    yield "each person is there once: what several different pictures of one person reveal adds up"
+    yield "each person is there once: what several different records of one person reveal adds up"
     rest = "order, number and size of the records are not protected"
     yield {
         "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from leakbound import models, storage
+from leakbound import models, registry, storage
 from leakbound.attacks.attack_request import Networks, load_weights
 from leakbound.jobs.paths import output
 
@@ -39,7 +39,9 @@ class FinishedRun:
     def network(
         self, replica: int = 0, learning_rate: float | None = None, length: str = "full"
     ) -> nn.Module:
-        """Build one trained network, which takes images as the prepared dataset holds them, in [-1, 1].
+        """Build one trained network, which takes records as the prepared dataset holds them, in [-1, 1].
+
+        A network from outside is imported, so its module has to be on the path, as for the workflow.
 
         Args:
             replica: As in :meth:`leakbound.attacks.attack_request.Networks.state_dict`.
@@ -48,14 +50,17 @@ class FinishedRun:
 
         Raises:
             KeyError: If no such network is kept.
+            ImportError: If a network from outside is not where the run found it.
             DamagedFileError: If the file of the dataset does not match its seal.
         """
         weights = self.networks.state_dict(replica, learning_rate, length)
         arrays, metadata = storage.read_arrays_and_metadata(self.images)
-        _, colors, side, _ = arrays["test_images"].shape
-        network = models.build(
-            self.model, colors, len(json.loads(metadata["classes"])), torch.Generator(), side
-        )
+        _, colors, height, width = arrays["test_images"].shape
+        side = height if height == width else (height, width)
+        for name, target in self.provenance["settings"]["plugins"].get("models", {}).items():
+            registry.MODELS.add(name, target)
+        classes = len(json.loads(metadata["classes"]))
+        network = models.build(self.model, colors, classes, torch.Generator(), side)
         load_weights(network, weights)
         return network.eval()
 

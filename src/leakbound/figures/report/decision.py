@@ -25,10 +25,13 @@ _PICTURES = {
     _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
     "time of every protection, and the front of plain SGD",
     _UPLOADS: "Test accuracy against membership inference from the uploads",
-    "beyond/sandwich": "Nats that an attack has proven, next to the bound that the channel promises",
+    "beyond/sandwich": "Is the bound true? The most nats about a record that natural noise allows (blue), and those "
+    "that an attacker has proven to learn (red), from one noisy copy of the record, from 16, and from one gradient. "
+    "Red above blue would refute the bound; between the two lies what is not known",
     _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
     "from one gradient of it; DP-SGD, whose noise is on the gradient, is not among them: its bounds are in the table",
 }
+_SCALE = ". The numbers are mean squared errors, pixels from 0 to 1"
 _OUTCOMES = {
     "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
     "contradicted": "not worth its cost: plain SGD that trains less, or at another rate, leaks as little and is more "
@@ -39,6 +42,7 @@ _OUTCOMES = {
 }
 _MEMBERSHIP = ("strongest", "white_box")
 _GUESSING = 0.5  # AUC
+_INVERTED = ["metric", "variant", "chosen", "status", "level", "value"]
 _RELEASES = ("images_nats", "gradients_nats")
 _APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
 _CERTAIN = 0.99  # probability from which a bound on identification limits nothing
@@ -171,13 +175,23 @@ class Decision:
 
     @cached_property
     def gradients(self) -> dict[float, float]:
-        """Capacity, ∞ without protection, to the error of records from a gradient, over that of the mean one."""
-        rows = self.tables.get("gradient_inversion")
-        if rows is None:
-            return {}
-        rows = rows[(rows["metric"] == "relative_mse") & (rows["variant"] == "attack") & rows["chosen"]]
-        rows = rows[rows["status"].astype(str) == ""]
+        """Capacity, ∞ without protection, to the error of records from a gradient.
+
+        It is the mean squared error of pixels from 0 to 1, of tables that over the error of the mean record.
+        """
+        rows = self._inverted("relative_mse" if self.config.tables else "mse", "attack")
         return rows.groupby(rows["level"].fillna(math.inf))["value"].mean()[::-1].to_dict()
+
+    @property
+    def guessed(self) -> float:
+        """Mean squared error of the mean image, pixels from 0 to 1."""
+        return float(self._inverted("mse", "prior")["value"].mean())
+
+    def _inverted(self, metric: str, variant: str) -> pd.DataFrame:
+        """Return a metric of records from a gradient, by those attacks on it that ended."""
+        rows = self.tables.get("gradient_inversion", pd.DataFrame(columns=_INVERTED))
+        rows = rows[(rows["metric"] == metric) & (rows["variant"] == variant) & rows["chosen"].astype(bool)]
+        return rows[rows["status"].astype(str) == ""]
 
     @cached_property
     def proven(self) -> tuple[Any, pd.Series] | None:
@@ -227,7 +241,7 @@ def decision_page(decision: Decision) -> str:
     pictures = [
         (
             picture_address("svg+xml", decision.drawings[key]),
-            text,
+            text + (_SCALE if key == _RECORDS and not decision.config.tables else ""),
             decision.columns if key == _RECORDS else (),
         )
         for key, text in _PICTURES.items()
