@@ -38,7 +38,6 @@ from leakbound.channels import Natural, population_moments, signal_to_noise
 from leakbound.channels.composition import composed_capacity, schedule_nats
 from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.refusals import CapacityWarning
 
 COVARIANCE = MIXING.T @ MIXING
@@ -367,60 +366,6 @@ def test_a_file_of_two_names_is_refused(tmp_path):
     Engine(path).make(Capacity(1.0))
     (tmp_path / "other.db").hardlink_to(path)
     with pytest.raises(GuaranteeError, match="the file has 2 names"):
-        Engine(path).make(Capacity(1.0))
-
-
-def old_ledger(path, version, records):
-    """Write a file as earlier versions did, by digests of 16 bytes, in which some records were used twice."""
-    name, count = (("looks", "looks"), ("uses", "count"))[version]
-    identity = Identity.made(double=False)
-    engine = Engine().make(Capacity(1.0), classes=CLASSES)
-    digests = identity.of(identity.contents(records))
-    ratios = engine.calibration.ratios.astype("<f8").tobytes()
-    nats = ((), (1, None))[version]
-    with sqlite3.connect(path) as connection:
-        for table in (
-            "key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
-            "channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL"
-            + ", planned INTEGER NOT NULL DEFAULT 1, accepted REAL" * version
-            + ") STRICT",
-            f"{name} (digest BLOB NOT NULL, channel INTEGER NOT NULL, {count} INTEGER NOT NULL CHECK ({count} > 0), "
-            "PRIMARY KEY (digest, channel)) STRICT, WITHOUT ROWID",
-            "labels (digest BLOB NOT NULL, label BLOB NOT NULL, nats REAL NOT NULL, "
-            "PRIMARY KEY (digest, label)) STRICT, WITHOUT ROWID",
-            "total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
-        )[: 3 + 2 * version]:
-            connection.execute(f"CREATE TABLE {table}")
-        connection.execute("INSERT INTO key VALUES (?, 0)", (identity.key,))
-        channel = (1, engine.calibration.channel.shape, ratios, *nats)
-        connection.execute(f"INSERT INTO channels VALUES ({','.join('?' * len(channel))})", channel)
-        connection.executemany(f"INSERT INTO {name} VALUES (?, 1, 2)", [(digest,) for digest in digests])
-        if version:
-            labels = LabelCount(CLASSES).keyed(digests, [[3]] * len(digests), identity)
-            connection.executemany("INSERT INTO labels VALUES (?, ?, ?)", labels)
-            connection.execute("INSERT INTO total VALUES (?, ?)", (2 * len(digests), len(digests)))
-        connection.execute(f"PRAGMA application_id = {0x6C65616B}")
-        connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
-    path.chmod(0o600)
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_a_ledger_of_an_earlier_version_is_read_with_all_its_uses_and_labels(version, tmp_path):
-    path, data = tmp_path / "uses.db", private()
-    old_ledger(path, version, data.tensors[0])
-    again = Engine(path).make(Capacity(1.0), classes=CLASSES)
-    assert again._counter.file.held(again._counter._number).fresh_uses.tolist() == [2] * len(data)
-    protected = again.protect(data)
-    protected.__getitems__([3])  # has label 3, which the file of version 1 holds of each record
-    assert again.leakage().uses == 3
-    assert again.leakage().labels == pytest.approx(math.log(CLASSES))
-    protected.__getitems__([4])
-    assert again.leakage().labels == pytest.approx((1 + version) * math.log(CLASSES))
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
-    connection.close()
-    with pytest.raises(GuaranteeError, match="the file is of a later version"):
         Engine(path).make(Capacity(1.0))
 
 

@@ -139,7 +139,13 @@ def text(path):
     path.chmod(0o600)
 
 
-@pytest.mark.parametrize("made", [foreign, text])
+def of_another_version(path):
+    engine_of(path)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+
+
+@pytest.mark.parametrize("made", [foreign, text, of_another_version])
 def test_what_is_no_ledger_is_refused_and_stays_as_it_is(path, made):
     made(path)
     before = path.read_bytes()

@@ -32,38 +32,20 @@ from leakbound.engine.refusals import GuaranteeError
 _APPLICATION = 0x6C65616B  # "leak", in the header of the file
 _WAIT = 60.0  # seconds for other processes
 _AT_ONCE = 512  # records asked for in one query
+_FORMAT = 2
 _TABLES = (
     "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
-    "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL) STRICT",
-    "CREATE TABLE looks (digest BLOB NOT NULL, channel INTEGER NOT NULL, looks INTEGER NOT NULL CHECK (looks > 0), "
-    "PRIMARY KEY (digest, channel)) STRICT, WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-)
-_SINCE_1 = (
-    "ALTER TABLE looks RENAME TO uses",
-    "ALTER TABLE uses RENAME COLUMN looks TO count",
-    "ALTER TABLE channels ADD COLUMN planned INTEGER NOT NULL DEFAULT 1",
-    "ALTER TABLE channels ADD COLUMN accepted REAL",
-    "CREATE TABLE labels (digest BLOB NOT NULL, label BLOB NOT NULL, nats REAL NOT NULL, "
-    "PRIMARY KEY (digest, label)) STRICT, WITHOUT ROWID",
-    "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
-    "INSERT INTO total SELECT ifnull(sum(count), 0), 0 FROM uses",
-    "PRAGMA user_version = 1",
-)
-_SINCE_2 = (
-    "ALTER TABLE uses RENAME TO old_uses",
+    "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL, "
+    "planned INTEGER NOT NULL DEFAULT 1, accepted REAL) STRICT",
     "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
     "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
-    "INSERT INTO uses SELECT word(digest), channel, sum(count) FROM old_uses GROUP BY 1, 2",
-    "DROP TABLE old_uses",
-    "ALTER TABLE labels RENAME TO old_labels",
     "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
     "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
-    "INSERT INTO labels SELECT word(digest), word(label), nats FROM old_labels",
-    "DROP TABLE old_labels",
-    "PRAGMA user_version = 2",
+    "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
+    "INSERT INTO total VALUES (0, 0)",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_FORMAT}",
 )
-_FORMATS = (_SINCE_1, _SINCE_2)
 _ADDED = "INSERT INTO uses VALUES {} ON CONFLICT DO UPDATE SET count = count + excluded.count"
 _WHOLE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
@@ -277,12 +259,11 @@ class Ledger:
             connection.execute("INSERT INTO key VALUES (?, ?)", key)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION or version > len(_FORMATS):
-            what = "a database of something else" if application != _APPLICATION else "of a later version"
-            raise GuaranteeError(f"ledger = {self.path}: the file is {what}: give another one")
-        connection.create_function("word", 1, lambda digest: _words([digest])[0])
-        for statement in chain(*_FORMATS[version:]):
-            connection.execute(statement)
+        if application != _APPLICATION or version != _FORMAT:
+            advice = "a database of something else: give another one"
+            if application == _APPLICATION:
+                advice = "of another version of leakbound: go on with that, as this one cannot add its uses"
+            raise GuaranteeError(f"ledger = {self.path}: the file is {advice}")
         if not connection.execute(_WHOLE).fetchone()[0]:
             raise GuaranteeError(
                 f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
