@@ -244,9 +244,7 @@ class ChannelStep(ClientStep):
             )
         if channel.capacity != (capacity := self.defense.capacity_at(self.level)):
             stated = "level" if capacity == self.level else "capacity of the defense"
-            problems.append(
-                f"the channel was calibrated to {channel.capacity} nats, the {stated} is {capacity}"
-            )
+            problems.append(f"a channel calibrated to {channel.capacity} nats, the {stated} is {capacity}")
         if (problem := self.defense.level_problem(self.level)) is not None:
             problems.append(f"level = {self.level}: {problem}")
         return problems

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from leakbound.attacks import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined, load_weights
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.membership.network import AttackData, white_box_scores
@@ -28,14 +29,6 @@ from leakbound.attacks.membership.reference_scores import (
     shared_laws,
 )
 from leakbound.attacks.membership.signals import Queries, Signals, read_signals
-from leakbound.attacks.metrics import (
-    Interval,
-    auc_interval,
-    proportion_interval,
-    score_parts,
-    standard_errors,
-    tpr_at_fpr,
-)
 from leakbound.attacks.rows import DIVERGED, row, table_of
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.channels.sampling import ChannelSampler
@@ -62,7 +55,7 @@ _FALSE_POSITIVE_RATES: Mapping[str, float | None] = {
 _OFFLINE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # values of RMIA's a that the attacker tries
 _COPIES = 6  # of a record's signals: as read and as encoded, held out, in a batch, and two in between
 _SURE = 2.33  # standard errors of one-sided tests of five others, .05 in all
-UNKNOWN = Interval(math.nan, math.nan, math.nan)
+UNKNOWN = metrics.Interval(math.nan, math.nan, math.nan)
 """Estimate where there is none."""
 
 Scores = Mapping[str, Sequence[Float[np.ndarray, " _"]]]
@@ -314,7 +307,7 @@ def strongest(scores: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None =
 
     def best(names: Iterable[str], other: str, errors: float, fpr: float | None) -> str:
         pairs = ((name, (scores[name].reshape(2, -1), scores[other].reshape(2, -1))) for name in names)
-        better = [name for name, pair in pairs if standard_errors(*pair, fpr) > errors]
+        better = [name for name, pair in pairs if metrics.standard_errors(*pair, fpr) > errors]
         return max(better, key=lambda name: _area(scores[name], fpr), default=other)
 
     plain = max((name for name in scores if name not in LEARNED), key=lambda name: _area(scores[name]))
@@ -326,7 +319,7 @@ def _area(scores: Float[np.ndarray, " n"], fpr: float | None = None) -> float:
     """Compute the AUC, or true-positive rate, of finite scores, the first half members', 0 for too few."""
     members, nonmembers = (half[np.isfinite(half)] for half in np.split(scores, 2))
     enough = min(len(members), len(nonmembers)) > 1
-    return float(score_parts(members, nonmembers, fpr)[0].mean()) if enough else 0.0
+    return float(metrics.score_parts(members, nonmembers, fpr)[0].mean()) if enough else 0.0
 
 
 def _rows(
@@ -353,18 +346,20 @@ def _rows(
         estimates[STRONGEST, f"{kind}{metric}"] = estimates.get((name, f"{kind}{metric}"), UNKNOWN)
     hits = np.full(len(records.scored), np.nan) if view is None else view.signals.correct.cpu().numpy()
     for metric, half in zip(("member_accuracy", "nonmember_accuracy"), np.split(hits, 2), strict=True):
-        accuracy = UNKNOWN if view is None else proportion_interval(int(half.sum()), len(half))
+        accuracy = UNKNOWN if view is None else metrics.proportion_interval(int(half.sum()), len(half))
         estimates["target", metric] = accuracy
     if view is not None and view.compared is not None:
         held = float(view.compared.inside.mean())
-        estimates["references", "inside"] = Interval(held, math.nan, math.nan)
+        estimates["references", "inside"] = metrics.Interval(held, math.nan, math.nan)
     for (variant, metric), estimate in estimates.items():
         status = DIVERGED if math.isnan(estimate.value) else ""
         columns = row(variant, metric, estimate.value, low=estimate.low, high=estimate.high)
         yield columns | {"status": status}
 
 
-def membership_estimates(scores: Mapping[str, np.ndarray], records: AttackedRecords) -> dict[str, Interval]:
+def membership_estimates(
+    scores: Mapping[str, np.ndarray], records: AttackedRecords
+) -> dict[str, metrics.Interval]:
     """Estimate AUC and true-positive rates of one attacker on scored records, and on canaries, if any."""
     compared = {"": (scores["members"], scores["nonmembers"])}
     if len(records.inserted):
@@ -376,7 +371,7 @@ def membership_estimates(scores: Mapping[str, np.ndarray], records: AttackedReco
         if not (np.isfinite(members).all() and np.isfinite(others).all()):
             estimates[f"{kind}{metric}"] = UNKNOWN
         elif fpr is None:
-            estimates[f"{kind}{metric}"] = auc_interval(members, others)
+            estimates[f"{kind}{metric}"] = metrics.auc_interval(members, others)
         else:
-            estimates[f"{kind}{metric}"] = tpr_at_fpr(members, others, fpr)
+            estimates[f"{kind}{metric}"] = metrics.tpr_at_fpr(members, others, fpr)
     return estimates

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import (
-    check_pairs,
-    device_name,
-    read_channel,
-    read_dataset,
-    read_estimator,
-    read_moments,
-    remove_checkpoints,
-    write_provenance,
-)
+from leakbound.cli import inputs
 from leakbound.cli.job_settings import DefendedSettings, TrainingSettings
 from leakbound.cli.steps.train import training_settings
 from leakbound.config.attacked_runs import AttackedRun
@@ -159,8 +150,8 @@ def attack(
     from leakbound.registry import ATTACKS, load_attribute
 
     config: Attack = parse(ATTACKS.get(settings.attack), settings.config, "--settings: config")
-    device = device_name(settings.device)
-    images = read_dataset(dataset)
+    device = inputs.device_name(settings.device)
+    images = inputs.read_dataset(dataset)
     arguments: dict[str, Any] = {
         **settings.model_dump(include={"model", "seed", "slug", "level"}),
         "defense": settings.defense,
@@ -174,19 +165,19 @@ def attack(
     def function(request: AttackRequest[Any]) -> Attacked:
         return checked(compute(request), settings.attack)
 
-    check_pairs(weights=weights, rates=rates)
-    check_pairs(references=references, trained=trained)
+    inputs.check_pairs(weights=weights, rates=rates)
+    inputs.check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
         arguments |= _gradient_inputs(settings, config, images, channel, spectrum, moments)
         if estimator is not None:
-            arguments["estimator"] = read_estimator(estimator, images)
+            arguments["estimator"] = inputs.read_estimator(estimator, images)
         table, kept = function(AttackRequest(**arguments))
         table = table.assign(learning_rate=math.nan, chosen=True)
     else:
         needs = config.needs(settings.defense)
         arguments["batch_size"] = Run.from_slug(settings.slug).batch_size
         if "channel" in needs:
-            arguments["channel"] = read_channel(channel, spectrum)[0]
+            arguments["channel"] = inputs.read_channel(channel, spectrum)[0]
         if "references" in needs:
             arguments["references"] = _references(references, trained, settings, config, images)
         networks, _ = _networks(weights, rates, settings, config, images)
@@ -201,7 +192,7 @@ def attack(
         raise ValueError(problem)
     storage.write_rows(rows, table if "status" in table else table.assign(status=""))
     storage.write_arrays(arrays, kept, private=bool(images.secret))
-    remove_checkpoints(rows)
+    inputs.remove_checkpoints(rows)
     files = {
         "dataset": dataset,
         "weights": weights,
@@ -214,7 +205,7 @@ def attack(
         "estimator": estimator,
     }
     released = [release.to_dict() for release in attack_releases(targets=not config.trained)]
-    write_provenance(provenance, plain, files, device, began, released=released)
+    inputs.write_provenance(provenance, plain, files, device, began, released=released)
 
 
 def _networks(
@@ -272,7 +263,7 @@ def _references(
             f"{settings.attack} compares with reference networks: give --references, written by `step references`"
         )
     networks, network = _networks(path, rates, settings, config, images)
-    return References(networks, network.to(device_name(settings.device)).eval(), images)
+    return References(networks, network.to(inputs.device_name(settings.device)).eval(), images)
 
 
 def _gradient_inputs(
@@ -288,8 +279,8 @@ def _gradient_inputs(
         raise typer.BadParameter(
             f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
         )
-    noise, _ = read_channel(channel, spectrum)
-    estimated = read_moments(moments)
+    noise, _ = inputs.read_channel(channel, spectrum)
+    estimated = inputs.read_moments(moments)
     values = math.prod(images.aux.images.shape[1:])
     for path, described in ((moments, estimated), (channel, noise)):
         if described is not None and described.dimension != values:

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.inputs import (
-    covariance_of,
-    device_name,
-    read_channel,
-    remove_checkpoints,
-    write_provenance,
-)
+from leakbound.cli import inputs
 from leakbound.cli.job_settings import TrainingSettings
 from leakbound.cli.steps.train import looked_up, training_request, training_settings
 from leakbound.config.attacks import MOST_REFERENCES
@@ -77,7 +71,7 @@ def references(
     from leakbound.training.trainers import train as train_run
 
     began = time.time()
-    noise, source = read_channel(channel, spectrum)
+    noise, source = inputs.read_channel(channel, spectrum)
     kept = read_table(rates, RATES, "train").query("kept")
     targets = map(Slot, kept["replica"].tolist(), kept["learning_rate"].tolist())
     request = training_request(
@@ -93,19 +87,19 @@ def references(
     arrays = {name: tensor.numpy() for name, tensor in result.weights.items()}
     storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
     storage.write_rows(trained, result.rates.assign(kept=True))
-    write_provenance(
+    inputs.write_provenance(
         provenance,
         plain,
         {"dataset": dataset, "rates": rates, "channel": channel, "spectrum": spectrum},
-        device_name(settings.device),
+        inputs.device_name(settings.device),
         began,
         code=code,
         precision=request.config.precision,
         events=[event.to_dict() for event in result.events],
         diverged=result.diverged,
-        **statement(request, result.events, source, covariance_of(channel) if channel else None),
+        **statement(request, result.events, source, inputs.covariance_of(channel) if channel else None),
     )
-    remove_checkpoints(weights)
+    inputs.remove_checkpoints(weights)
 
 
 STEP = Step(TrainingSettings, references, jobs)

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leakbound import storage
-from leakbound.cli.inputs import (
-    check_passing,
-    covariance_of,
-    device_name,
-    read_channel,
-    read_dataset,
-    remove_checkpoints,
-    write_provenance,
-)
+from leakbound.cli import inputs
 from leakbound.cli.job_settings import TrainingSettings
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.jobs.runs import Run
@@ -79,13 +71,13 @@ def train(
     from leakbound.training.leakage_statement import leakage_so_far, statement
     from leakbound.training.trainers import train as train_run
 
-    noise, source = read_channel(channel, spectrum)
+    noise, source = inputs.read_channel(channel, spectrum)
     began = time.time()
     request = training_request(
         settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
     )
     if channel is not None and noise is not None and source is not None:
-        check_passing(request.dataset, channel, noise, source, dataset)
+        inputs.check_passing(request.dataset, channel, noise, source, dataset)
     result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
     tried = result.rates.assign(kept=result.rates["chosen"] | (settings.rates == "all"))
     kept = tried["kept"].to_numpy()
@@ -93,11 +85,11 @@ def train(
     storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
     storage.write_rows(rates, tried)
     storage.write_rows(rows, result.curves)
-    write_provenance(
+    inputs.write_provenance(
         provenance,
         plain,
         {"dataset": dataset, "channel": channel, "spectrum": spectrum},
-        device_name(settings.device),
+        inputs.device_name(settings.device),
         began,
         code=code,
         rates=tried.astype(object).where(tried.notna(), None).to_dict("records"),  # NaN: diverged
@@ -105,9 +97,9 @@ def train(
         events=[event.to_dict() for event in result.events],
         diverged=[bool(flag) for flag in tried.loc[tried["chosen"], "diverged"]],
         outputs={"weights": storage.check(weights)},
-        **statement(request, result.events, source, covariance_of(channel) if channel else None),
+        **statement(request, result.events, source, inputs.covariance_of(channel) if channel else None),
     )
-    remove_checkpoints(weights)
+    inputs.remove_checkpoints(weights)
 
 
 def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
@@ -162,7 +154,7 @@ def training_request(
     from leakbound.training.request import TrainingRequest
 
     return TrainingRequest(
-        dataset=read_dataset(dataset),
+        dataset=inputs.read_dataset(dataset),
         model=settings.model,
         defense=settings.defense,
         level=settings.level,
@@ -175,7 +167,7 @@ def training_request(
         seed=settings.seed,
         slug=settings.slug,
         privacy_noise=settings.privacy_noise,
-        device=device_name(settings.device),
+        device=inputs.device_name(settings.device),
         channel=channel,
         **more,
     )
