@@ -26,7 +26,7 @@ SHARES = {
 }
 """Property to its part of the cases; they are as many together as FUZZ says, by default a sample of a tenth."""
 LEAST = 2000
-"""Cases of `make test-all`."""
+"""Cases of all properties together that `make test-all` asks for. Of those on the command line it tries a tenth."""
 COUNTS: Counter[str] = Counter()
 """Cases that have been tried since the tests began."""
 SECONDS = 900
