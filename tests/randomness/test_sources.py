@@ -214,7 +214,8 @@ def test_stacked_secure_noise_keeps_nothing_that_repeats_it():
     other = StackedNoise([SecureNoise(), SecureNoise()])
     other.restore(state)
     other.reserve(100)
-    assert not np.isin(other.normal((2, 60)).numpy(), stacked.normal((2, 60)).numpy()).any()
+    # In float32 two of so many numbers agree by chance once in thousands of runs.
+    assert np.isin(other.normal((2, 60)).numpy(), stacked.normal((2, 60)).numpy()).sum() <= 2
     assert len(torch.cat([first[0], first[1]]).unique()) == 20
 
 
