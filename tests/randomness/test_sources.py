@@ -138,7 +138,7 @@ def test_secure_draws_depend_on_no_seed_and_keep_no_state():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002
     second = noise_source("secure", 0, "run", "noise")
-    assert not np.isin(one.numpy(), second.normal((100,)).numpy()).any()
+    assert np.isin(one.numpy(), second.normal((100,)).numpy()).sum() <= 2  # by chance, in float32
     assert first.state() is None
     assert set(vars(first)) == {"device"}
     for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
