@@ -123,8 +123,8 @@ def test_results_differ_from_themselves_in_nothing_and_from_others_in_what_was_c
     assert settings.startswith("Settings: 1 of ")
     assert re.search(r"^seed +\d+ +\d+$", settings, re.M)
     lines = values.splitlines()[2:]
-    assert lines
-    assert all(" auc " in line and line.endswith(" 0.25") for line in lines)
+    assert [line for line in lines if " auc " in line and line.endswith(" 0.25")] == lines != []
+    assert (larger := [float(line.split()[-2]) for line in lines]) == sorted(larger)  # of equal differences
     assert verdicts.startswith("Verdicts: 1 of ")
     assert verdicts.rstrip().endswith("turned")
 

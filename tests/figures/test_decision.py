@@ -103,13 +103,13 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     assert arms["identified"].tolist() == pytest.approx([1.0, fano, 1.0, private])
     left = [0.0, math.exp(-1.5), math.exp(-9.3), math.exp(-0.5)]  # two values of variance 1 share the nats
     assert (1 - arms["recovered"]).tolist() == pytest.approx(left)
-    told = said(decision, "natural, κ = 1: a whole training reveals at most 1.5 nats about a record with its label")
+    told = said(decision, "natural, 1 nats a use: a whole training reveals at most 1.5 nats about a record with its")
     assert "on average over records" in told
     most = f"with a probability of at most {100 * fano + 0.05:.1f} % (a bound"
     assert f"holds the 100 records of its client as candidates, picks the right one {most}" in told
     assert f"at most {100 * private + 0.005:.2f} %" in said(decision, "DP-SGD, noise 4: ")
     assert "for every record (ε = 12 at δ = 1e-05)" in said(decision, "DP-SGD, noise 4: ")
-    assert said(decision, "Too many nats").endswith("to limit its identification: natural, κ = 8 (9.3).")
+    assert said(decision, "Too many nats").endswith("to limit its identification: natural, 8 nats a use (9.3).")
     assert said(decision, "Without any bound: ") == "Without any bound: undefended."
     page = decision_page(decision)
     assert page.count('<td class="number">1.5</td>') == page.count("<td>no bound</td>") == 1
@@ -123,7 +123,7 @@ def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decisi
     assert "look at the bounds and at the gradient" in said(blind, "From the last weights, members are not told apart")
     assert not any(text.startswith(("Worth", "Not worth", "No protection")) for text in blind.sentences)
     found = said(blind, "From the last weights, members are found more often")
-    assert "natural, κ = 1 (0.600, 95 %: 0.600 to 0.600); natural, κ = 8" in found
+    assert "natural, 1 nats a use (0.600, 95 %: 0.600 to 0.600); natural, 8 nats a use" in found
     assert "undefended" not in found
     for shown in ("<figure>", "Protections against plain SGD", "replicas would decide"):
         assert (shown in decision_page(decision), shown in decision_page(blind)) == (True, False)
@@ -150,7 +150,7 @@ def test_to_a_server_that_sees_the_uploads_protections_are_compared_by_what_thes
     assert "an AUC of 0.800" in said(worse, "Among the protections, DP-SGD, noise 4 hid members best from the attack")
     best = said(server, "The most accurate of these is DP-SGD, noise 4, with an AUC of 0.550")
     assert "is right for 70 % of new records" in best
-    assert "natural, κ = 8 is the most accurate of all, with 80 %, and leaves an AUC from the uploads of 0.980" in best
+    assert "natural, 8 nats a use is the most accurate of all, with 80 %, and leaves an AUC" in best
     assert not any(text.startswith(("Worth", "Not worth", "No protection", "Undecided")) for text in server.sentences)
     page = decision_page(server)
     assert "Protections against plain SGD" not in page
@@ -189,7 +189,7 @@ def test_the_five_lines_apply_the_most_accurate_channel_that_limits_identificati
     digits = decision.config.datasets["digits"].model_copy(update={"label_nats": nats})
     config = decision.config.model_copy(update={"datasets": {"digits": digits}})
     assert run(dataclasses.replace(decision, config=config), names).startswith(
-        "natural (κ = 1) is the most accurate of"
+        "natural (1 nats a use) is the most accurate of"
     )
     assert [len(labels) for _, labels in names["loader"]] == [20] * 5
     account = names["engine"].leakage()
@@ -332,8 +332,8 @@ def test_the_release_of_whose_nats_most_is_proven_is_named_in_words(decision):
     naming = pd.DataFrame(rows, columns=["level", "metric", "unit", "variant", "value"])
     told = dataclasses.replace(decision, tables=decision.tables | {"naming": naming})
     assert said(told, "Attacks") == (
-        "Attacks prove 2 of the 3 nats about a record that 4 noisy copies may reveal behind natural noise, κ = 4"
-        ": a test of the bound, at other levels than those of the table."
+        "Attacks prove 2 of the 3 nats about a record that 4 noisy copies may reveal behind natural noise of "
+        "4 nats a use: a test of the bound, at other levels than those of the table."
     )
 
 

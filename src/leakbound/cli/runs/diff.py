@@ -125,13 +125,14 @@ def _means(folder: Path, run: str | None) -> pd.Series:
 
 
 def _values(first: pd.Series, second: pd.Series) -> tuple[list[list[str]], int]:
-    """List the values that differ, the largest differences first, then those that one side lacks."""
+    """List the values that differ, the largest relative differences first, then those that one side lacks."""
     import numpy as np
 
     table = first.to_frame("first").join(second.to_frame("second"), how="outer")
     same = (table["first"] == table["second"]) | table.isna().all(axis=1)
     apart = table[~same].assign(apart=lambda table: (table["second"] - table["first"]).abs())
-    apart = apart.sort_values("apart", ascending=False, kind="stable", na_position="last")
+    relative = apart["apart"] / apart[["first", "second"]].abs().max(axis=1)
+    apart = apart.iloc[np.argsort(-relative.to_numpy(), kind="stable")]
     lines = [
         [
             " ".join(filter(None, map(str, key))),
