@@ -476,15 +476,15 @@ def test_the_package_without_extras_is_enough(place, words):
     assert not [line for line in done.stderr.splitlines() if not said.fullmatch(line)]
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_bar_is_shown_on_a_terminal_alone(monkeypatch, terminal):
+@pytest.mark.parametrize("shown", [True, False])
+def test_bar_is_shown_on_a_terminal_alone(monkeypatch, shown):
     stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(stream, "isatty", lambda: shown, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
     with terminal.counted("reading [/x]", 3) as each:
         each(3)
-    assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == terminal
-    assert bool(stream.getvalue()) == terminal
+    assert ("reading [/x]" in stream.getvalue() and "3/3" in stream.getvalue()) == shown
+    assert bool(stream.getvalue()) == shown
 
 
 def test_account_says_of_each_file_that_it_cannot_take_what_it_is_and_what_to_give(tmp_path, monkeypatch):

@@ -165,11 +165,11 @@ def test_private_training_shares_members_and_weights_and_its_levels_share_batche
     ]
     plain = StackLearner(request_for(replicas=2), request_for(replicas=2).slots[1:])
     batches = [made[0]._batches.draw() for _ in range(5)]
+    every = torch.arange(len(digits.members(1).images))[None]
     for learner in made:
-        assert np.array_equal(learner._images.numpy(), digits.members(1).images)
+        assert np.array_equal(learner._inputs.take(every)[0].numpy(), digits.members(1).images)
         assert all(torch.equal(learner.params[key], value) for key, value in plain.params.items())
-    for learner in made[1:]:
-        assert all(torch.equal(learner._batches.draw(), batch) for batch in batches)
+    assert all(torch.equal(learner._batches.draw(), batch) for learner in made[1:] for batch in batches)
     little, much = (learner._noise.normal((1000,), torch.float32) for learner in made[1:])
     assert torch.equal(little, much)
 
