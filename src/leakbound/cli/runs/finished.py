@@ -41,7 +41,8 @@ class FinishedRun:
     ) -> nn.Module:
         """Build one trained network, which takes records as the prepared dataset holds them, in [-1, 1].
 
-        A network from outside is imported, so its module has to be on the path, as for the workflow.
+        A network from outside is imported, so its module has to be on the path, as for the workflow. The run
+        says which, so open runs of people whose code you would run.
 
         Args:
             replica: As in :meth:`leakbound.attacks.attack_request.Networks.state_dict`.
@@ -51,6 +52,7 @@ class FinishedRun:
         Raises:
             KeyError: If no such network is kept.
             ImportError: If a network from outside is not where the run found it.
+            ValueError: If another network has its name.
             DamagedFileError: If the file of the dataset does not match its seal.
         """
         weights = self.networks.state_dict(replica, learning_rate, length)
