@@ -53,7 +53,8 @@ from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, per_sample, train
 from leakbound.training.client_steps import ClientStep
-from leakbound.training.request import reference_request
+from leakbound.training.request import UploadScoring, reference_request
+from leakbound.training.upload_scores import UploadScores
 
 LEVELS: dict[str, float | None] = {
     "none": None,
@@ -219,6 +220,8 @@ def cases(asked: Asked) -> Iterator[Case]:
     for name in ("natural", "white"):
         yield Case("noise of the device", name, lambda _, name=name: moments_of_noise(name, asked))
     yield Case("resume", "natural", lambda _: resumed(asked.device, rounds + 3))
+    for name in ("none", "natural", "dpsgd"):
+        yield Case("scores", name, lambda _, name=name: compared_scores(name, asked.device, rounds))
     for name, work in list(attacks(asked).items())[: 3 if asked.quick else None]:
         yield Case("attacks", name, lambda _, work=work: compared_attack(work, asked.device), weight=4.0)
 
@@ -251,6 +254,24 @@ def compared_weights(name: str, slots: int, device: str, rounds: int) -> Values:
         ("farthest", float(relative.max()), _FARTHEST),
     ):
         yield {"metric": metric, "value": value, "expected": expected, "status": _said(value <= expected)}
+
+
+def compared_scores(name: str, device: str, rounds: int) -> Values:
+    """Scores of membership from the uploads of two networks, by both devices: how far apart, in standard deviations."""
+
+    def public(scores: UploadScores, purpose: str, number: int = 0) -> Any:
+        request = scores._request
+        return drawn_on_cpu("", request.seed, purpose, number, device=request.device)
+
+    pool = len(digits().pool.labels)
+    scoring = UploadScoring({replica: range(pool) for replica in range(2)}, public=200, window=1, draws=4)
+    found = {}
+    with mock.patch.object(UploadScores, "_source", public):
+        for kind in dict.fromkeys(("cpu", device)):
+            found[kind] = train(request(name, 2, kind, rounds, scoring=scoring)).scores
+    apart = (found["cpu"] - found[device]).abs().mean(-1) / found["cpu"].std(-1)
+    far = float(apart.nan_to_num(nan=math.inf).max())
+    yield {"metric": "mean_difference", "value": far, "expected": _NEAR, "status": _said(far <= _NEAR)}
 
 
 def _distances(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Tensor:
