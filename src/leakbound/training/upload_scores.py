@@ -158,7 +158,8 @@ class UploadScores:
     def values(self) -> Float[Tensor, "slots statistics n"]:
         """Return log likelihood ratios for each of :data:`SHARES`, and plain inner products, on the CPU."""
         state = self._state
-        open_epoch = state["epoch"].logaddexp(torch.tensor(_log_rest(state["seen"] / self._population)))
+        epoch = state["epoch"]
+        open_epoch = epoch.logaddexp(epoch.new_tensor(_log_rest(state["seen"] / self._population)))
         ratios = state["ratios"] + open_epoch
         if self._noise:
             ratios += torch.stack([self._lasting(slot) for slot in range(len(ratios))])
@@ -333,7 +334,7 @@ class UploadScores:
         total, epoch = (self._state[name][slot] for name in ("ratios", "epoch"))
         share = min(1.0, records / self._population)
         if self._request.defense.clips:
-            total += (ratios + math.log(share)).logaddexp(torch.tensor(_log_rest(share)))
+            total += (ratios + math.log(share)).logaddexp(ratios.new_tensor(_log_rest(share)))
             return
         left = 1.0 - self._state["seen"] / self._population
         torch.logaddexp(epoch, ratios + math.log(min(share, left)), out=epoch)
