@@ -142,6 +142,20 @@ def test_levels_count_by_the_window_of_leakages_that_both_fronts_reach():
         found(rows, leakage={**OPTIONS["leakage"], "least": 0.1})
 
 
+def test_pooled_levels_are_recipes_of_one_front():
+    plain = table({"none": [(0.55, 0.35), (0.65, 0.45)]})
+    low, high = (
+        table({"natural": [point]}, level=level, run=f"natural-{level}")
+        for level, point in ((1.0, (0.56, 0.40)), (2.0, (0.64, 0.48)))
+    )
+    rows = pd.concat([plain, low, high])
+    assert found(rows).note == "windows 0, 0"
+    pooled = found(rows, pool_levels=True)
+    assert pooled.note == "windows 0.08"
+    assert pooled.effects["beyond"].tolist() == pytest.approx([0.04] * 3)
+    assert "levels" not in pooled.detail
+
+
 def test_the_guess_of_a_dataset_is_its_own():
     rows = table({"none": [(0.55, 0.46), (0.6, 0.8)], "natural": [(0.55, 0.48), (0.6, 0.8)]}, dataset="celeba")
     assert effects(rows) == pytest.approx([0.01] * 3)

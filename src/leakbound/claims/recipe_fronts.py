@@ -70,6 +70,8 @@ class Beyond(ClaimOptions, PlainSGD):
     """Rows of the arm's recipes."""
     leakage: LeakageAxis
     """Quantity along which fronts are compared."""
+    pool_levels: bool = False
+    """Whether the levels of the arm are recipes of one front, as for who is free to choose the level."""
 
 
 def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.DataFrame:
@@ -95,7 +97,7 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
 
 
 def matched(
-    recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD
+    recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD, *, pool_levels: bool = False
 ) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pair the recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
@@ -106,9 +108,10 @@ def matched(
         recipes: Recipes of all arms, as :func:`recipes_of` returns them.
         arm: Those of the arm.
         plain: Arms of plain SGD.
+        pool_levels: Whether the levels of each defense are one family of recipes.
 
     Returns:
-        For each level, its recipes and those of plain SGD, one row for each network.
+        For each level, or each defense if its levels are pooled, its recipes and those of plain SGD, one row for each network.
 
     Raises:
         EmptySelectionError: If the arm and plain SGD have no length in common.
@@ -119,7 +122,8 @@ def matched(
     order = reference["defense"].map(plain.plain.index)
     reference = reference[order == order.groupby(reference["length"]).transform("min")]
     pairs = []
-    for level in split(arm, [column for column in ("defense", "level") if column in arm.columns]).values():
+    families = ("defense",) if pool_levels else ("defense", "level")
+    for level in split(arm, [column for column in families if column in arm.columns]).values():
         shared = set(level["length"]) & set(reference["length"])
         if shared:
             pairs.append((level[level["length"].isin(shared)], reference[reference["length"].isin(shared)]))
@@ -196,7 +200,7 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
         EmptySelectionError: If there is nothing to compare.
     """
     recipes = recipes_of(select(rows, options.where), options.leakage, options)
-    pairs = matched(recipes, select(recipes, options.arm), options)
+    pairs = matched(recipes, select(recipes, options.arm), options, pool_levels=options.pool_levels)
     effects, windows = heights_above_plain(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
     front = "+".join(options.plain)
@@ -204,7 +208,8 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     numbers = " and ".join(dict.fromkeys(f"{tried} to {reference}" for tried, reference in counts))
     lengths = ", ".join(dict.fromkeys(length for _, ref in pairs for length in sorted(set(ref["length"]))))
     detail = f"sign flips; {name} above the front of {front} at equal leakage, mean over leakages"
-    detail += f" and {len(pairs)} levels by their windows; recipes: {numbers} of the lengths {lengths}"
+    detail += "" if options.pool_levels else f" and {len(pairs)} levels by their windows"
+    detail += f"; recipes: {numbers} of the lengths {lengths}"
     replicas = {replica for sides in pairs for rows in sides for replica in rows["replica"]}
     narrow = [" (too narrow)" * (window < options.leakage.least) for window in windows]
     note = ", ".join(f"{window:.2g}{words}" for window, words in zip(windows, narrow, strict=True))
