@@ -111,7 +111,8 @@ def matched(
         pool_levels: Whether the levels of each defense are one family of recipes.
 
     Returns:
-        For each level, or each defense if its levels are pooled, its recipes and those of plain SGD, one row for each network.
+        For each level, or each defense if its levels are pooled, its recipes and those of plain SGD, one row
+        for each network.
 
     Raises:
         EmptySelectionError: If the arm and plain SGD have no length in common.
