@@ -70,21 +70,21 @@ gpu: .venv/ready
 # Wheels of what a machine lacks that has a PyTorch of its own, and of this project, into build/gpu-wheels.
 WHEELS ?=
 gpu-wheels: .venv/ready
-	python tests/benchmarks/gpu_wheels.py $(WHEELS)
+	python tools/gpu_wheels.py $(WHEELS)
 
 # The first records of CONFIG's images, into build/gpu-images, which is then LEAKBOUND_DATA there and here.
 gpu-images: .venv/ready
-	python tests/benchmarks/gpu_images.py --configfile $(CONFIG)
+	python tools/gpu_images.py --configfile $(CONFIG)
 
 # CONFIG on a machine that is lent for MINUTES, then a pack of what is finished; needs no .venv. docs/cluster.md.
 MINUTES ?= 9
 RUN ?=
 gpu-run:
-	python3 tests/benchmarks/gpu_run.py --config $(CONFIG) --minutes $(MINUTES) $(RUN)
+	python3 tools/gpu_run.py --config $(CONFIG) --minutes $(MINUTES) $(RUN)
 
 # All parts of such a pack into results, so that CONFIG goes on with what is missing: PACK="packs/pack.tgz.*".
 gpu-merge: .venv/ready
-	python tests/benchmarks/gpu_packs.py --configfile $(CONFIG) --merge $(PACK) --jobs $(JOBS)
+	python tools/gpu_packs.py --configfile $(CONFIG) --merge $(PACK) --jobs $(JOBS)
 
 plan: .venv/ready
 	leakbound plan --configfile $(CONFIG) -j $(JOBS)

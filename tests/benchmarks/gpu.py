@@ -16,17 +16,19 @@ This file needs nothing but Python: what it calls may have to be installed first
 from __future__ import annotations
 
 import argparse
-import atexit
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
+
+from gpu_run import installed
 
 SHARES = {"correct": 0.35, "fast": 0.65}
 """Section to its share of the time; what one leaves goes to those after it."""
@@ -174,22 +176,6 @@ def machine(device: str) -> dict[str, Any]:
             found |= {"name": torch.cuda.get_device_name(), "gpus": torch.cuda.device_count()}
         found |= {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
     return found
-
-
-def installed(wheels: Path) -> Path:
-    """Folder below which the carried wheels are installed, with no network and nothing else touched.
-
-    Raises:
-        SystemExit: If there are none.
-    """
-    found = sorted(map(str, wheels.glob("*.whl")))
-    if not found:
-        sys.exit(f"{wheels}: holds no wheels; make gpu-wheels writes them")
-    site = Path(tempfile.mkdtemp(prefix="leakbound-gpu-"))
-    atexit.register(shutil.rmtree, site, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--upgrade"]
-    subprocess.run([*pip, "--target", str(site), *found], check=True)
-    return site
 
 
 def run_all(asked: argparse.Namespace, environment: dict[str, str], began: float) -> bool:

@@ -3,10 +3,10 @@
 import os
 import shutil
 
-import gpu_images
 import pyarrow.parquet as pq
 import pytest
 
+import gpu_images
 from leakbound import storage
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.originals import describe_originals, original_hashes

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 import gpu
 import gpu_correct
 import gpu_fast
-import gpu_wheels
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+import gpu_wheels
 from leakbound.config.training import TrainingConfig
 from leakbound.models import memory
 from leakbound.training import train

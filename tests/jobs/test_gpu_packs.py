@@ -9,12 +9,12 @@ import tarfile
 import time
 from pathlib import Path
 
-import gpu_packs
-import gpu_run
 import numpy as np
 import pandas as pd
 import pytest
 
+import gpu_packs
+import gpu_run
 from leakbound import storage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading

@@ -17,7 +17,7 @@ OURS = {"illustrate", "tabulate", "claims", "figures", "log", "log_figures", "re
 
 def packs(project: Project, *words: object) -> str:
     """Call the script in a project."""
-    script = [sys.executable, str(ROOT / "tests/benchmarks/gpu_packs.py"), "--configfile", "config/tiny.yaml"]
+    script = [sys.executable, str(ROOT / "tools/gpu_packs.py"), "--configfile", "config/tiny.yaml"]
     done = subprocess.run(
         [*script, *map(str, words)], cwd=project.folder, env=environment(project.folder), capture_output=True, text=True
     )

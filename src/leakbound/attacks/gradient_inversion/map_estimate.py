@@ -404,7 +404,9 @@ def _regressed(problem: MapProblem, law: Law, variance: float) -> Float[Tensor, 
     restored = torch.empty(len(problem.labels), images.shape[1], dtype=torch.float64, device=images.device)
     for label in problem.labels.unique():
         alike = dataclasses.replace(problem, labels=label.expand(_AT_ONCE, 1))
-        gradients = torch.cat([alike.part(slice(len(some))).averaged(some) for some in drawn.split(_AT_ONCE)])
+        gradients = torch.cat(
+            [alike.part(slice(len(block))).averaged(block) for block in drawn.split(_AT_ONCE)]
+        )
         mean = gradients.mean(0)
         gradients -= mean
         rows = problem.labels[:, 0] == label

@@ -1,6 +1,6 @@
 """Wheels for a machine with a GPU, a PyTorch of its own, and no network: what is missing there, and this package.
 
-    python tests/benchmarks/gpu_wheels.py [--out build/gpu-wheels] [--python 3.12] [--have FREEZE]
+    python tools/gpu_wheels.py [--out build/gpu-wheels] [--python 3.12] [--have FREEZE]
 
 What is needed follows from the dependencies of the package without extras, Opacus, Snakemake without its solver, and
 the versions of the lock, whose hashes pip compares. PyTorch and all that it needs itself are there. ``--have`` names a
@@ -23,10 +23,10 @@ from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
-from gpu_run import ROOT, SOURCE, source_hash
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from gpu_run import ROOT, SOURCE, source_hash
 from leakbound.storage import provenance
 
 USUAL = ("numpy", "scipy", "pandas", "pyarrow", "scikit-learn", "scikit-image", "pillow", "matplotlib")
@@ -91,7 +91,7 @@ def pinned(names: Iterable[str]) -> str:
         SystemExit: If the lock lacks one.
     """
     text = (ROOT / "requirements/main.lock").read_text(encoding="utf-8")
-    lines = {canonicalize_name(found[1]): found[0] for found in _PINNED.finditer(text)}
+    lines = {str(canonicalize_name(found[1])): found[0] for found in _PINNED.finditer(text)}
     if lacking := sorted(set(names) - lines.keys()):
         sys.exit(f"requirements/main.lock lacks {', '.join(lacking)}: make lock")
     return "\n".join(lines[name] for name in names) + "\n"

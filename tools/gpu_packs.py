@@ -1,8 +1,8 @@
 """Packs of finished results from a machine that is lent for minutes: made there, merged here.
 
-    python tests/benchmarks/gpu_packs.py --configfile FILE --pack FOLDER
-    python tests/benchmarks/gpu_packs.py --configfile FILE --merge PART ... [--accept DATASET ...]
-    python tests/benchmarks/gpu_packs.py --configfile FILE --targets    # the files that a lent machine makes
+    python tools/gpu_packs.py --configfile FILE --pack FOLDER
+    python tools/gpu_packs.py --configfile FILE --merge PART ... [--accept DATASET ...]
+    python tools/gpu_packs.py --configfile FILE --targets    # the files that a lent machine makes
 
 A pack holds the rows, scores, provenance, logs and times of finished trainings and attacks, with Snakemake's own notes
 about them, so that merged results are not made again. It holds no images, no other arrays of attacks, which may be
@@ -198,9 +198,11 @@ class Parts(io.RawIOBase):
         self.written = 0
 
     def writable(self) -> bool:
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:
+        """Write bytes, into as many parts as it takes, and return how many there are."""
         waiting = memoryview(data)
         length = len(waiting)
         while len(waiting):

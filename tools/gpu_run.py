@@ -1,6 +1,6 @@
 """Run a configuration on a machine that is lent for minutes, until the clock ends it, and pack what is finished.
 
-    python3 tests/benchmarks/gpu_run.py --config FILE [--minutes 9] [--out results/packs] [--wheels build/gpu-wheels]
+    python3 tools/gpu_run.py --config FILE [--minutes 9] [--out results/packs] [--wheels build/gpu-wheels]
                                         [--images build/gpu-images] [--packs PART ...] [--jobs 16] [--gpu 4]
 
 Called in the folder of the project. The machine needs no network, and nothing but Python with PyTorch and what such
@@ -13,20 +13,21 @@ This file needs nothing but Python: what it calls has to be installed first.
 from __future__ import annotations
 
 import argparse
+import atexit
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from gpu import installed
-
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "source.json"
 """File among the wheels: commit of the checkout that carried them, and a hash of its source."""
 _RESERVED = 25.0  # seconds for stopping and packing
@@ -43,6 +44,22 @@ def source_hash(folder: Path) -> str:
     files = sorted(path for path in folder.glob("leakbound/**/*") if path.suffix in (".py", ".yaml", ".csv"))
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.relative_to(folder)}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def installed(wheels: Path) -> Path:
+    """Folder below which the carried wheels are installed, with no network and nothing else touched.
+
+    Raises:
+        SystemExit: If there are none.
+    """
+    found = sorted(map(str, wheels.glob("*.whl")))
+    if not found:
+        sys.exit(f"{wheels}: holds no wheels; make gpu-wheels writes them")
+    site = Path(tempfile.mkdtemp(prefix="leakbound-gpu-"))
+    atexit.register(shutil.rmtree, site, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--upgrade"]
+    subprocess.run([*pip, "--target", str(site), *found], check=True)
+    return site
 
 
 def environment(wheels: Path | None, images: Path | None) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The first records of the images of a configuration, to be carried to a machine that has none.
 
-    python tests/benchmarks/gpu_images.py --configfile FILE [--out build/gpu-images]
+    python tools/gpu_images.py --configfile FILE [--out build/gpu-images]
 
 Reads the Parquet files of ``LEAKBOUND_DATA`` and writes as many records as the configuration draws from, for a folder
 ``LEAKBOUND_DATA`` there and here. Each file states what it is a part of, and so does the provenance of what is
