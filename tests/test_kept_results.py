@@ -277,6 +277,8 @@ def test_pages_of_the_repository_show_what_is_kept():
         ("resnet10", None),
         ("uploads", None),
         ("uploads_clients", None),
+        ("what_wins", None),
+        ("networks_recipes", None),
         ("gpu_table02", None),
         ("lenet_full", ("fig09", "fig25", "fig10_gain")),
         ("photos", ("fig19", "fig22", "fig05", "table02")),

@@ -50,6 +50,8 @@ class PlainSGD(Settings):
     """Utility of a guess, which leaks nothing."""
     guesses: dict[str, float] = Field(default_factory=dict)
     """Dataset to the utility of a guess, for datasets on which it differs."""
+    pool_levels: bool = False
+    """Whether the levels of an arm are recipes of one front, as for who is free to choose the level."""
 
     def guess_on(self, dataset: str, leakage: LeakageAxis) -> np.ndarray:
         """Return the leakage and utility of a guess.
@@ -70,8 +72,6 @@ class Beyond(ClaimOptions, PlainSGD):
     """Rows of the arm's recipes."""
     leakage: LeakageAxis
     """Quantity along which fronts are compared."""
-    pool_levels: bool = False
-    """Whether the levels of the arm are recipes of one front, as for who is free to choose the level."""
 
 
 def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.DataFrame:
@@ -97,7 +97,7 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
 
 
 def matched(
-    recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD, *, pool_levels: bool = False
+    recipes: pd.DataFrame, arm: pd.DataFrame, plain: PlainSGD
 ) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
     """Pair the recipes of each level of an arm with those of plain SGD that were trained for the same lengths.
 
@@ -108,7 +108,6 @@ def matched(
         recipes: Recipes of all arms, as :func:`recipes_of` returns them.
         arm: Those of the arm.
         plain: Arms of plain SGD.
-        pool_levels: Whether the levels of each defense are one family of recipes.
 
     Returns:
         For each level, or each defense if its levels are pooled, its recipes and those of plain SGD, one row
@@ -123,7 +122,7 @@ def matched(
     order = reference["defense"].map(plain.plain.index)
     reference = reference[order == order.groupby(reference["length"]).transform("min")]
     pairs = []
-    families = ("defense",) if pool_levels else ("defense", "level")
+    families = ("defense",) if plain.pool_levels else ("defense", "level")
     for level in split(arm, [column for column in families if column in arm.columns]).values():
         shared = set(level["length"]) & set(reference["length"])
         if shared:
@@ -201,7 +200,7 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
         EmptySelectionError: If there is nothing to compare.
     """
     recipes = recipes_of(select(rows, options.where), options.leakage, options)
-    pairs = matched(recipes, select(recipes, options.arm), options, pool_levels=options.pool_levels)
+    pairs = matched(recipes, select(recipes, options.arm), options)
     effects, windows = heights_above_plain(pairs, options.leakage, options)
     name = "+".join(str(value) for value in options.arm.values())
     front = "+".join(options.plain)

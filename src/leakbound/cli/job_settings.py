@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from leakbound import registry
 from leakbound.config.attacks import ReferenceRecords
@@ -60,12 +60,6 @@ class DefendedSettings(JobSettings):
     level: Level | None
     seed: Seed
     device: Device
-
-    @model_validator(mode="after")
-    def _has_a_possible_level(self) -> "DefendedSettings":
-        if (problem := self.defense.level_problem(self.level)) is not None:
-            raise ValueError(f"level = {self.level}: {problem}")
-        return self
 
 
 class TrainingSettings(DefendedSettings):

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import model_validator
-
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
 from leakbound.cli.job_settings import Device, SeededSettings
@@ -42,14 +40,6 @@ class FederateSettings(SeededSettings):
     replicas: Replicas
     federated: FederatedConfig
     device: Device
-
-    @model_validator(mode="after")
-    def _knows_how_many_records(self) -> "FederateSettings":
-        if self.most_clients is None and self.federated.records is None:
-            raise ValueError(
-                "most_clients: is missing, and federated.records does not state the number for each client"
-            )
-        return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Strict, model_validator
+from pydantic import Strict
 
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset
@@ -25,14 +25,6 @@ class FederatedSettings(JobSettings):
     table: Name
     runs: Annotated[tuple[FederatedRun, ...], Strict(False)] = ()
     federated: FederatedConfig | None = None
-
-    @model_validator(mode="after")
-    def _has_its_source(self) -> "FederatedSettings":
-        if (self.table == _CLOSED) != (self.federated is not None) or bool(self.runs) == bool(self.federated):
-            raise ValueError(
-                f"table = {self.table!r}: {_CLOSED} needs federated, and every other table at least one of runs"
-            )
-        return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:

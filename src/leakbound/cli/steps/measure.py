@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from leakbound import storage
 from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_provenance
@@ -31,12 +31,6 @@ class MeasureSettings(SeededSettings):
     defenses: dict[Name, Defense]
     momentum: Annotated[float, Field(ge=0, lt=1)]
     device: Device
-
-    @model_validator(mode="after")
-    def _knows_its_defenses(self) -> "MeasureSettings":
-        if missing := sorted(set(self.config.defenses) - set(self.defenses)):
-            raise ValueError(f"defenses: {', '.join(missing)} missing")
-        return self
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
