@@ -4,6 +4,7 @@
 rule attack:
     """Train the reference networks of a run's attackers, and attack its networks, or the gradients of untrained ones.
 
+    One job attacks untrained networks at all levels of a defense: natural-all/n0-b1.
     A killed job resumes: finished attacks are kept, and the training of references has a checkpoint.
     """
     input:
