@@ -30,6 +30,7 @@ rule attack:
     params:
         run=lambda w: RUN.format(**w),
         results=results_hash("attack", RUN),
+        code=codes("attack", RUN),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
-        " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run}'
+        " --code {params.code} --out {output} > {log} 2>&1"
