@@ -23,9 +23,7 @@ def several(
     settings: Annotated[str, typer.Option(help="Configuration, as JSON.")],
     rule: Annotated[str, typer.Option(help="Rule whose results are made.")],
     of: Annotated[str, typer.Option(help="Dataset, run or paper of these results.")] = "",
-    code: Annotated[
-        str, typer.Option(help="Fingerprints of the code behind these results, in their order.")
-    ] = "",
+    code: Annotated[str, typer.Option(help="Fingerprints of the code behind them, in order.")] = "",
     out: Annotated[Path | None, typer.Option(help="List of all files with their SHA-256, JSON.")] = None,
 ) -> None:
     """Make all results of a rule that belong to a dataset, a run or a paper of a configuration.
