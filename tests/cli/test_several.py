@@ -27,9 +27,9 @@ def run(config: dict, *words: str) -> Outcome:
     return called("step", "several", "--settings", json.dumps(config), "--out", "list.json", *words)
 
 
-def made(config: dict) -> dict[str, int]:
+def made(config: dict, *words: str) -> dict[str, int]:
     """Time of change of each table after the command."""
-    outcome = run(config, "--rule", "consensus")
+    outcome = run(config, "--rule", "consensus", *words)
     assert outcome.code == 0, outcome.err
     return {name: Path(name).stat().st_mtime_ns for name in sorted(storage.read_json(Path("list.json")))}
 
@@ -63,11 +63,11 @@ def test_results_are_made_again_only_if_settings_or_files_are_others(config, mon
     assert all(forced[name] > noisy[name] for name in forced)
 
 
-def test_results_of_other_code_are_made_again(config, monkeypatch):
-    first = made(config)
-    monkeypatch.setattr("leakbound.cli.steps.several.code_of", lambda job: "edited")
-    edited = made(config)
-    assert all(edited[name] > first[name] for name in first)
+def test_results_of_other_code_are_made_again_and_those_of_the_code_that_the_rule_states_are_not(config):
+    first = made(config, "--code", "read,read")
+    assert made(config, "--code", "read,read") == first
+    edited = made(config, "--code", "read,edited")
+    assert [edited[name] > first[name] for name in sorted(first)] == [False, True]
 
 
 def test_a_result_that_cannot_be_made_leaves_no_list(config):

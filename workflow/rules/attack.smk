@@ -4,6 +4,7 @@
 rule attack:
     """Train the reference networks of a run's attackers, and attack its networks, or the gradients of untrained ones.
 
+    One job attacks untrained networks at all levels of a defense: natural-all/n0-b1.
     A killed job resumes: finished attacks are kept, and the training of references has a checkpoint.
     """
     input:
@@ -29,6 +30,7 @@ rule attack:
     params:
         run=lambda w: RUN.format(**w),
         results=results_hash("attack", RUN),
+        code=codes("attack", RUN),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run} --out {output}'
-        " > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run}'
+        " --code {params.code} --out {output} > {log} 2>&1"

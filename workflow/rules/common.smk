@@ -16,7 +16,7 @@ from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.steps.prepare import originals
 from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
-from leakbound.jobs.job import ANEW, CONFIGURATION, made_together, code_of, snakemake_target
+from leakbound.jobs.job import ANEW, CONFIGURATION, attacked_together, code_of, made_together, snakemake_target
 from leakbound.jobs import coordination
 from leakbound.storage.provenance import settings_hash
 
@@ -142,7 +142,7 @@ TABLE = RESULTS_MADE.table  # runs, attacks, tables and figures of the configura
 CONFIG = TABLE.config
 RESULTS = Path(CONFIG.root)
 RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"  # n0: the untrained network, e.g. for gradient inversion
-POSITIONS = {run: position for position, run in enumerate(TABLE.runs)}
+POSITIONS = {attacked_together(run): position for position, run in reversed([*enumerate(TABLE.runs)])}
 FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
@@ -192,6 +192,11 @@ def settings(step, pattern):
 def code(step, pattern):
     """Fingerprint of the code behind a result: Snakemake sees no change of an imported module, but one of this."""
     return lambda wildcards: code_of(result(step, pattern, wildcards))
+
+
+def codes(rule, pattern):
+    """Fingerprints of the code behind all results of a job, which it would need half a second to find."""
+    return lambda wildcards: ",".join(map(code_of, TOGETHER[rule, pattern.format(**wildcards)]))
 
 
 def results_hash(rule, pattern=""):

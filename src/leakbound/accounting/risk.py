@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 from scipy import fft, optimize, special
 
@@ -67,7 +66,7 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
             f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed"
         )
     check_confidence(confidence)
-    return float(scipy.stats.beta.ppf(1.0 - confidence, hits, trials - hits + 1)) if hits else 0.0
+    return float(special.betaincinv(hits, trials - hits + 1, 1.0 - confidence)) if hits else 0.0
 
 
 def demonstrated_information(hits: int, trials: int, candidates: int, confidence: float = 0.95) -> float:
@@ -210,7 +209,7 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
     if not steps or not noise_multiplier:
         return 1.0 if steps else chance
     if sample_rate == 1:
-        return float(scipy.stats.norm.cdf(scipy.stats.norm.ppf(chance) + math.sqrt(steps) / noise_multiplier))
+        return float(special.ndtr(special.ndtri(chance) + math.sqrt(steps) / noise_multiplier))
     losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps)
     return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
 
@@ -221,8 +220,8 @@ def _composed_losses(
     """Compute log-likelihood ratios of a sum of steps on a grid, their masses, and the mass off the grid."""
     x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
     x = np.unique(np.concatenate([x, x + 1.0]))
-    with_record = (1.0 - sample_rate) * scipy.stats.norm.cdf(x, 0, noise_multiplier)
-    with_record += sample_rate * scipy.stats.norm.cdf(x, 1, noise_multiplier)
+    with_record = (1.0 - sample_rate) * special.ndtr(x / noise_multiplier)
+    with_record += sample_rate * special.ndtr((x - 1.0) / noise_multiplier)
     masses = np.diff(with_record, prepend=0.0)  # of (x_(i−1), x_i], whose ratio is at most that of x_i
     ratio = np.logaddexp(
         math.log1p(-sample_rate), math.log(sample_rate) + (2.0 * x - 1.0) / (2.0 * noise_multiplier**2)

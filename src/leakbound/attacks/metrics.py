@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import ndimage, stats
+from scipy import ndimage, special
 
 Images = Float[np.ndarray, "..."]
 PerImage = Float[np.ndarray, "..."]
@@ -142,7 +142,7 @@ def auc_interval(members: Float[np.ndarray, " m"], nonmembers: Float[np.ndarray,
         pairs = min(len(members), len(nonmembers))
         low, high = (proportion_interval(edge(area * pairs), pairs) for edge in (math.floor, math.ceil))
         return Interval(area, low.low, high.high)
-    half = stats.norm.ppf(0.5 + _CONFIDENCE / 2) * math.sqrt(variance)
+    half = special.ndtri(0.5 + _CONFIDENCE / 2) * math.sqrt(variance)
     return Interval(area, max(0.0, area - half), min(1.0, area + half))
 
 
@@ -268,8 +268,8 @@ def proportion_interval(successes: int, trials: int) -> Interval:
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} of {trials}: 0 <= successes <= trials and trials >= 1 are required")
     tail = (1 - _CONFIDENCE) / 2
-    low = stats.beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
-    high = stats.beta.isf(tail, successes + 1, trials - successes) if successes < trials else 1.0
+    low = special.betaincinv(successes, trials - successes + 1, tail) if successes else 0.0
+    high = special.betainccinv(successes + 1, trials - successes, tail) if successes < trials else 1.0
     return Interval(successes / trials, float(low), float(high))
 
 

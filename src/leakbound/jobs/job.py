@@ -4,6 +4,7 @@ One job of Snakemake makes several results together. Its rule and wildcards foll
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -198,6 +199,19 @@ class JobList:
         return [path for job in (self.of(*steps) if steps else self) for path in job.outputs.values()]
 
 
+def attacked_together(slug: str) -> str:
+    """Return the name of the job that attacks a run: ``natural-all`` for untrained networks at all levels.
+
+    Args:
+        slug: Name of the run.
+
+    Example:
+        >>> attacked_together("digits/mlp/natural-4/n0-b1"), attacked_together("digits/mlp/none/n400-b32")
+        ('digits/mlp/natural-all/n0-b1', 'digits/mlp/none/n400-b32')
+    """
+    return re.sub("-[^/]+/n0-", "-all/n0-", slug)
+
+
 def rule_of(job: Job) -> tuple[str, str]:
     """Return the rule that makes a result, and the dataset, run, paper or name that its wildcards stand for.
 
@@ -209,7 +223,7 @@ def rule_of(job: Job) -> tuple[str, str]:
         return rule, ""
     if rule in ("covariance", "figures"):
         return rule, job.name.partition("/")[0]
-    return rule, job.name.rpartition("/")[0] if job.step == "attack" else job.name
+    return rule, attacked_together(job.name.rpartition("/")[0]) if job.step == "attack" else job.name
 
 
 @cache

@@ -66,7 +66,10 @@ class RunTable:
                 self.studies[name].append(run.slug)
         self.first_study = {slug: name for name, slugs in reversed(self.studies.items()) for slug in slugs}
         self.federated = federated_runs(config.federated)
-        self.tables = list(self._table_names())
+        self.tables = [*config.studies, *([] if config.efficiency is None else [EFFICIENCY])]
+        for section in SECTIONS:
+            settings = getattr(config, section, None)
+            self.tables += (f"{section}/{table}" for table in (settings.tables() if settings else ()))
         if any(figure.claims and self._can_show(figure) for figure in catalogue.figures):
             self.tables.append(SCOREBOARD)
         self.figures = {
@@ -77,15 +80,6 @@ class RunTable:
             for figure in catalogue.figures
             if figure.study in config.studies and f"{figure.paper}/{figure.id}" not in self.figures
         ]
-
-    def _table_names(self) -> Iterator[str]:
-        """Yield the names of all tables except the scoreboard."""
-        yield from self.studies
-        if self.config.efficiency is not None:
-            yield EFFICIENCY
-        for section in SECTIONS:
-            settings = getattr(self.config, section, None)
-            yield from (f"{section}/{table}" for table in (settings.tables() if settings else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
         """Return True if the configuration has the illustration, the table or the study that a figure shows."""
@@ -131,11 +125,8 @@ class RunTable:
         Args:
             defenses: Settings of defenses.
         """
-        return (
-            {"privacy_noise": self.config.privacy_noise}
-            if any(defense.draws_noise for defense in defenses)
-            else {}
-        )
+        drawn = any(defense.draws_noise for defense in defenses)
+        return {"privacy_noise": self.config.privacy_noise} if drawn else {}
 
     def file(self, step: str, name: str, role: str = "out") -> str:
         """Return a file that a job writes.

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy.polynomial import Polynomial
 from scipy.special import expit, log_expit
-from scipy.stats import norm
 from torch import nn
 
 from leakbound.attacks.attack_request import Networks, load_weights
@@ -120,8 +119,13 @@ def lira_online(
         return lira_offline(confidence, references, laws)
     total, count = (references.inside * references.confidence).sum(0), references.inside.sum(0)
     mean = (_PRIOR_MODELS * laws.curve(references.mean) + total) / (_PRIOR_MODELS + count)
-    outside = norm.logpdf(confidence, references.mean, laws.deviation(references))
-    return norm.logpdf(confidence, mean, laws.spread) - outside
+    outside = _log_density(confidence, references.mean, laws.deviation(references))
+    return _log_density(confidence, mean, laws.spread) - outside
+
+
+def _log_density(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray | float) -> np.ndarray:
+    """Compute the logarithm of a normal density, without scipy.stats, which takes a third of a second to load."""
+    return -(((values - mean) / deviation) ** 2) / 2.0 - np.log(np.sqrt(2 * np.pi)) - np.log(deviation)
 
 
 def rmia(

@@ -23,6 +23,7 @@ def several(
     settings: Annotated[str, typer.Option(help="Configuration, as JSON.")],
     rule: Annotated[str, typer.Option(help="Rule whose results are made.")],
     of: Annotated[str, typer.Option(help="Dataset, run or paper of these results.")] = "",
+    code: Annotated[str, typer.Option(help="Fingerprints of the code behind them, in order.")] = "",
     out: Annotated[Path | None, typer.Option(help="List of all files with their SHA-256, JSON.")] = None,
 ) -> None:
     """Make all results of a rule that belong to a dataset, a run or a paper of a configuration.
@@ -36,12 +37,13 @@ def several(
         raise typer.BadParameter(f"--of {of!r}: the configuration has no such results of the rule {rule!r}")
     record = None if out is None else out.with_name(f".{out.name}.parts")
     keys = _recorded(record)
-    for job in made[rule, of]:
+    codes = code.split(",") if code else map(code_of, made[rule, of])
+    for job, behind in zip(made[rule, of], codes, strict=True):
         name = f"{job.step} {job.name}"
-        if keys.get(name, "") != _key(job):
-            make_result(job)
+        if keys.get(name, "") != _key(job, behind):
+            make_result(job, behind)
             if record is not None:
-                keys[name] = _key(job)
+                keys[name] = _key(job, behind)
                 storage.write_json(record, keys)
     if out is not None:
         paths = sorted(path for job in made[rule, of] for path in job.outputs.values())
@@ -58,18 +60,18 @@ def _recorded(record: Path | None) -> dict[str, Any]:
         return {}
 
 
-def _key(job: Job) -> str | None:
+def _key(job: Job, code: str) -> str | None:
     """Hash a result's files and everything that it depends on. None if a file is missing or damaged."""
     try:
         read = [storage.seal_of(path).read_text(encoding="utf-8") for path in job.input_files()]
         made = [storage.check(path) for path in job.outputs.values()]
     except (OSError, storage.DamagedFileError):
         return None
-    return settings_hash([job.settings_text(), code_of(job), read, made])
+    return settings_hash([job.settings_text(), code, read, made])
 
 
-def make_result(job: Job) -> None:
-    """Run the command of a result in this process."""
+def make_result(job: Job, code: str = "") -> None:
+    """Run the command of a result in this process. Without the fingerprint of its code, it is computed."""
     sys.stderr.write(f"{job.step} {job.name}\n")
     step = importlib.import_module(f"leakbound.cli.steps.{job.step}").STEP
     options: dict[str, Any] = {role: Path(path) for role, path in job.outputs.items()}
@@ -81,5 +83,5 @@ def make_result(job: Job) -> None:
         else:
             options["root"] = Path(job.root)
     if "code" in inspect.signature(step.command).parameters:
-        options["code"] = code_of(job)
+        options["code"] = code or code_of(job)
     run_step(step, job.settings_text(), options)
