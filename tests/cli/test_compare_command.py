@@ -50,7 +50,9 @@ def test_embedded_digits_get_a_configuration_that_a_user_goes_on_from(clone):
     code, text = called("digits", "--no-run", "--minutes", "10")
     assert code == 0, text
     target = clone / "results/compare_digits/compare.yaml"
-    assert load(target).preset == "compare_digits"
+    config = load(target)
+    assert config.preset == "compare_digits"
+    assert f"Each network trains on {config.datasets['digits'].members} of the 1797 records." in text
     assert f"snakemake -j 2 --configfile {target.relative_to(clone)}" in target.read_text()
     assert not (clone / "results/compare_digits/records").exists()
 

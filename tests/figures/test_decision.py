@@ -115,6 +115,22 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     assert page.count('<td class="number">1.5</td>') == page.count("<td>no bound</td>") == 1
 
 
+def test_page_and_terminal_begin_with_how_many_records_a_network_trains_on(decision):
+    size = next(iter(decision.config.datasets.values()))
+    first = (
+        f"Each network trains on {MEMBERS} of the {size.pool + size.aux + size.test} records. Of the rest, {MEMBERS} "
+    )
+    assert decision.sentences[0].startswith(first)
+    assert f"{size.aux} are what the attacker knows" in decision.sentences[0]
+    assert decision_page(decision).partition("<li>")[2].startswith(first)
+
+
+def test_a_share_of_the_variance_that_limits_nothing_is_no_number(decision):
+    page = decision_page(decision)
+    assert page.count('<td class="number">no limit</td>') == 2  # of natural noise of 8 nats, which leaves 99.99 %
+    assert "100 %</td>" not in page
+
+
 def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decision):
     chance = 0.5 + 0.02 * (decision.tables["comparison"]["replica"] % 2)  # mean .51, 95 % from .499
     blind = valued(decision, chance, "none", "auc")
@@ -285,7 +301,7 @@ def test_nothing_is_said_of_networks_without_protection_that_all_diverged(decisi
         metric="diverged", value=1.0
     )
     lost = dataclasses.replace(decision, tables={"comparison": pd.concat([table[table["defense"] != "none"], rows])})
-    assert decision.sentences[0].startswith("Without protection")
+    assert decision.sentences[1].startswith("Without protection")
     assert not any(text.startswith("Without protection") for text in lost.sentences)
     assert not any("nan" in text for text in lost.sentences)
 
@@ -343,6 +359,7 @@ def test_the_columns_of_a_table_are_named_under_its_records(decision):
     assert "Values from left to right: age, &lt;b&gt;sex&lt;/b&gt;." in decision_page(named)
     many = dataclasses.replace(named, columns=tuple(f"column {number}" for number in range(43)))
     page = decision_page(many)
+    assert '<figure class="records"><img' in page  # which a phone scrolls instead of shrinking it
     assert "column 39 and 3 others." in page
     assert "column 40" not in page
     assert "left to right" not in decision_page(dataclasses.replace(named, columns=()))

@@ -123,8 +123,9 @@ def read_dataset(path: Path) -> ImageDataset:
             names,
             arrays,
             _drawing(json.loads(metadata["drawing"])),
-            metadata.get("secret", ""),
-            None if nats is None else float(nats),
+            secret=metadata.get("secret", ""),
+            label_nats=None if nats is None else float(nats),
+            scale=json.loads(metadata.get("scale", "{}")),
         )
 
 

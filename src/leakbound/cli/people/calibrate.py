@@ -98,7 +98,10 @@ def calibrate_records(
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
             row["own"], refused = _compared(calibration, private, uses, accept_capacity)
-            _report_refusal(refused, required=shape is not None)
+            if refused and shape is not None:
+                raise typer.BadParameter(refused)
+            if refused:
+                sys.stderr.write(f"leakbound: warning: {refused}\n")
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -211,14 +214,6 @@ def _compared(
     return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
 
 
-def _report_refusal(reason: str, *, required: bool) -> None:
-    """Refuse the user's records if the user asked for this shape. Of another shape only warn."""
-    if reason and required:
-        raise typer.BadParameter(reason)
-    if reason:
-        sys.stderr.write(f"leakbound: warning: {reason}\n")
-
-
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
     """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
     from leakbound.accounting.risk import naming_bound
@@ -256,7 +251,10 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
 
 def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """Write the rows for people, and the meaning of their columns."""
-    cells = [[row["shape"], *(f"{row[name]:.5g}" for name in list(_COLUMNS)[1:])] for row in rows]
+    cells = []
+    for row in rows:
+        numbers = (f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
+        cells.append([row["shape"], *numbers, own_records.limit_text(row["identification"])])
     private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     lines = [
         "",
@@ -267,17 +265,11 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f"errs by {facts['mse_mean']:.5g}",
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
-        *(
-            [
-                "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
-            ]
-            if facts["calibrated_to"] == own_records.calibrated_to(None)
-            else []
-        ),
-        *(
-            [f"all copies by the moments of your own records, for you alone: {', '.join(private)}"]
-            if private
-            else []
-        ),
     ]
+    if facts["calibrated_to"] == own_records.calibrated_to(None):
+        lines.append(
+            "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
+        )
+    if private:
+        lines.append(f"all copies by the moments of your own records, for you alone: {', '.join(private)}")
     return text_table([list(_COLUMNS.values()), *cells]) + "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ import pandas as pd
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import bound_text, dp_naming_bound, naming_bound
 from leakbound.claims.statistics import Estimate, mean_interval
+from leakbound.config.comparing import shares
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report.page_templates import picture_address, templates
@@ -214,8 +215,8 @@ class Decision:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on leakage without protection, on bounds, and on protections by their verdicts."""
-        return self._text("decision.txt").splitlines()
+        """Sentences on the records, leakage without protection, bounds, and protections by their verdicts."""
+        return [*shares(self.config), *self._text("decision.txt").splitlines()]
 
     @property
     def next_step(self) -> list[str]:
@@ -242,6 +243,7 @@ def decision_page(decision: Decision) -> str:
         (
             picture_address("svg+xml", decision.drawings[key]),
             text + (_SCALE if key == _RECORDS and not decision.config.tables else ""),
+            key == _RECORDS,
             decision.columns if key == _RECORDS else (),
         )
         for key, text in _PICTURES.items()
