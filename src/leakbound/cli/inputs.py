@@ -116,11 +116,10 @@ def read_dataset(path: Path) -> ImageDataset:
         classes = json.loads(metadata["classes"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        names = tuple(map(str, classes))
         nats = metadata.get("label_nats")
         return ImageDataset.from_arrays(
             metadata["name"],
-            names,
+            tuple(map(str, classes)),
             arrays,
             _drawing(json.loads(metadata["drawing"])),
             secret=metadata.get("secret", ""),

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -236,15 +236,20 @@ def _records_of(
     """
     from leakbound.config.comparing import SIDES, OwnImages
     from leakbound.config.data import ORIGINALS
-    from leakbound.datasets.own import write_dataset
-    from leakbound.datasets.tabular import is_table
+    from leakbound.datasets.own import copy_table, write_dataset
+    from leakbound.datasets.tabular import is_table, load_table
 
     path = own_records.path_of(records)
     folder = home / "records"
     if is_table(path):
         if form.side or form.color or form.span:
             raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
-        return _own_table(path, folder, standardize, reading["label"], reading["exclude"]), folder
+        table = load_table(path, reading["label"], reading["exclude"])
+        name, train, test = copy_table(folder, table, reading["label"] if reading["exclude"] else None)
+        if advice := table.advice():
+            sys.stderr.write(f"leakbound: {advice}\n")
+        settings = {"path": name, "label": reading["label"], "standardize": standardize}
+        return OwnImages("own", "table_shown", train, test, *table.values.shape[1:], settings), folder
     if form.side not in (None, *SIDES):
         raise typer.BadParameter(
             f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
@@ -257,20 +262,6 @@ def _records_of(
     folder.mkdir(parents=True, exist_ok=True)
     train, test = write_dataset(folder, "own", collection, seed)
     return OwnImages("own", "parquet_shown", train, test, *collection.values.shape[2:]), folder
-
-
-def _own_table(path: Path, folder: Path, standardize: bool, label: str, exclude: Sequence[str]) -> OwnImages:
-    """Facts of a table or of arrays, of which a copy in a folder is a dataset of the workflow."""
-    from leakbound.config.comparing import OwnImages
-    from leakbound.datasets.own import copy_table
-    from leakbound.datasets.tabular import load_table
-
-    table = load_table(path, label, exclude)
-    name, train, test = copy_table(folder, table, label if exclude else None)
-    if advice := table.advice():
-        sys.stderr.write(f"leakbound: {advice}\n")
-    settings = {"path": name, "label": label, "standardize": standardize}
-    return OwnImages("own", "table_shown", train, test, *table.values.shape[1:], settings)
 
 
 def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
