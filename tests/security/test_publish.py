@@ -191,22 +191,14 @@ def test_receiver_recomputes_the_bounds_from_event_and_channel_alone(project):
     assert statement["replicas"][2]["stated"] in page
 
 
-def test_receiver_of_a_network_for_images_has_the_scale_of_pixels_and_the_classes(project):
-    assert publish("dpsgd-1").code == 0
-    inputs = json.loads(safe_open("out/weights.safetensors", "numpy").metadata()["inputs"])
-    assert (inputs["model"], inputs["shape"], inputs["classes"]) == ("mlp", [1, 32, 32], [*"0123456789"])
-    assert (np.array([0, 255]) - inputs["mean"]) * inputs["factor"] == pytest.approx([-1, 1])
-    assert "shape (1, 32, 32): (value − mean) · factor" in Path("out/README.md").read_text()
-
-
 def test_receiver_of_a_network_for_a_table_scales_its_columns_as_its_training_did(tmp_path, monkeypatch):
     columns = np.random.default_rng(0).normal(5.0, [1.0, 30.0, 0.1], (300, 3))
     table = pd.DataFrame(columns, columns=["age", "size", "dose"]).assign(label=np.resize(["ill", "well"], 300))
     table.to_csv(tmp_path / "own.csv", index=False)
     monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
-    own = {**CONFIG["datasets"]["digits"], "reader": "table", "path": "own.csv"}
+    data = {"own": {**CONFIG["datasets"]["digits"], "reader": "table", "path": "own.csv"}}
     study = {**CONFIG["studies"]["small"], "datasets": ["own"], "defenses": {"dpsgd": [1.0]}}
-    run_jobs(tmp_path, {**CONFIG, "datasets": {"own": own}, "studies": {"small": study}}, monkeypatch, STEPS)
+    run_jobs(tmp_path, {**CONFIG, "datasets": data, "studies": {"small": study}}, monkeypatch, STEPS)
     assert called("publish", "own/mlp/dpsgd-1/n5-b16", "--out", "out").code == 0
     inputs = json.loads(safe_open("out/weights.safetensors", "numpy").metadata()["inputs"])
     assert (inputs["shape"], inputs["classes"], inputs["columns"]) == ([1, 1, 3], ["ill", "well"], [*table.columns[:3]])
@@ -223,6 +215,13 @@ def test_receiver_recomputes_epsilon_from_the_event_alone(project):
     assert [one["epsilon"] for one in statement["replicas"]] == pytest.approx(found, rel=1e-12)
     assert f"**{statement['replica']['stated']}**, whatever the record is." in Path("out/README.md").read_text()
     assert statement["labels"] == 0.0
+
+
+def test_receiver_of_a_network_for_images_has_the_scale_of_pixels_and_the_classes(project):
+    assert publish("dpsgd-1").code == 0
+    inputs = json.loads(safe_open("out/weights.safetensors", "numpy").metadata()["inputs"])
+    assert (inputs["model"], inputs["shape"], inputs["classes"]) == ("mlp", [1, 32, 32], [*"0123456789"])
+    assert (np.array([0, 255]) - inputs["mean"]) * inputs["factor"] == pytest.approx([-1, 1])
 
 
 @pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "mlp", "cnn", "resnet10"])

@@ -116,14 +116,13 @@ def read_dataset(path: Path) -> ImageDataset:
         classes = json.loads(metadata["classes"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        nats = metadata.get("label_nats")
         return ImageDataset.from_arrays(
             metadata["name"],
             tuple(map(str, classes)),
             arrays,
             _drawing(json.loads(metadata["drawing"])),
             secret=metadata.get("secret", ""),
-            label_nats=None if nats is None else float(nats),
+            label_nats=json.loads(metadata.get("label_nats", "null")),
             scale=json.loads(metadata.get("scale", "{}")),
         )
 

@@ -321,6 +321,7 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     """
     from safetensors.numpy import save
 
+    run = made.table.runs[slug]
     files = {name: output(root, "train", slug, name) for name in ("weights", "provenance")}
     record = read_record(files["provenance"], "train")
     weights = storage.read_arrays(files["weights"])
@@ -328,20 +329,18 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
         *_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)
     ]
     if not refused:
-        noisy = made.table.channel_names(made.table.runs[slug]) is not None
+        noisy = made.table.channel_names(run) is not None
         refused = refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             refused.append(f"replica {replica}: it diverged, so its weights are no result")
     if refused:
         raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *refused]))
     channel, ratios = _published_channel(root, made, slug, record)
-    statement, event = _published_statement(
-        record, made.table.defense_of(made.table.runs[slug]), ratios, replica
-    )
+    statement, event = _published_statement(record, made.table.defense_of(run), ratios, replica)
     networks = [rate for rate in record["rates"] if rate["kept"]]
     place = next(row for row, rate in enumerate(networks) if rate["replica"] == replica and rate["chosen"])
     kept = {name: np.ascontiguousarray(array[place]) for name, array in sorted(weights.items())}
-    inputs = _published_inputs(root, made.table.runs[slug], record)
+    inputs = _published_inputs(root, run, record)
     texts = {"event.json": _json(event.to_dict()), "statement.json": _json({"run": slug, **statement})}
     return {
         "weights.safetensors": save(kept, {"inputs": json.dumps(inputs, sort_keys=True)}),

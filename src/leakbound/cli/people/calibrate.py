@@ -97,11 +97,7 @@ def calibrate_records(
     rows = [_row(calibration, private, uses, candidates) for calibration in calibrations]
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
-            row["own"], refused = _compared(calibration, private, uses, accept_capacity)
-            if refused and shape is not None:
-                raise typer.BadParameter(refused)
-            if refused:
-                sys.stderr.write(f"leakbound: warning: {refused}\n")
+            row["own"] = _compared(calibration, private, uses, accept_capacity, required=shape is not None)
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -186,13 +182,16 @@ def _calibrated(
 
 
 def _compared(
-    calibration: Calibration, private: Collection, uses: int, accepted: float | None
-) -> tuple[float | None, str]:
+    calibration: Calibration, private: Collection, uses: int, accepted: float | None, *, required: bool
+) -> float | None:
     """Compare the user's records with the public ones that a channel is calibrated to.
 
     Returns:
-        Nats of all copies under the moments of the user's records, None without a bound, and the reason for
-        which ``protect`` would refuse these records, empty without one.
+        Nats of all copies under the moments of the user's records, None without a bound.
+
+    Raises:
+        BadParameter: If ``protect`` would refuse these records and the user asked for this shape, which is
+            ``required``. Of other shapes a warning says so.
     """
     from leakbound.engine.calibrations import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
@@ -210,8 +209,12 @@ def _compared(
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
             refused = f"{private.origin}: {calibration.channel.shape} noise: {reason}"
+    if refused and required:
+        raise typer.BadParameter(refused)
+    if refused:
+        sys.stderr.write(f"leakbound: warning: {refused}\n")
     capacity = compared.capacity
-    return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
+    return None if capacity is None or capacity.nats == math.inf else capacity.rounded
 
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:

@@ -249,7 +249,8 @@ def _records_of(
         if advice := table.advice():
             sys.stderr.write(f"leakbound: {advice}\n")
         settings = {"path": name, "label": reading["label"], "standardize": standardize}
-        return OwnImages("own", "table_shown", train, test, *table.values.shape[1:], settings), folder
+        rows, columns = table.values.shape[1:]
+        return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
     if form.side not in (None, *SIDES):
         raise typer.BadParameter(
             f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
@@ -261,7 +262,8 @@ def _records_of(
     collection, _ = own_records.read_both(path, None, form=form, labelled=True, **reading)
     folder.mkdir(parents=True, exist_ok=True)
     train, test = write_dataset(folder, "own", collection, seed)
-    return OwnImages("own", "parquet_shown", train, test, *collection.values.shape[2:]), folder
+    height, width = collection.values.shape[2:]
+    return OwnImages("own", "parquet_shown", train, test, height, width), folder
 
 
 def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
@@ -377,17 +379,9 @@ def _write_page(config: Config, home: Path) -> None:
         },
         recoverable=_recoverable(_eigenvalues(dataset)),
         classes=len(dataset.classes),
-        columns=_columns(config, home / "records"),
+        columns=dataset.scale.get("columns", ()),
     )
     page = home / "decision.html"
     storage.write_text(page, decision_page(decision), sealed=False)
     size = f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB"
     sys.stdout.write("\n".join([*decision.sentences, *decision.next_step, size, ""]))
-
-
-def _columns(config: Config, folder: Path) -> tuple[str, ...]:
-    """Names of the values of a record, in the copy of a table; none of images."""
-    from leakbound.datasets.tabular import load_table
-
-    table = next((config.datasets[name] for name in config.tables), None)
-    return () if table is None else load_table(folder / str(table.path), table.label or "label").columns

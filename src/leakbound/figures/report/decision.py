@@ -43,7 +43,6 @@ _OUTCOMES = {
 _MEMBERSHIP = ("strongest", "white_box")
 _GUESSING = 0.5  # AUC
 _INVERTED = ["metric", "variant", "chosen", "status", "level", "value"]
-_RELEASES = ("images_nats", "gradients_nats")
 _APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
 _CERTAIN = 0.99  # probability from which a bound on identification limits nothing
 _BOUNDS = {"bound_text": bound_text, "infinity": math.inf, "certain": _CERTAIN}
@@ -201,7 +200,7 @@ class Decision:
         rows = self.tables.get("naming")
         if rows is None:
             return None
-        rows = rows[rows["metric"].isin(_RELEASES)]
+        rows = rows[rows["metric"].isin(("images_nats", "gradients_nats"))]
         nats = rows.pivot_table(index=["level", "metric", "unit"], columns="variant", values="value").dropna()
         best = (nats["demonstrated"] / nats["allowed"]).idxmax()
         return best, nats.loc[best]
