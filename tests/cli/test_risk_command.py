@@ -48,6 +48,12 @@ def test_sixty_nats_say_nothing_among_900_and_what_to_ask_for_is_safe():
     assert few["identification"][0]["probability"] <= 0.3
 
 
+def test_a_bound_that_rounds_to_certainty_is_no_limit():
+    said = called("risk", "--nats", 2.9955, "--records", 20).out
+    assert "TPR - FPR 0.975, AUC no limit; ask for" in said
+    assert re.search(r"20 +0\.05 +no limit +\d", said)
+
+
 def test_numbers_are_those_of_the_bounds_and_fall_with_the_nats():
     last = {"probability": 0.0, "advantage": 0.0}
     for nats in (0.01, 0.5, 3.0, 6.0):

@@ -113,6 +113,13 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     assert said(decision, "Without any bound: ") == "Without any bound: undefended."
     page = decision_page(decision)
     assert page.count('<td class="number">1.5</td>') == page.count("<td>no bound</td>") == 1
+    assert page.count('<td class="number">no limit</td>') == 2  # natural, 8 nats: who, and 99.99 % of the variance
+
+
+def test_page_and_terminal_begin_with_how_many_records_a_network_trains_on(decision):
+    assert f"{decision.config.datasets['digits'].aux} are what the attacker knows" in decision.sentences[0]
+    for text in (decision.sentences[0], decision_page(decision).partition("<li>")[2]):
+        assert text.startswith(f"Each network trains on {MEMBERS} of the 1797 records. Of the rest, {MEMBERS} test the")
 
 
 def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decision):
@@ -285,7 +292,7 @@ def test_nothing_is_said_of_networks_without_protection_that_all_diverged(decisi
         metric="diverged", value=1.0
     )
     lost = dataclasses.replace(decision, tables={"comparison": pd.concat([table[table["defense"] != "none"], rows])})
-    assert decision.sentences[0].startswith("Without protection")
+    assert decision.sentences[1].startswith("Without protection")
     assert not any(text.startswith("Without protection") for text in lost.sentences)
     assert not any("nan" in text for text in lost.sentences)
 
@@ -293,8 +300,7 @@ def test_nothing_is_said_of_networks_without_protection_that_all_diverged(decisi
 def test_page_holds_everything_and_asks_for_nothing(decision):
     page = decision_page(decision)
     assert page.count("<figure>") == 1
-    assert "http://" not in page
-    assert "https://" not in page
+    assert "://" not in page
     assert "reproduced" not in page  # verdicts are in words of a decision
 
 
@@ -343,6 +349,7 @@ def test_the_columns_of_a_table_are_named_under_its_records(decision):
     assert "Values from left to right: age, &lt;b&gt;sex&lt;/b&gt;." in decision_page(named)
     many = dataclasses.replace(named, columns=tuple(f"column {number}" for number in range(43)))
     page = decision_page(many)
+    assert '<figure class="records"><img' in page  # which a phone scrolls instead of shrinking it
     assert "column 39 and 3 others." in page
     assert "column 40" not in page
     assert "left to right" not in decision_page(dataclasses.replace(named, columns=()))

@@ -9,10 +9,13 @@ import stat
 import struct
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
 from chain import run_jobs
+from safetensors import safe_open
 
 from calling import assert_refused, called, files_in
 from leakbound import models, storage
@@ -104,7 +107,7 @@ def header(path: Path) -> dict:
     """Header of a safetensors file, once all of its bytes are accounted for."""
     content = path.read_bytes()
     (size,) = struct.unpack("<Q", content[:8])
-    found = json.loads(content[8 : 8 + size])
+    found = {name: one for name, one in json.loads(content[8 : 8 + size]).items() if name != "__metadata__"}
     assert 8 + size + max(one["data_offsets"][1] for one in found.values()) == len(content)
     return found
 
@@ -188,6 +191,23 @@ def test_receiver_recomputes_the_bounds_from_event_and_channel_alone(project):
     assert statement["replicas"][2]["stated"] in page
 
 
+def test_receiver_of_a_network_for_a_table_scales_its_columns_as_its_training_did(tmp_path, monkeypatch):
+    columns = np.random.default_rng(0).normal(5.0, [1.0, 30.0, 0.1], (300, 3))
+    table = pd.DataFrame(columns, columns=["age", "size", "dose"]).assign(label=np.resize(["ill", "well"], 300))
+    table.to_csv(tmp_path / "own.csv", index=False)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    data = {"own": {**CONFIG["datasets"]["digits"], "reader": "table", "path": "own.csv"}}
+    study = {**CONFIG["studies"]["small"], "datasets": ["own"], "defenses": {"dpsgd": [1.0]}}
+    run_jobs(tmp_path, {**CONFIG, "datasets": data, "studies": {"small": study}}, monkeypatch, STEPS)
+    assert called("publish", "own/mlp/dpsgd-1/n5-b16", "--out", "out").code == 0
+    inputs = json.loads(safe_open("out/weights.safetensors", "numpy").metadata()["inputs"])
+    assert (inputs["shape"], inputs["classes"], inputs["columns"]) == ([1, 1, 3], ["ill", "well"], [*table.columns[:3]])
+    scaled = np.clip((columns - inputs["mean"]) * inputs["factor"], -1, 1).astype(np.float32)
+    aux = storage.read_arrays("results/release/data/own.safetensors")["aux_images"].reshape(-1, 3)
+    assert {*map(tuple, aux.tolist())} <= {*map(tuple, scaled.tolist())}
+    assert "of columns. Its largest output is the class: ('ill', 'well')" in Path("out/README.md").read_text()
+
+
 def test_receiver_recomputes_epsilon_from_the_event_alone(project):
     assert publish("dpsgd-1").code == 0
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
@@ -195,6 +215,13 @@ def test_receiver_recomputes_epsilon_from_the_event_alone(project):
     assert [one["epsilon"] for one in statement["replicas"]] == pytest.approx(found, rel=1e-12)
     assert f"**{statement['replica']['stated']}**, whatever the record is." in Path("out/README.md").read_text()
     assert statement["labels"] == 0.0
+
+
+def test_receiver_of_a_network_for_images_has_the_scale_of_pixels_and_the_classes(project):
+    assert publish("dpsgd-1").code == 0
+    inputs = json.loads(safe_open("out/weights.safetensors", "numpy").metadata()["inputs"])
+    assert (inputs["model"], inputs["shape"], inputs["classes"]) == ("mlp", [1, 32, 32], [*"0123456789"])
+    assert (np.array([0, 255]) - inputs["mean"]) * inputs["factor"] == pytest.approx([-1, 1])
 
 
 @pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "mlp", "cnn", "resnet10"])
@@ -291,6 +318,13 @@ def test_channel_of_another_training_is_refused(project):
     arrays, metadata = storage.read_arrays_and_metadata(path)
     storage.write_arrays(path, {**arrays, "variances": 2 * arrays["variances"]}, metadata)
     refused(project, "natural-4", "natural-4.safetensors: the weights were trained with another channel")
+
+
+def test_weights_of_other_records_are_refused(project):
+    path = Path("results/release/data/digits.safetensors")
+    arrays, metadata = storage.read_arrays_and_metadata(path)
+    storage.write_arrays(path, arrays, {**metadata, "classes": json.dumps([*"9876543210"])})
+    refused(project, "dpsgd-1", "digits.safetensors: the weights were trained on other records")
 
 
 def test_provenance_with_a_smaller_bound_is_refused(project):

@@ -116,15 +116,14 @@ def read_dataset(path: Path) -> ImageDataset:
         classes = json.loads(metadata["classes"])
         if not isinstance(classes, list):
             raise ValueError("its classes are no list")
-        names = tuple(map(str, classes))
-        nats = metadata.get("label_nats")
         return ImageDataset.from_arrays(
             metadata["name"],
-            names,
+            tuple(map(str, classes)),
             arrays,
             _drawing(json.loads(metadata["drawing"])),
-            metadata.get("secret", ""),
-            None if nats is None else float(nats),
+            secret=metadata.get("secret", ""),
+            label_nats=json.loads(metadata.get("label_nats", "null")),
+            scale=json.loads(metadata.get("scale", "{}")),
         )
 
 

@@ -21,9 +21,11 @@ from leakbound.accounting.statement import ReleasedItem, dataset_releases, dp_bo
 from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
+from leakbound.cli.inputs import read_dataset
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList, made_together
 from leakbound.jobs.paths import output
+from leakbound.jobs.runs import Run
 from leakbound.storage import limits
 from leakbound.storage.provenance import settings_hash, versions
 from leakbound.storage.tables import read_record
@@ -35,6 +37,9 @@ _README = """\
 `weights.safetensors` contains the weights of one replica of {run}. `event.json` states how its training used the
 private records{channel}. `statement.json` has the numbers of this page.
 
+* The network, {inputs[model]}, takes float32 records of shape {inputs[shape]}: (value − mean) · factor, clipped to
+  −1 to 1, of {inputs[values]}. Its largest output is the class: {inputs[classes]}.
+  The metadata `inputs` of the weights hold all of this.
 * Bound on what these weights reveal about one record, to an attacker who knows all others: **{one}**, {each}.{labels}
 * What so many nats prevent, labels included: `leakbound risk --nats {nats:.4g} --records {members}`.
 * {count} trained on records of one pool, and a record may be in all of them. Each one that is published
@@ -44,6 +49,11 @@ private records{channel}. `statement.json` has the numbers of this page.
 
 leakbound {version}: `leakbound.accounting` recomputes the numbers from the event{ratios}.
 """
+_PIXELS = {
+    "values": "pixels from 0 to 255, resized by antialiased bilinear interpolation; mean 127.5, factor 1/127.5",
+    "mean": [127.5],
+    "factor": [1 / 127.5],
+}
 _AVERAGE = (
     "on average over records with the covariance of the public ones that the noise was calibrated to; "
     "about a record unlike them the weights may reveal more"
@@ -311,6 +321,7 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     """
     from safetensors.numpy import save
 
+    run = made.table.runs[slug]
     files = {name: output(root, "train", slug, name) for name in ("weights", "provenance")}
     record = read_record(files["provenance"], "train")
     weights = storage.read_arrays(files["weights"])
@@ -318,25 +329,24 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
         *_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)
     ]
     if not refused:
-        noisy = made.table.channel_names(made.table.runs[slug]) is not None
+        noisy = made.table.channel_names(run) is not None
         refused = refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             refused.append(f"replica {replica}: it diverged, so its weights are no result")
     if refused:
         raise NotCoveredError("\n".join([f"replica {replica} of {slug} may not be published:", *refused]))
     channel, ratios = _published_channel(root, made, slug, record)
-    statement, event = _published_statement(
-        record, made.table.defense_of(made.table.runs[slug]), ratios, replica
-    )
+    statement, event = _published_statement(record, made.table.defense_of(run), ratios, replica)
     networks = [rate for rate in record["rates"] if rate["kept"]]
     place = next(row for row, rate in enumerate(networks) if rate["replica"] == replica and rate["chosen"])
     kept = {name: np.ascontiguousarray(array[place]) for name, array in sorted(weights.items())}
+    inputs = _published_inputs(root, run, record)
     texts = {"event.json": _json(event.to_dict()), "statement.json": _json({"run": slug, **statement})}
     return {
-        "weights.safetensors": save(kept),
+        "weights.safetensors": save(kept, {"inputs": json.dumps(inputs, sort_keys=True)}),
         **({} if channel is None else {"channel.safetensors": save(channel)}),
         **{name: text.encode() for name, text in texts.items()},
-        "README.md": _readme(slug, statement, event).encode(),
+        "README.md": _readme(slug, statement, event, inputs).encode(),
     }
 
 
@@ -377,6 +387,20 @@ def _published_channel(root: Path, made: JobList, slug: str, record: Mapping[str
     return {"variances": channel.variances, "ratios": mechanism.ratios, **gain}, mechanism.ratios
 
 
+def _published_inputs(root: Path, run: Run, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the network, the shape and scale of its inputs, and the classes that its outputs stand for.
+
+    Raises:
+        NotCoveredError: If the weights were trained on other records.
+    """
+    path = output(root, "prepare", run.dataset, "out")
+    if record["inputs"].get("dataset") != storage.check(path):
+        raise NotCoveredError(f"{path}: the weights were trained on other records; train again")
+    dataset = read_dataset(path)
+    facts = {"shape": dataset.aux.images.shape[1:], "classes": dataset.classes, "values": "columns"}
+    return {"model": run.model, **facts, **(dataset.scale or _PIXELS)}
+
+
 def _published_statement(
     record: Mapping[str, Any], defense: Defense, ratios: Any, replica: int
 ) -> tuple[dict[str, Any], PrivacyEvent]:
@@ -405,7 +429,7 @@ def _published_statement(
     }, events[replica]
 
 
-def _readme(slug: str, statement: Mapping[str, Any], event: PrivacyEvent) -> str:
+def _readme(slug: str, statement: Mapping[str, Any], event: PrivacyEvent, inputs: Mapping[str, Any]) -> str:
     """Write the page for whoever receives the files."""
     labels = statement["labels"]
     has_channel = event.mechanism == "channel"
@@ -413,6 +437,7 @@ def _readme(slug: str, statement: Mapping[str, Any], event: PrivacyEvent) -> str
     kind = "are randomized responses" if "labels_responded" in statement else "get no noise"
     return _README.format(
         run=slug,
+        inputs=inputs,
         channel=", and `channel.safetensors` the noise that it added to them" if has_channel else "",
         one=statement["replica"]["stated"],
         each=_AVERAGE if has_channel else "whatever the record is",

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from leakbound.config.data import size_of
+from leakbound.config.whole import Config
+
 LEAST_RECORDS = 300
 """Smallest number of records. With fewer, too few are left for training, test and attacker."""
 FEWEST_REPLICAS = 6
@@ -136,6 +139,16 @@ def comparison(
         "attacks": _attacks(pool),
         "illustrations": {"reconstructions": recovered},
     }
+
+
+def shares(config: Config) -> list[str]:
+    """Say of each dataset how many records a network of a comparison trains on, and what the others are for."""
+    return [
+        f"Each network trains on {size.members} of the {size.images} records. Of the rest, {size.members} test the "
+        f"attacks, {size.validation} choose the learning rate, {size.test} test the network, and {size.aux} are what "
+        "the attacker knows. A network that trains on all of them may be more accurate."
+        for size in (size_of(name, dataset) for name, dataset in config.datasets.items())
+    ]
 
 
 def _studies(images: OwnImages, capacities: list[float], rounds: int, sees: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Splits of a dataset: private pool, auxiliary records, test records, and the part of each replica."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -93,6 +94,8 @@ class ImageDataset:
             None for true labels.
         copies: First of the equal records of the pool, for each of its rows. All of them are in the same part
             of a replica. None if no two records of the pool are equal.
+        scale: Of a table, ``columns``, ``mean`` and ``factor`` of each value: records are (value − mean) ·
+            factor in its units, clipped. Empty for images.
     """
 
     name: str
@@ -104,6 +107,7 @@ class ImageDataset:
     secret: str = field(default="", repr=False)
     label_nats: float | None = None
     copies: Int[np.ndarray, " pool"] | None = None
+    scale: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def colors(self) -> int:
@@ -198,8 +202,7 @@ class ImageDataset:
         classes: tuple[str, ...],
         arrays: Mapping[str, np.ndarray],
         drawing: Drawing,
-        secret: str = "",
-        label_nats: float | None = None,
+        **facts: Any,
     ) -> "ImageDataset":
         """Make the dataset whose :meth:`arrays` were stored.
 
@@ -208,8 +211,7 @@ class ImageDataset:
             classes: Name of each class.
             arrays: Arrays of :meth:`arrays`.
             drawing: Rule by which replicas draw from the pool.
-            secret: Text that is hashed with the records.
-            label_nats: Most nats that a label reveals, or None for true labels.
+            facts: Other attributes.
 
         Raises:
             DatasetError: If an array is missing, or if the arrays do not fit each other or the drawing.
@@ -243,7 +245,7 @@ class ImageDataset:
         if copies is not None and (copies.dtype, copies.shape) != (np.int64, (held,)):
             raise DatasetError(f"{name}: stored pool copies are {copies.dtype} of shape {copies.shape}.")
         pool, test, aux = splits.values()
-        return cls(name, tuple(classes), pool, test, aux, drawing, secret, label_nats, copies)
+        return cls(name, tuple(classes), pool, test, aux, drawing, copies=copies, **facts)
 
     def content_hash(self) -> str:
         """Compute SHA-256 of secret, images, labels and drawing, independent of how they are stored."""
@@ -338,16 +340,21 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     parts = parts_of(first)
     drawn, copies = _undivided(name, raw, first, first_copies(*(part.images for part in parts)))
     pool, aux, test = parts if drawn is first else parts_of(drawn)
+    scale: dict[str, Sequence[Any]] = {}
     if raw.columns:
-        scale = scaling(raw, aux.images, config.standardize)
-        pool, aux, test = (replace(part, images=scale(part.images)) for part in (pool, aux, test))
+        mean, factor = scaling(raw, [pool.images, test.images, aux.images], config.standardize)
+        pool, aux, test = (
+            replace(part, images=np.clip((part.images - mean) * factor, -1, 1).astype(np.float32))
+            for part in (pool, aux, test)
+        )
+        scale = {"columns": raw.columns, "mean": mean.ravel().tolist(), "factor": factor.ravel().tolist()}
     colors, others = (split.images.shape[1] for split in (pool, test))
     if others != colors:
         raise DatasetError(
             f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
             "Convert one of them."
         )
-    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, copies=copies)
+    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, copies=copies, scale=scale)
 
 
 def _undivided(

@@ -6,7 +6,7 @@ nothing depends on a statistic of private ones.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,9 +273,9 @@ def _classes(path: Path, label: str, labels: pd.Series) -> tuple[Int[np.ndarray,
 
 
 def scaling(
-    raw: RawDataset, public: Float[np.ndarray, "k 1 rows columns"], standardize: bool
-) -> Callable[[Float[np.ndarray, "n 1 rows columns"]], Float[np.ndarray, "n 1 rows columns"]]:
-    """Make the function that scales records to the networks' range [-1, 1].
+    raw: RawDataset, parts: Sequence[Float[np.ndarray, "_ 1 rows columns"]], standardize: bool
+) -> tuple[Float[np.ndarray, "1 rows columns"], Float[np.ndarray, "1 rows columns"]]:
+    """Compute the scale that brings records to the networks' range [-1, 1]: (value − mean) · factor, clipped.
 
     Each value is standardized by mean and standard deviation of the attacker's records. Three standard
     deviations become 1, and values beyond are clipped. A value that all of the attacker's records share
@@ -283,27 +283,26 @@ def scaling(
 
     Args:
         raw: Records as a reader returns them.
-        public: The attacker's records.
+        parts: The private, the test and, last, the attacker's records.
         standardize: False for values that are in [-1, 1] already.
 
+    Returns:
+        Mean and factor of each value, 0 and 1 of values that are not standardized.
+
     Raises:
-        DatasetError: When called, if values are not standardized and one is outside of [-1, 1].
+        DatasetError: If values are not standardized and one is outside of [-1, 1].
     """
-    mean = public.mean(axis=0)
-    deviation = public.std(axis=0)
-    varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # constant values vary less than this, by rounding
-    factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
-
-    def scaled(values: Float[np.ndarray, "n 1 rows columns"]) -> Float[np.ndarray, "n 1 rows columns"]:
-        if standardize:
-            return np.clip((values - mean) * factor, -1, 1).astype(np.float32)
-        largest = np.abs(values).max(axis=0).ravel()
-        if largest.max() > 1:
-            column = int(largest.argmax())
-            raise DatasetError(
-                f"{raw.train.origin}: {raw.columns[column]!r} reaches {largest[column]:g} in size; without standardize "
-                "all values lie in -1 to 1. Standardize them, or bring them there."
-            )
-        return values.astype(np.float32)
-
-    return scaled
+    public = parts[-1]
+    if standardize:
+        deviation = public.std(axis=0)
+        varies = deviation > 1e-9 * np.abs(public).max(axis=0)  # constant values vary by rounding
+        factor = np.divide(1.0, DEVIATIONS * deviation, out=np.zeros_like(deviation), where=varies)
+        return public.mean(axis=0), factor
+    largest = np.max([np.abs(part).max(axis=0).ravel() for part in parts], axis=0)
+    if largest.max() > 1:
+        column = int(largest.argmax())
+        raise DatasetError(
+            f"{raw.train.origin}: {raw.columns[column]!r} reaches {largest[column]:g} in size; without standardize "
+            "all values lie in -1 to 1. Standardize them, or bring them there."
+        )
+    return np.zeros_like(public[0]), np.ones_like(public[0])

@@ -97,8 +97,7 @@ def calibrate_records(
     rows = [_row(calibration, private, uses, candidates) for calibration in calibrations]
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
-            row["own"], refused = _compared(calibration, private, uses, accept_capacity)
-            _report_refusal(refused, required=shape is not None)
+            row["own"] = _compared(calibration, private, uses, accept_capacity, required=shape is not None)
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -183,13 +182,16 @@ def _calibrated(
 
 
 def _compared(
-    calibration: Calibration, private: Collection, uses: int, accepted: float | None
-) -> tuple[float | None, str]:
+    calibration: Calibration, private: Collection, uses: int, accepted: float | None, *, required: bool
+) -> float | None:
     """Compare the user's records with the public ones that a channel is calibrated to.
 
     Returns:
-        Nats of all copies under the moments of the user's records, None without a bound, and the reason for
-        which ``protect`` would refuse these records, empty without one.
+        Nats of all copies under the moments of the user's records, None without a bound.
+
+    Raises:
+        BadParameter: If ``protect`` would refuse these records and the user asked for this shape, which is
+            ``required``. Of other shapes a warning says so.
     """
     from leakbound.engine.calibrations import OwnMoments
     from leakbound.engine.refusals import GuaranteeError
@@ -207,16 +209,12 @@ def _compared(
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
             refused = f"{private.origin}: {calibration.channel.shape} noise: {reason}"
+    if refused and required:
+        raise typer.BadParameter(refused)
+    if refused:
+        sys.stderr.write(f"leakbound: warning: {refused}\n")
     capacity = compared.capacity
-    return None if capacity is None or capacity.nats == math.inf else capacity.rounded, refused
-
-
-def _report_refusal(reason: str, *, required: bool) -> None:
-    """Refuse the user's records if the user asked for this shape. Of another shape only warn."""
-    if reason and required:
-        raise typer.BadParameter(reason)
-    if reason:
-        sys.stderr.write(f"leakbound: warning: {reason}\n")
+    return None if capacity is None or capacity.nats == math.inf else capacity.rounded
 
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
@@ -256,7 +254,10 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
 
 def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """Write the rows for people, and the meaning of their columns."""
-    cells = [[row["shape"], *(f"{row[name]:.5g}" for name in list(_COLUMNS)[1:])] for row in rows]
+    cells = []
+    for row in rows:
+        numbers = (f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
+        cells.append([row["shape"], *numbers, own_records.limit_text(row["identification"])])
     private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     lines = [
         "",
@@ -267,17 +268,11 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f"errs by {facts['mse_mean']:.5g}",
         f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
-        *(
-            [
-                "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
-            ]
-            if facts["calibrated_to"] == own_records.calibrated_to(None)
-            else []
-        ),
-        *(
-            [f"all copies by the moments of your own records, for you alone: {', '.join(private)}"]
-            if private
-            else []
-        ),
     ]
+    if facts["calibrated_to"] == own_records.calibrated_to(None):
+        lines.append(
+            "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
+        )
+    if private:
+        lines.append(f"all copies by the moments of your own records, for you alone: {', '.join(private)}")
     return text_table([list(_COLUMNS.values()), *cells]) + "\n".join(lines) + "\n"

@@ -10,8 +10,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -120,6 +119,8 @@ def compare(
 
     Example: leakbound compare patients.csv --label diagnosis --exclude patient_id
     """
+    from leakbound.config.comparing import shares
+    from leakbound.config.reading import load
     from leakbound.datasets.pixels import PictureForm
 
     if not (_ROOT / "workflow" / "Snakefile").is_file():
@@ -148,7 +149,9 @@ def compare(
             shutil.rmtree(home / "records", ignore_errors=True)
             raise
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
-    sys.stdout.write(f"{target.relative_to(_ROOT)}: the configuration of this comparison\n")
+    config = load(target)
+    said = f"{target.relative_to(_ROOT)}: the configuration of this comparison\n"
+    sys.stdout.write("\n".join([*shares(config), said]))
     if not run:
         return
     words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
@@ -160,7 +163,7 @@ def compare(
         running.wait()  # Ctrl-C reaches it too, and it ends its jobs
     if running.returncode:
         raise typer.Exit(running.returncode)
-    _write_page(target, home)
+    _write_page(config, home)
 
 
 def _preset(name: str | None, records: str) -> str:
@@ -231,59 +234,32 @@ def _records_of(
     Raises:
         BadParameter: If the options do not fit the records.
     """
-    from leakbound.config.comparing import SIDES
-    from leakbound.datasets.tabular import is_table
+    from leakbound.config.comparing import SIDES, OwnImages
+    from leakbound.config.data import ORIGINALS
+    from leakbound.datasets.own import copy_table, write_dataset
+    from leakbound.datasets.tabular import is_table, load_table
 
-    if is_table(own_records.path_of(records)):
+    path = own_records.path_of(records)
+    folder = home / "records"
+    if is_table(path):
         if form.side or form.color or form.span:
             raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
-        return _own_table(records, home, standardize, reading["label"], reading["exclude"])
+        table = load_table(path, reading["label"], reading["exclude"])
+        name, train, test = copy_table(folder, table, reading["label"] if reading["exclude"] else None)
+        if advice := table.advice():
+            sys.stderr.write(f"leakbound: {advice}\n")
+        settings = {"path": name, "label": reading["label"], "standardize": standardize}
+        rows, columns = table.values.shape[1:]
+        return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
     if form.side not in (None, *SIDES):
         raise typer.BadParameter(
             f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
             f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
         )
-    return _own_images(records, home, form, seed, **reading)
-
-
-def _own_table(
-    records: str, home: Path, standardize: bool, label: str, exclude: Sequence[str]
-) -> tuple[OwnImages, Path | None]:
-    """Facts of a table or of arrays, of which a copy is a dataset of the workflow, and the folder of the copy."""
-    from leakbound.config.comparing import OwnImages
-    from leakbound.datasets.own import copy_table
-    from leakbound.datasets.tabular import load_table
-
-    table = load_table(own_records.path_of(records), label, exclude)
-    folder = home / "records"
-    name, train, test = copy_table(folder, table, label if exclude else None)
-    if advice := table.advice():
-        sys.stderr.write(f"leakbound: {advice}\n")
-    settings = {"path": name, "label": label, "standardize": standardize}
-    rows, columns = table.values.shape[1:]
-    return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
-
-
-def _own_images(
-    records: str, home: Path, form: PictureForm, seed: int, label: str, **reading: Any
-) -> tuple[OwnImages, Path | None]:
-    """Facts of the images, which are written as a dataset of the workflow unless the package carries them."""
-    from leakbound.config.comparing import OwnImages
-    from leakbound.config.data import ORIGINALS
-
     if records == _EMBEDDED:
         digits = ORIGINALS[_EMBEDDED]
         return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
-    from leakbound.datasets.own import write_dataset
-
-    collection, _ = own_records.read_both(
-        own_records.path_of(records), None, label, form, labelled=True, **reading
-    )
-    if not collection.pictures:
-        raise typer.BadParameter(
-            f"{records}: is an array; a comparison takes labelled images: class folders or Parquet"
-        )
-    folder = home / "records"
+    collection, _ = own_records.read_both(path, None, form=form, labelled=True, **reading)
     folder.mkdir(parents=True, exist_ok=True)
     train, test = write_dataset(folder, "own", collection, seed)
     height, width = collection.values.shape[2:]
@@ -291,21 +267,14 @@ def _own_images(
 
 
 def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
-    """The records as the workflow prepares them, with their true labels."""
+    """The records as the workflow prepares them from the folder of their copy, with their true labels."""
     from leakbound.config.data import DatasetConfig
     from leakbound.datasets import prepare
 
-    with _data_folder(folder):
-        return prepare(images.name, DatasetConfig(**images.settings), seed)
-
-
-@contextmanager
-def _data_folder(folder: Path | None) -> Iterator[None]:
-    """Let readers take another folder than the environment names, if one is given."""
     before = dict(os.environ)
     os.environ.update({_DATA: str(folder)} if folder else {})
     try:
-        yield
+        return prepare(images.name, DatasetConfig(**images.settings), seed)
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -385,13 +354,11 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None
     storage.write_text(target, "\n".join([*head, text]), sealed=False)
 
 
-def _write_page(target: Path, home: Path) -> None:
+def _write_page(config: Config, home: Path) -> None:
     """Write the page of a finished comparison, and say what it opens with and where it lies."""
     from leakbound.cli.results import read_usage
-    from leakbound.config.reading import load
     from leakbound.figures.report.decision import Decision, decision_page
 
-    config = load(target)
     tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}
     dataset = read_dataset(output(home, "prepare", next(iter(config.datasets)), "out"))
     drawn = {
@@ -412,17 +379,9 @@ def _write_page(target: Path, home: Path) -> None:
         },
         recoverable=_recoverable(_eigenvalues(dataset)),
         classes=len(dataset.classes),
-        columns=_columns(config, home / "records"),
+        columns=dataset.scale.get("columns", ()),
     )
     page = home / "decision.html"
     storage.write_text(page, decision_page(decision), sealed=False)
     size = f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB"
     sys.stdout.write("\n".join([*decision.sentences, *decision.next_step, size, ""]))
-
-
-def _columns(config: Config, folder: Path) -> tuple[str, ...]:
-    """Names of the values of a record, in the copy of a table; none of images."""
-    from leakbound.datasets.tabular import load_table
-
-    table = next((config.datasets[name] for name in config.tables), None)
-    return () if table is None else load_table(folder / str(table.path), table.label or "label").columns

@@ -463,6 +463,13 @@ def units(collection: Collection) -> str:
     return SCALE if collection.pictures else f"units of the {collection.kind}"
 
 
+def limit_text(share: float) -> str:
+    """Write a bound on a probability or an area under a curve, rounded up, or that it limits nothing."""
+    from leakbound.accounting.risk import bound_text
+
+    return "no limit" if (text := bound_text(share)) == "1" else text
+
+
 def calibrated_to(public: Collection | None) -> str:
     """Describe the records that the noise is calibrated to."""
     return "the records themselves" if public is None else "public records"

@@ -360,8 +360,8 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"values, {leakage['label']:.4g} by its label",
         f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, "
         f"guessing the mean by {leakage['mse_mean']:.4g}",
-        f"identification   among {leakage['candidates']} equally likely records by the values, with a "
-        f"probability of at most {leakage['identification']:.4g}",
+        f"identification   largest probability among {leakage['candidates']} equally likely records by the "
+        f"values: {own_records.limit_text(leakage['identification'])}",
         f"clipped          {written['clipped']:.1%} of all values; {written['remark']}",
         "assumed",
         *(f"  - {assumption}" for assumption in statement["assumed"]),

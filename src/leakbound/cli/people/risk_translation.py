@@ -141,7 +141,8 @@ def _words(
     ]
     lines = [_vacuous(nats, row) for row in rows if row.epsilon is None]
     members, errors = (facts[name] for name in ("membership", "reconstruction"))
-    said = f"membership is recognised with TPR - FPR <= {_up(members['advantage'])} and AUC <= {_up(members['auc'])}"
+    bounds = (own_records.limit_text(members[name]) for name in ("advantage", "auc"))
+    said = "limits on membership inference: TPR - FPR {}, AUC {}".format(*bounds)
     if members["advantage"] > _NOTHING:
         said = f"{nats} do not limit membership inference"
     few = _down(accounting.membership_information(_ADVANTAGE))
@@ -158,7 +159,7 @@ def _words(
 
 def _cells(row: accounting.IdentificationRisk, limits: Sequence[float]) -> list[str]:
     """Write a row of the table."""
-    bounds = ["no limit", "none"] if row.epsilon is None else [_up(row.probability), _down(row.epsilon)]
+    bounds = [own_records.limit_text(row.probability), "none" if row.epsilon is None else _down(row.epsilon)]
     allowed = [_down(row.allowed[limit]) if limit in row.allowed else "-" for limit in limits]
     return [str(row.candidates), _up(1 / row.candidates), *bounds, *allowed]
 

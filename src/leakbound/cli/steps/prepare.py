@@ -96,6 +96,7 @@ def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provena
         "drawing": json.dumps(drawing),
         "content": content,
         **({} if dataset.label_nats is None else {"label_nats": repr(dataset.label_nats)}),
+        **({"scale": json.dumps(dataset.scale)} if dataset.scale else {}),
     }
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("pool", "test", "aux")}

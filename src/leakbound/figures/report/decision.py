@@ -12,6 +12,7 @@ import pandas as pd
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import bound_text, dp_naming_bound, naming_bound
 from leakbound.claims.statistics import Estimate, mean_interval
+from leakbound.config.comparing import shares
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report.page_templates import picture_address, templates
@@ -31,7 +32,6 @@ _PICTURES = {
     _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
     "from one gradient of it; DP-SGD, whose noise is on the gradient, is not among them: its bounds are in the table",
 }
-_SCALE = ". The numbers are mean squared errors, pixels from 0 to 1"
 _OUTCOMES = {
     "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
     "contradicted": "not worth its cost: plain SGD that trains less, or at another rate, leaks as little and is more "
@@ -43,7 +43,6 @@ _OUTCOMES = {
 _MEMBERSHIP = ("strongest", "white_box")
 _GUESSING = 0.5  # AUC
 _INVERTED = ["metric", "variant", "chosen", "status", "level", "value"]
-_RELEASES = ("images_nats", "gradients_nats")
 _APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
 _CERTAIN = 0.99  # probability from which a bound on identification limits nothing
 _BOUNDS = {"bound_text": bound_text, "infinity": math.inf, "certain": _CERTAIN}
@@ -118,7 +117,9 @@ class Decision:
         if row["verdict"] == "undecided" and times <= 1:
             outcome += ", but near a decision: a few replicas more should decide"
         elif row["verdict"] == "undecided":
-            outcome += f": {needed:.0f} replicas would decide, and take about {_time(times * self.seconds)} of CPU time"
+            minutes = times * self.seconds / 60
+            time = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+            outcome += f": {needed:.0f} replicas would decide, and take about {time} of CPU time"
         return {
             "label": style.style_of(defense).label,
             "verdict": row["verdict"],
@@ -199,7 +200,7 @@ class Decision:
         rows = self.tables.get("naming")
         if rows is None:
             return None
-        rows = rows[rows["metric"].isin(_RELEASES)]
+        rows = rows[rows["metric"].isin(("images_nats", "gradients_nats"))]
         nats = rows.pivot_table(index=["level", "metric", "unit"], columns="variant", values="value").dropna()
         best = (nats["demonstrated"] / nats["allowed"]).idxmax()
         return best, nats.loc[best]
@@ -214,8 +215,8 @@ class Decision:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences on leakage without protection, on bounds, and on protections by their verdicts."""
-        return self._text("decision.txt").splitlines()
+        """Sentences on the records, leakage without protection, bounds, and protections by their verdicts."""
+        return [*shares(self.config), *self._text("decision.txt").splitlines()]
 
     @property
     def next_step(self) -> list[str]:
@@ -239,11 +240,7 @@ def decision_page(decision: Decision) -> str:
         decision: Content of the page.
     """
     pictures = [
-        (
-            picture_address("svg+xml", decision.drawings[key]),
-            text + (_SCALE if key == _RECORDS and not decision.config.tables else ""),
-            decision.columns if key == _RECORDS else (),
-        )
+        (picture_address("svg+xml", decision.drawings[key]), text, key == _RECORDS)
         for key, text in _PICTURES.items()
         if key in decision.drawings and (decision.ranked or key != _FRONT)
     ]
@@ -256,8 +253,3 @@ def _share(name: str, values: pd.Series) -> dict[str, float]:
     estimate = mean_interval(values.to_numpy()) if len(values) else Estimate(math.nan, math.nan, math.nan)
     low, high = np.clip(estimate[1:], 0.0, 1.0)  # Student's t knows no bounds
     return {name: estimate.value, f"{name}_low": float(low), f"{name}_high": float(high)}
-
-
-def _time(seconds: float) -> str:
-    """Write seconds in a readable unit."""
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
