@@ -204,10 +204,10 @@ def test_searches_under_a_law_end_in_a_stack_where_they_end_alone(name, defense,
 def test_regression_is_the_best_linear_estimate_with_the_moments_of_its_draws():
     (model,) = networks("mlp", 1)
     whole = problem(model, *DEFENSES["dpsgd"], 3)
-    few = dataclasses.replace(whole, gradients={"head.bias": whole.gradients["head.bias"]})
-    law = Law(torch.full((1024,), 0.1), 0.3 * torch.eye(1024, dtype=torch.float64))
+    few = dataclasses.replace(whole, gradients={"head.bias": whole.gradients["head.bias"]}).to(torch.float32)
+    law = Law(torch.full((1024,), 0.1), 0.3 * torch.eye(1024))
     found = recovery._regressed(few, law, 0.02)
-    draws = 0.1 + 0.3 * torch.randn(recovery._DRAWS, 1024, generator=torch.Generator().manual_seed(0)).double()
+    draws = 0.1 + 0.3 * torch.randn(recovery._DRAWS, 1024, generator=torch.Generator().manual_seed(0))
     for row, label in enumerate(few.labels[:, 0]):
         alike = dataclasses.replace(few, labels=label.expand(len(draws), 1))
         seen = alike.averaged(draws.view(-1, 1, *SHAPE))

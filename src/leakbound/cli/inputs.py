@@ -113,12 +113,9 @@ def read_dataset(path: Path) -> ImageDataset:
 
     with _expected(path, "prepare"):
         arrays, metadata = storage.read_arrays_and_metadata(path)
-        classes = json.loads(metadata["classes"])
-        if not isinstance(classes, list):
-            raise ValueError("its classes are no list")
         return ImageDataset.from_arrays(
             metadata["name"],
-            tuple(map(str, classes)),
+            tuple(map(str, json.loads(metadata["classes"]))),
             arrays,
             _drawing(json.loads(metadata["drawing"])),
             secret=metadata.get("secret", ""),

@@ -50,7 +50,6 @@ _MEMORY = 30  # steps that L-BFGS remembers
 _STEP = 0.1  # Adam's first step, in standard deviations
 _DRAWS = 1000  # images that a regression learns from
 _MOST_NUMBERS = 2**28  # of their gradients
-_AT_ONCE = 100  # images
 
 
 @dataclass(frozen=True)
@@ -398,15 +397,14 @@ def _regressed(problem: MapProblem, law: Law, variance: float) -> Float[Tensor, 
     in its dual form, as there are fewer images than parameters.
     """
     count = max(2, min(_DRAWS, _MOST_NUMBERS // problem.flat.shape[1]))
-    u = torch.randn(count, 1, len(law.mean), generator=torch.Generator().manual_seed(0))
-    drawn = _placed(law, u.to(problem.flat), problem)
+    u = torch.randn(count, 1, len(law.mean), generator=torch.Generator().manual_seed(0)).to(problem.flat)
+    drawn = _placed(law, u, problem)
+    blocks = drawn.split(problems_at_once(problem.network, problem.image_shape, u.device))
     images = drawn.flatten(1).double()
     restored = torch.empty(len(problem.labels), images.shape[1], dtype=torch.float64, device=images.device)
     for label in problem.labels.unique():
-        alike = dataclasses.replace(problem, labels=label.expand(_AT_ONCE, 1))
-        gradients = torch.cat(
-            [alike.part(slice(len(block))).averaged(block) for block in drawn.split(_AT_ONCE)]
-        )
+        alike = dataclasses.replace(problem, labels=label.expand(count, 1))
+        gradients = torch.cat([alike.part(slice(len(block))).averaged(block) for block in blocks])
         mean = gradients.mean(0)
         gradients -= mean
         rows = problem.labels[:, 0] == label
