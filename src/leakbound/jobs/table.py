@@ -345,8 +345,8 @@ class RunTable:
         Returns:
             Role to file, empty without a channel or without training of the estimate.
         """
-        trained = self.config.attacks.gradient_inversion.estimator.steps > 0
-        return {"estimator": self.file("estimator", run.dataset)} if trained and self.channel_names(run) else {}
+        steps = self.config.attacks.gradient_inversion.estimator.steps
+        return {"estimator": self.file("estimator", run.dataset)} if steps and self.channel_names(run) else {}
 
     # -- captions --------------------------------------------------------------------------------------------------
 
