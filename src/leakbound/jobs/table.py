@@ -66,10 +66,7 @@ class RunTable:
                 self.studies[name].append(run.slug)
         self.first_study = {slug: name for name, slugs in reversed(self.studies.items()) for slug in slugs}
         self.federated = federated_runs(config.federated)
-        self.tables = [*config.studies, *([] if config.efficiency is None else [EFFICIENCY])]
-        for section in SECTIONS:
-            settings = getattr(config, section, None)
-            self.tables += (f"{section}/{table}" for table in (settings.tables() if settings else ()))
+        self.tables = list(self._table_names())
         if any(figure.claims and self._can_show(figure) for figure in catalogue.figures):
             self.tables.append(SCOREBOARD)
         self.figures = {
@@ -80,6 +77,15 @@ class RunTable:
             for figure in catalogue.figures
             if figure.study in config.studies and f"{figure.paper}/{figure.id}" not in self.figures
         ]
+
+    def _table_names(self) -> Iterator[str]:
+        """Yield the names of all tables except the scoreboard."""
+        yield from self.studies
+        if self.config.efficiency is not None:
+            yield EFFICIENCY
+        for section in SECTIONS:
+            settings = getattr(self.config, section, None)
+            yield from (f"{section}/{table}" for table in (settings.tables() if settings else ()))
 
     def _can_show(self, figure: FigureConfig) -> bool:
         """Return True if the configuration has the illustration, the table or the study that a figure shows."""
@@ -339,10 +345,8 @@ class RunTable:
         Returns:
             Role to file, empty without a channel or without training of the estimate.
         """
-        learned = (
-            self.channel_names(run) is not None and self.config.attacks.gradient_inversion.estimator.steps > 0
-        )
-        return {"estimator": self.file("estimator", run.dataset)} if learned else {}
+        steps = self.config.attacks.gradient_inversion.estimator.steps
+        return {"estimator": self.file("estimator", run.dataset)} if steps and self.channel_names(run) else {}
 
     # -- captions --------------------------------------------------------------------------------------------------
 
