@@ -409,6 +409,17 @@ def test_a_plot_from_outside_is_drawn(tmp_path, study):
     assert (tmp_path / "fig.svg").stat().st_size > 1000
 
 
+def test_a_small_error_under_a_picture_is_not_rounded_to_none():
+    from leakbound.papers.tan2024.noisy_pictures import picture_rows
+
+    rows = [
+        picture_rows(name, level, np.zeros((1, 3, 32, 32))) for name, level in (("none", np.nan), ("released", 4.0))
+    ]
+    rows.append(rows[1][:1].assign(metric="mse", value=0.0048))
+    picture = PLOTS.get("image_grid")(pd.concat(rows), options={"similarity": "mse"})
+    assert picture.axes[0].get_xticklabels()[1].get_text() == "4\n0.0048"
+
+
 def test_records_with_few_rows_are_lines_of_their_values_on_the_networks_scale():
     from leakbound.papers.tan2024.noisy_pictures import picture_rows
 

@@ -126,11 +126,11 @@ def _block(
     axes.imshow(np.repeat(canvas, 3, axis=2) if canvas.shape[2] == 1 else canvas, interpolation="none")
     labels = ["" if clean.empty else "clean"] * (not clean.empty)
     for level in levels:
-        similarities = rows[
+        mean = rows[
             (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == options.similarity)
-        ]
-        under = f"\n{similarities['value'].mean():.2f}" if options.similarity and len(similarities) else ""
-        labels.append(f"{level:g}{under}")
+        ]["value"].mean()
+        number = f"{mean:.2f}" if abs(mean) >= 0.01 else f"{mean:.2g}"  # a small error is not 0.00
+        labels.append(f"{level:g}" if np.isnan(mean) else f"{level:g}\n{number}")
     axes.set_xticks([(width + _GAP) * index + width / 2 for index in range(len(columns))], labels)
     axes.set_yticks([])
     axes.tick_params(labelsize=style.SMALL)
