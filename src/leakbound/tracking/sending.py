@@ -15,7 +15,6 @@ from leakbound.tracking.store import connect, failures, is_server, reason, sqlit
 
 KEY = "leakbound.key"
 PARENT = "mlflow.parentRunId"
-_CONTEXT = "mlflow.data.context"
 VIEW = "leakbound"
 """Share key of the view with which the runs of an experiment open."""
 _COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [
@@ -81,7 +80,7 @@ def _make(client: Any, experiment: str, record: RunRecord, uri: str, parent: str
     _send_values(client, run_id, record)
     for item in record.data:
         dataset = Dataset(item.name, item.digest, "leakbound", f"{item.name}, prepared")
-        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag(_CONTEXT, item.context)])])
+        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", item.context)])])
     for child in record.children:
         _make(client, experiment, child, uri, run_id)
     if record.artifacts:

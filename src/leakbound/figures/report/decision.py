@@ -20,12 +20,11 @@ from leakbound.figures.report.page_templates import picture_address, templates
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
 _FRONT = "tan2024/fig15_recipes"
-_UPLOADS = "beyond/uploads_front"
 _RECORDS = "beyond/limit_pictures"
 _PICTURES = {
     _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
     "time of every protection, and the front of plain SGD",
-    _UPLOADS: "Test accuracy against membership inference from the uploads",
+    "beyond/uploads_front": "Test accuracy against membership inference from the uploads",
     "beyond/sandwich": "Is the bound true? The most nats about a record that natural noise allows (blue), and those "
     "that an attacker has proven to learn (red), from one noisy copy of the record, from 16, and from one gradient. "
     "Red above blue would refute the bound; between the two lies what is not known",

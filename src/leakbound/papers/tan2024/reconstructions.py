@@ -26,7 +26,6 @@ from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.client_steps import client_step
 
 _MODEL = "lenet_sigmoid"
-_MODEL_OF_VECTORS = "mlp"
 _ITERATIONS = 600
 
 
@@ -63,7 +62,7 @@ def reconstructions(
     clean = members.images[: settings.images]
     labels = torch.from_numpy(members.labels[: settings.images])
     words = (dataset.name, "reconstructions")
-    model = _MODEL if isinstance(dataset.side, int) else _MODEL_OF_VECTORS
+    model = _MODEL if isinstance(dataset.side, int) else "mlp"
     network = build(
         model, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
     ).eval()
