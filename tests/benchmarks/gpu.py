@@ -10,7 +10,7 @@ Each section is a process of its own with its own deadline, so that one that han
 others alone. Rows are written as they come, to ``gpu_<section>.parquet`` with ``gpu_<section>.json``, their provenance.
 A table of all is printed last; the exit status is 1 if a value is wrong or a section ended early.
 
-This file needs nothing but Python: what it calls may have to be installed first.
+This file needs nothing but Python and `tools/gpu_run.py`: what it calls may have to be installed first.
 """
 
 from __future__ import annotations
