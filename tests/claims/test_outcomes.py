@@ -156,7 +156,7 @@ def test_an_arm_beyond_plain_sgd_names_both_and_counts_replicas_without_either()
     rows = fronts(*listed).assign(learning_rate=0.1)
     options = {
         "arm": {"defense": "natural"},
-        "leakage": {"where": {"metric": "x"}, "nothing": 0.5},
+        "leakage": {"where": {"metric": "x"}, "nothing": 0.5, "least": 0.0},
         "utility": {"metric": "y"},
         "plain": ["none", "stopped"],
     }

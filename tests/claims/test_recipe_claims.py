@@ -10,7 +10,7 @@ from leakbound.registry import CLAIM_TESTS
 
 OPTIONS = {
     "arm": {"defense": "natural"},
-    "leakage": {"where": {"metric": "auc"}, "nothing": 0.5},
+    "leakage": {"where": {"metric": "auc"}, "nothing": 0.5, "least": 0.0},
     "utility": {"metric": "test_accuracy"},
 }
 PLAIN = [(0.55, 0.3), (0.6, 0.4), (0.7, 0.46)]

@@ -9,8 +9,8 @@ from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
 from leakbound.registry import PLOTS
 
-AUC = {"where": {"metric": "auc", "variant": "strongest"}, "nothing": 0.5}
-GAIN = {"where": {"metric": "gain", "variant": "tuned"}, "nothing": 0.0}
+AUC = {"where": {"metric": "auc", "variant": "strongest"}, "nothing": 0.5, "least": 0.0}
+GAIN = {"where": {"metric": "gain", "variant": "tuned"}, "nothing": 0.0, "least": 0.0}
 ONE = {"leakages": {"membership AUC": AUC}, "utility": {"metric": "test_accuracy"}}
 BOTH = {**ONE, "leakages": {"membership AUC": AUC, "gain": GAIN}}
 

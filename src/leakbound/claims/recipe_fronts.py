@@ -34,9 +34,9 @@ class LeakageAxis(Settings):
     """Its rows."""
     nothing: float
     """Value without leakage (0.5 for AUC). Fronts clip lower values to it, which are luck."""
-    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Least width of the window of leakages that two fronts must both reach. Levels with a narrower one do
-    not count."""
+    least: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Least width of the window of leakages that two fronts must both reach, in the unit of the leakage. Levels
+    with a narrower one do not count: their height above each other says nothing."""
 
 
 class PlainSGD(Settings):
