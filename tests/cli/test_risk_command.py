@@ -74,7 +74,9 @@ def test_errors_are_those_of_the_best_linear_estimate_of_the_records(tmp_path):
     eigenvalues = np.linalg.eigvalsh(population_moments(records).covariance)
     errors = []
     for nats in (0.5, 5.0, 60.0):
-        found = stated("--nats", nats, "--records", 9, "--data", tmp_path / "mine.npy")["reconstruction"]
+        facts = stated("--nats", nats, "--data", tmp_path / "mine.npy")
+        assert [row["candidates"] for row in facts["identification"]] == [300]
+        found = facts["reconstruction"]
         assert found["mse"] == pytest.approx(natural_error(eigenvalues, nats) / 6, rel=1e-6)
         assert found["mse_mean"] == pytest.approx(eigenvalues.sum() / 6, rel=1e-6)
         errors.append(found["mse"])
@@ -90,7 +92,7 @@ def test_errors_are_those_of_the_best_linear_estimate_of_the_records(tmp_path):
         (("--nats", "1", "--records", "9", "--records", str(10**13)), f"--records {10**13}: give whole numbers"),
         (("--nats", "1", "--records", "9", "--probability", "0.1"), "--probability 0.1: give one between 0.1111"),
         (("--nats", "1", "--records", "9", "--probability", "1"), "guessing one of 9 has, and 1"),
-        (("--nats", "1"), "Missing option '--records'"),
+        (("--nats", "1"), "--records is missing: give the number of an attacker's candidates, or --data"),
         (("--nats", "1", "--records", "9", "--data", "nowhere"), "nowhere: there is no such file or folder"),
         (("--nats", "1", "--records", "9", "--data", ""), "'' is no path"),
         (("--nats", "1e300", "--records", "9", "--data", "mine.npy"), "--nats 1e+300: "),

@@ -1,6 +1,7 @@
 """The page for a decision, from small tables whose outcome is known."""
 
 import dataclasses
+import html
 import math
 import warnings
 
@@ -157,14 +158,20 @@ def test_to_a_server_that_sees_the_uploads_protections_are_compared_by_what_thes
     assert "an AUC of 0.800" in said(worse, "Among the protections, DP-SGD, noise 4 hid members best from the attack")
     best = said(server, "The most accurate of these is DP-SGD, noise 4, with an AUC of 0.550")
     assert "is right for 70 % of new records" in best
-    assert "natural, 8 nats a use is the most accurate of all, with 80 %, and leaves an AUC" in best
+    assert said(server, "natural, 8 nats a use is the most").startswith(
+        "natural, 8 nats a use is the most accurate of all protections, with 80 %, and leaves an AUC"
+    )
+    guessing = {**valued(decision, 0.09, "dpsgd", "test_accuracy").tables, "uploads": table}
+    useless = dataclasses.replace(server, tables=guessing)
+    assert said(useless, "None of these is right").endswith("more often than a guess among 10 classes.")
+    assert not any(text.startswith("The most accurate of these") for text in useless.sentences)
     assert not any(text.startswith(("Worth", "Not worth", "No protection", "Undecided")) for text in server.sentences)
     page = decision_page(server)
     assert "Protections against plain SGD" not in page
     assert ">0.985 [" in page
     assert "AUC of membership from the uploads (95 %)" in page
     assert "from the uploads" not in decision_page(decision)
-    assert "members show with an AUC of 0.900" in server.next_step[0]
+    assert "members show with an AUC of 0.900 instead of 0.985 (guessing: 0.5)" in server.next_step[0]
 
 
 def test_every_sentence_on_membership_says_that_it_is_from_the_last_weights(decision):
@@ -196,7 +203,7 @@ def test_the_five_lines_apply_the_most_accurate_channel_that_limits_identificati
     digits = decision.config.datasets["digits"].model_copy(update={"label_nats": nats})
     config = decision.config.model_copy(update={"datasets": {"digits": digits}})
     assert run(dataclasses.replace(decision, config=config), names).startswith(
-        "natural (1 nats a use) is the most accurate of"
+        "Take natural (1 nats a use): it is the most accurate of"
     )
     assert [len(labels) for _, labels in names["loader"]] == [20] * 5
     account = names["engine"].leakage()
@@ -206,7 +213,7 @@ def test_the_five_lines_apply_the_most_accurate_channel_that_limits_identificati
 
 def test_the_five_lines_apply_dp_sgd_where_it_is_the_most_accurate(decision, names):
     better = valued(decision, 0.85, "dpsgd", "test_accuracy")
-    assert run(better, names).startswith("DP-SGD (noise multiplier 4) is the most accurate")
+    assert run(better, names).startswith("Take DP-SGD (noise multiplier 4): it is the most accurate")
     optimizer = names["optimizer"]
     assert (optimizer.noise_multiplier, optimizer.max_grad_norm, optimizer.param_groups[0]["lr"]) == (4.0, 1.5, 0.05)
     assert names["loader"].batch_sampler.sample_rate == 1.0
@@ -216,6 +223,21 @@ def test_without_a_level_that_limits_identification_the_five_lines_ask_for_one_t
     vague = TRAININGS | {"natural-1.0": TRAININGS["natural-8.0"], "dpsgd-4.0": TRAININGS["none-nan"]}
     assert run(dataclasses.replace(decision, trainings=vague), names).startswith("No level that was tried limits")
     assert (names["target"].probability, names["target"].among, names["target"].uses) == (0.5, MEMBERS, USES)
+
+
+def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision):
+    choice = decision.next_step[0]
+    head, heading, _ = decision_page(decision).partition("<h2>What was measured, and what is guaranteed</h2>")
+    assert heading
+    assert head.strip().endswith(f"<p><strong>{html.escape(choice, quote=False)}</strong></p>".replace("'", "&#39;"))
+    assert "It is right for 80 % of new records, where no protection is for 90.3 %." in choice
+    chance = 0.1 + 0.02 * (decision.tables["comparison"]["replica"] % 2)  # mean .11, 95 % from .099
+    other = valued(decision, chance, "natural", "test_accuracy")
+    assert other.next_step[0].startswith("Take DP-SGD (noise multiplier 4): it is the only one of those tried")
+    assert "limits identification and beats guessing. It is right for 70 %" in other.next_step[0]
+    none = valued(other, chance, "dpsgd", "test_accuracy")
+    assert none.winner is None
+    assert "limits identification and is right more often than a guess among 10 classes" in none.next_step[0]
 
 
 def test_sentences_name_each_protection_under_its_verdict(decision):

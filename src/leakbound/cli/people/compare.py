@@ -384,4 +384,5 @@ def _write_page(config: Config, home: Path) -> None:
     page = home / "decision.html"
     storage.write_text(page, decision_page(decision), sealed=False)
     size = f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB"
-    sys.stdout.write("\n".join([*decision.sentences, *decision.next_step, size, ""]))
+    choice, *applied = decision.next_step
+    sys.stdout.write("\n".join([choice, *decision.sentences, *applied, size, ""]))

@@ -3,12 +3,12 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import ROUND_FLOOR
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from leakbound.accounting.risk import bound_text as _up
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import text_table
+
+if TYPE_CHECKING:
+    from leakbound.datasets.collection import Collection
 
 _LIMITS = (0.5, 0.1, 0.01)
 _ADVANTAGE = 0.1  # advantage of membership inference that the suggested nats allow
@@ -38,12 +41,13 @@ def risk(
         ),
     ],
     records: Annotated[
-        list[int],
+        list[int] | None,
         typer.Option(
             metavar="M",
-            help="Number of records among which an attacker looks for the true one. May be repeated.",
+            help="Number of records among which an attacker looks for the true one. May be repeated. "
+            "Default: those of --data.",
         ),
-    ],
+    ] = None,
     probability: Annotated[
         list[float] | None,
         typer.Option(
@@ -72,7 +76,7 @@ def risk(
 
     Example: leakbound risk --nats 2 --records 1000
 
-    Example: leakbound risk --nats 2 --records 100 --records 1000000 --data photos --resize 32
+    Example: leakbound risk --nats 2 --data photos --resize 32
     """
     from leakbound.datasets.pixels import PictureForm
 
@@ -85,37 +89,44 @@ def risk(
         image=image,
         exclude=exclude or (),
     )
-    few = min(records)
-    limits = probability or _LIMITS
     if not 0 < nats < math.inf:
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
-    if not 2 <= few <= max(records) <= _MOST:
+    private = None if data is None else read(data)[0]
+    if records is None and private is None:
         raise typer.BadParameter(
-            f"--records {few if few < 2 else max(records)}: give whole numbers from 2 to {_MOST}"
+            "--records is missing: give the number of an attacker's candidates, or --data"
+        )
+    counts = records or [len(private or ())]
+    few = min(counts)
+    limits = probability or _LIMITS
+    if not 2 <= few <= max(counts) <= _MOST:
+        raise typer.BadParameter(
+            f"--records {few if few < 2 else max(counts)}: give whole numbers from 2 to {_MOST}"
         )
     for limit in probability or ():
         if not 1 / few < limit < 1:
             raise typer.BadParameter(
                 f"--probability {limit:g}: give one between {1 / few:.4g}, which guessing one of {few} has, and 1"
             )
-    rows = [accounting.identification_risk(nats, count, limits) for count in records]
+    rows = [accounting.identification_risk(nats, count, limits) for count in counts]
     facts: dict[str, Any] = {
         "nats": nats,
         "identification": [asdict(row) for row in rows],
         "membership": dict(zip(("advantage", "auc"), accounting.membership_bound(nats), strict=True)),
-        "reconstruction": None if data is None else _reconstruction(data, nats, read),
+        "reconstruction": None
+        if private is None
+        else _reconstruction(private, nats) | {"records": str(data)},
     }
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _words(facts, rows, limits))
 
 
-def _reconstruction(path: Path, nats: float, read: Callable[[Path], Any]) -> dict[str, Any]:
+def _reconstruction(private: "Collection", nats: float) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
     from leakbound.channels.covariance import population_moments
     from leakbound.engine.calibrations import Progress
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 
-    private, _ = read(path)
     progress = Progress(len(private), private.values[0].size)
     moments = population_moments(private.values, progress)
     progress("covariance done", 1.0)
@@ -123,7 +134,6 @@ def _reconstruction(path: Path, nats: float, read: Callable[[Path], Any]) -> dic
     with refusing(f"--nats {nats:g}"):
         solved = Leakage(nats, 1).solve(shape, shape.decompose(moments), moments, 1)
     return {
-        "records": str(path),
         "mse": private.unit**2 * solved.linear_error(1),
         "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
         "units": own_records.units(private),

@@ -75,9 +75,13 @@ class Decision:
 
     @cached_property
     def arms(self) -> pd.DataFrame:
-        """Table of protections and levels: accuracy and AUC with 95 % intervals, bounds, diverged replicas."""
+        """Table of protections and levels: accuracy and AUC with 95 % intervals, bounds, diverged replicas.
+
+        An arm is useful if its accuracy is told apart from guessing a class, or above it with a single replica.
+        """
         rows = self.tables["comparison"]
-        return pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
+        arms = pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
+        return arms.assign(useful=arms["accuracy_low"].fillna(arms["accuracy"]) > 1 / self.classes)
 
     @property
     def sees_uploads(self) -> bool:
@@ -206,10 +210,9 @@ class Decision:
 
     @cached_property
     def winner(self) -> pd.Series | None:
-        """The most accurate arm that limits identification and that a few lines apply, None without one."""
-        arms = self.arms[(self.arms["identified"] < _CERTAIN) & self.arms["defense"].isin(_APPLIED)].dropna(
-            subset="accuracy"
-        )
+        """The most accurate useful arm that limits identification and that a few lines apply, None without one."""
+        limited = self.arms[(self.arms["identified"] < _CERTAIN) & self.arms["useful"]]
+        arms = limited[limited["defense"].isin(_APPLIED)]
         return None if arms.empty else arms.loc[arms["accuracy"].idxmax()]
 
     @property
@@ -219,7 +222,7 @@ class Decision:
 
     @property
     def next_step(self) -> list[str]:
-        """Reason for the choice of an arm, lines of code that apply it, and the meaning of their names."""
+        """Choice of an arm and its reason, lines of code that apply it, and the meaning of their names."""
         natural = self.arms[self.arms["defense"] == "natural"]
         if self.winner is None and natural.empty:
             return ["No protection that was tried limits identification."]
