@@ -21,6 +21,7 @@ class AttackedRun:
         size: Sizes of the dataset.
         batch_size: Records whose gradients are averaged.
         has_channel: Whether its defense is a channel.
+        noisy_gradients: Whether its defense adds noise to gradients.
         references: Reference networks that it is compared with.
         step_records: Records of a training step, as steps are counted.
         rounds: Steps of a training.
@@ -34,6 +35,7 @@ class AttackedRun:
     size: DatasetSize
     batch_size: int
     has_channel: bool
+    noisy_gradients: bool
     references: int
     step_records: int
     rounds: int

@@ -83,8 +83,10 @@ PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 _PATIENT = 25  # epochs after which the attack network of membership inference stops, on average
 _FOLDS = 0.8  # part of the known records that each attack network learns from
 _EXTENDED = 2  # settings that are added to an attacker's grid, on average
+_SEE_IMAGES = ("mlp",)  # networks whose first linear layer sees the image
 _SOLVED = 600  # iterations of matching that take as long as solving for an image
 _SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradient of a single record can be solved for the image
+_REGRESSED = 5e10  # products of a regression on gradients of 10⁵ parameters, of images of one class
 _METHODS = 3  # searches for a record of a batch, on average
 _KINKED = 9  # searches for a single record behind ReLU and pooling
 
@@ -255,8 +257,9 @@ class UploadMembershipConfig(Attack):
         return "weights", *defense.needs
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
-        """Yield gradients of the training, and those of candidates and public records."""
-        scored = 2 * (self.candidates + self.calibration) / self.window
+        """Yield gradients of the training, and those of candidates, for each draw of noise if layers see no images."""
+        views = max(1, self.draws) if run.has_channel and run.model not in _SEE_IMAGES else 1
+        scored = 2 * (self.candidates + self.calibration) * views / self.window
         networks = run.chosen if self.rates == "chosen" else run.full
         yield run.gradients(round(run.rounds * (run.batch_size + scored)), networks=networks)
 
@@ -356,7 +359,11 @@ class GradientInversionConfig(Attack):
         yield run.stacked("match", self.iterations * images)
         if run.batch_size <= self.most_records:
             searched = self.images + max(2, self.tuning_images // run.batch_size)
-            if run.batch_size == 1 and run.model in _SOLVABLE:
+            if run.noisy_gradients:
+                yield run.stacked("match", searched * run.batch_size * self.search_iterations)
+                if run.batch_size == 1:
+                    yield "product", run.replicas * min(searched, run.size.classes) * _REGRESSED, "", 0, 1
+            elif run.batch_size == 1 and run.model in _SOLVABLE:
                 yield run.stacked("match", searched * _SOLVED)
             else:  # L-BFGS takes no stack
                 searches = _KINKED if run.batch_size == 1 else _METHODS * run.batch_size

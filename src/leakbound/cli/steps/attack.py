@@ -110,6 +110,7 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
 
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
     """Yield the elementary work of an attack on all replicas."""
+    defense = table.defense_of(run)
     facts = AttackedRun(
         attack=attack,
         model=run.model,
@@ -118,7 +119,8 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
         chosen=table.config.replicas,
         size=table.size(run.dataset),
         batch_size=run.batch_size,
-        has_channel=table.defense_of(run).channel is not None,
+        has_channel=defense.channel is not None,
+        noisy_gradients=bool(defense.changes_gradients and defense.draws_noise and run.level),
         references=table.reference_networks(run.slug) * len(table.lengths[run.slug]),
         step_records=STEP_RECORDS,
         rounds=run.rounds,
