@@ -76,16 +76,13 @@ def calibrate_records(
     Example: leakbound calibrate photos --resize 32 --kappa 0.5 --shape natural --out
     channel.safetensors
     """
-    from leakbound.datasets.pixels import PictureForm
-
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if box is not None and shape is None:
         shape = "personalized"
     if out is not None:
         _check_out(out, shape)
-    form = PictureForm(resize, color, span)
     private, others = own_records.read_both(
-        path, public, label, form, standardize, image=image, exclude=exclude or ()
+        path, public, label, (resize, color, span), standardize, exclude, image=image
     )
     if out is not None:
         private = _for_workflow(out, private)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from leakbound.config.comparing import OwnImages
     from leakbound.config.whole import Config
     from leakbound.datasets import ImageDataset
-    from leakbound.datasets.pixels import PictureForm
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
@@ -121,7 +120,6 @@ def compare(
     """
     from leakbound.config.comparing import shares
     from leakbound.config.reading import load
-    from leakbound.datasets.pixels import PictureForm
 
     if not (_ROOT / "workflow" / "Snakefile").is_file():
         raise typer.BadParameter(
@@ -139,9 +137,8 @@ def compare(
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
             reading = {"label": label, "image": image, "exclude": exclude or ()}
-            images, folder = _records_of(
-                records, home, PictureForm(resize, color, span), standardize, seed, **reading
-            )
+            form = resize, color, span
+            images, folder = _records_of(records, home, form, standardize, seed, **reading)
             dataset = replace(images, label_nats=label_nats), folder
             attacked = {"members": members, "seed": seed, "sees": sees}
             _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder)
@@ -227,7 +224,7 @@ def _configured(
 
 
 def _records_of(
-    records: str, home: Path, form: PictureForm, standardize: bool, seed: int, **reading: Any
+    records: str, home: Path, form: own_records.Form, standardize: bool, seed: int, **reading: Any
 ) -> tuple[OwnImages, Path | None]:
     """Facts of the records, and the folder of their copy, None for those that the package carries.
 
@@ -242,7 +239,7 @@ def _records_of(
     path = own_records.path_of(records)
     folder = home / "records"
     if is_table(path):
-        if form.side or form.color or form.span:
+        if any(form):
             raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
         table = load_table(path, reading["label"], reading["exclude"])
         name, train, test = copy_table(folder, table, reading["label"] if reading["exclude"] else None)
@@ -251,9 +248,9 @@ def _records_of(
         settings = {"path": name, "label": reading["label"], "standardize": standardize}
         rows, columns = table.values.shape[1:]
         return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
-    if form.side not in (None, *SIDES):
+    if form[0] not in (None, *SIDES):
         raise typer.BadParameter(
-            f"--resize {form.side}: a comparison computes covariances of all values, so give one of "
+            f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "
             f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
         )
     if records == _EMBEDDED:

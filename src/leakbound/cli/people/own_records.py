@@ -36,6 +36,10 @@ MOST = 10**9
 """Largest number of candidates, and of planned uses."""
 
 
+Form = tuple[int | None, Literal["rgb", "gray"] | None, tuple[int, int] | None]
+"""Side, color and span of a ``PictureForm``."""
+
+
 def path_of(text: str | Path) -> Path:
     """Parse a path. It must not be empty, which would mean the current folder.
 
@@ -232,8 +236,9 @@ def read_both(
     path: Path,
     public: Path | None,
     label: str,
-    form: PictureForm | None = None,
+    form: Form = (None, None, None),
     standardize: bool | None = None,
+    exclude: Sequence[str] | None = None,
     **more: Any,
 ) -> tuple[Collection, Collection | None]:
     """Read the user's records and the public ones, which must have the same form.
@@ -242,9 +247,10 @@ def read_both(
         path: The user's records.
         public: Public records, if there are any.
         label: Column of the labels, for Parquet.
-        form: Form that pictures are converted to, by default their own.
+        form: What pictures are converted to, by default their own form.
         standardize: Whether values are standardized by the public records, or by the user's without public
             ones. None for those of tables.
+        exclude: Columns of a table that are left out.
         more: Further parameters of :func:`leakbound.datasets.collection.read_collection`.
 
     Raises:
@@ -252,14 +258,15 @@ def read_both(
         DatasetError: If one of them cannot be read.
     """
     from leakbound.datasets.collection import read_collection
-    from leakbound.datasets.pixels import AS_STORED
+    from leakbound.datasets.pixels import PictureForm
 
-    reading: dict[str, Any] = {"label": label, "form": form or AS_STORED, **more}
+    pictures = PictureForm(*form)
+    reading: dict[str, Any] = {"label": label, "form": pictures, "exclude": exclude or (), **more}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
         private = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
-    _check_options(private, form or AS_STORED, standardize, **more)
+    _check_options(private, pictures, standardize, exclude)
     _check_varies(private)
     scaled = private.kind == "table" if standardize is None else standardize
     _warn_columns(private, scaled)
@@ -292,7 +299,7 @@ def read_both(
 
 
 def _check_options(
-    private: Collection, form: PictureForm, standardize: bool | None, exclude: Sequence[str] = (), **_: Any
+    private: Collection, form: PictureForm, standardize: bool | None, exclude: Sequence[str] | None
 ) -> None:
     """Refuse options of pictures for other records, and the reverse."""
     options = {

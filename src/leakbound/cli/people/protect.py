@@ -106,7 +106,6 @@ def protect(
     Example: leakbound protect patients.csv --label diagnosis --public others.csv
     --target-identification 0.1 --candidates 1000 --out noisy.parquet
     """
-    from leakbound.datasets.pixels import PictureForm
     from leakbound.storage.seals import created
 
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
@@ -118,9 +117,8 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    form = PictureForm(resize, color, span)
     private, others = own_records.read_both(
-        path, public, label, form, standardize, image=image, exclude=exclude or ()
+        path, public, label, (resize, color, span), standardize, exclude, image=image
     )
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)

@@ -78,21 +78,13 @@ def risk(
 
     Example: leakbound risk --nats 2 --data photos --resize 32
     """
-    from leakbound.datasets.pixels import PictureForm
-
-    read = partial(
-        own_records.read_both,
-        public=None,
-        label=label,
-        form=PictureForm(resize, color, span),
-        standardize=standardize,
-        image=image,
-        exclude=exclude or (),
-    )
     if not 0 < nats < math.inf:
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
-    private = None if data is None else read(data)[0]
-    if records is None and private is None:
+    private = None
+    if data is not None:
+        form = resize, color, span
+        private, _ = own_records.read_both(data, None, label, form, standardize, exclude, image=image)
+    elif not records:
         raise typer.BadParameter(
             "--records is missing: give the number of an attacker's candidates, or --data"
         )

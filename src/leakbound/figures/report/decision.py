@@ -20,17 +20,7 @@ from leakbound.figures.report.page_templates import picture_address, templates
 _FRONTS = ("fig15_recipes", "recipes")
 _AGAINST = "_against_membership"
 _FRONT = "tan2024/fig15_recipes"
-_RECORDS = "beyond/limit_pictures"
-_PICTURES = {
-    _FRONT: "Test accuracy against membership inference from the last weights: every learning rate and stopping "
-    "time of every protection, and the front of plain SGD",
-    "beyond/uploads_front": "Test accuracy against membership inference from the uploads",
-    "beyond/sandwich": "Is the bound true? The most nats about a record that natural noise allows (blue), and those "
-    "that an attacker has proven to learn (red), from one noisy copy of the record, from 16, and from one gradient. "
-    "Red above blue would refute the bound; between the two lies what is not known",
-    _RECORDS: "Records that an untrained network saw behind a channel, and those that attackers recovered "
-    "from one gradient of it; DP-SGD, whose noise is on the gradient, is not among them: its bounds are in the table",
-}
+_PICTURES = (_FRONT, "beyond/uploads_front", "beyond/sandwich", "beyond/limit_pictures")
 _OUTCOMES = {
     "reproduced": "worth its cost at these learning rates: more accuracy than plain SGD that leaks as much",
     "contradicted": "not worth its cost: plain SGD that trains less, or at another rate, leaks as little and is more "
@@ -241,11 +231,11 @@ def decision_page(decision: Decision) -> str:
     Args:
         decision: Content of the page.
     """
-    pictures = [
-        (picture_address("svg+xml", decision.drawings[key]), text, key == _RECORDS)
-        for key, text in _PICTURES.items()
+    pictures = {
+        key: picture_address("svg+xml", decision.drawings[key])
+        for key in _PICTURES
         if key in decision.drawings and (decision.ranked or key != _FRONT)
-    ]
+    }
     page = templates().get_template("decision.html")
     return page.render(decision=decision, pictures=pictures, next_step=decision.next_step, **_BOUNDS)
 
