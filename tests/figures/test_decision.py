@@ -203,7 +203,7 @@ def test_the_five_lines_apply_the_most_accurate_channel_that_limits_identificati
     digits = decision.config.datasets["digits"].model_copy(update={"label_nats": nats})
     config = decision.config.model_copy(update={"datasets": {"digits": digits}})
     assert run(dataclasses.replace(decision, config=config), names).startswith(
-        "Take natural (1 nats a use): it is the most accurate of"
+        "Take natural noise (1 nats a use): it is the most accurate of"
     )
     assert [len(labels) for _, labels in names["loader"]] == [20] * 5
     account = names["engine"].leakage()
@@ -230,7 +230,7 @@ def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision)
     head, heading, _ = decision_page(decision).partition("<h2>What was measured, and what is guaranteed</h2>")
     assert heading
     assert head.strip().endswith(f"<p><strong>{html.escape(choice, quote=False)}</strong></p>".replace("'", "&#39;"))
-    assert "It is right for 80 % of new records, where no protection is for 90.3 %." in choice
+    assert "It is right for 80 % of new records (90.3 % without protection)." in choice
     chance = 0.1 + 0.02 * (decision.tables["comparison"]["replica"] % 2)  # mean .11, 95 % from .099
     other = valued(decision, chance, "natural", "test_accuracy")
     assert other.next_step[0].startswith("Take DP-SGD (noise multiplier 4): it is the only one of those tried")

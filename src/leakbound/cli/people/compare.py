@@ -75,7 +75,7 @@ def compare(
     minutes: Annotated[
         float,
         typer.Option(
-            min=1, max=100_000, help="Time that the comparison may take. More minutes allow more replicas."
+            min=1, max=100_000, help="Time that it may take on an idle machine. More allow more replicas."
         ),
     ] = 10,
     jobs: Annotated[
