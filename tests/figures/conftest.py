@@ -30,6 +30,13 @@ def tried(replicas: int) -> pd.DataFrame:
     return pd.DataFrame({"replica": range(replicas), **inside})
 
 
+def results_of(setting: str, defense: str, level: float | None, rounds: int, batch_size: int, **more) -> RunResults:
+    """Results of a run on ``dataset/network``."""
+    dataset, model = setting.split("/")
+    run = f"{setting}/{defense}-{level}/n{rounds}-b{batch_size}"
+    return RunResults(run, dataset, model, defense, level, rounds, batch_size, **more)
+
+
 def leak(defense: str, level: float | None) -> float:
     """Between 0 (everything is hidden) and 1 (nothing is)."""
     if level is None:
@@ -86,14 +93,12 @@ def trained(
         inverted += inversion(replica, openness, generator)
     aucs = rows_of(members)
     aucs = aucs.assign(low=aucs["value"] - 0.03, high=aucs["value"] + 0.03)
-    return RunResults(
-        run=f"{dataset}/{model}/{defense}-{level}/n{rounds}-b64",
-        dataset=dataset,
-        model=model,
-        defense=defense,
-        level=level,
-        rounds=rounds,
-        batch_size=64,
+    return results_of(
+        f"{dataset}/{model}",
+        defense,
+        level,
+        rounds,
+        64,
         rates=tried(replicas),
         curves=pd.DataFrame(curves, columns=["replica", "step", "metric", "value"]).assign(learning_rate=0.01),
         attacks={
@@ -144,16 +149,8 @@ def inverted_gradients(
             if variant in ("attack", "geiping", "untuned"):
                 parts.append(Part(replica, variant, "bounded_mse", np.minimum(errors, prior)))
                 parts.append(Part(replica, variant, "relative_mse", errors / prior * batch_size**-0.5))
-    return RunResults(
-        run=f"{dataset}/lenet_sigmoid/{defense}-{level}/n0-b{batch_size}",
-        dataset=dataset,
-        model="lenet_sigmoid",
-        defense=defense,
-        level=level,
-        rounds=0,
-        batch_size=batch_size,
-        attacks={"gradient_inversion": rows_of(parts)},
-    )
+    attacks = {"gradient_inversion": rows_of(parts)}
+    return results_of(f"{dataset}/lenet_sigmoid", defense, level, 0, batch_size, attacks=attacks)
 
 
 def used(defense: str, level: float, replicas: int, generator: np.random.Generator) -> RunResults:
@@ -165,16 +162,7 @@ def used(defense: str, level: float, replicas: int, generator: np.random.Generat
             values = {"line": line, "attack": line * (0.97 + 0.06 * generator.random()), "prior": 0.05}
             for variant, value in values.items():
                 parts.append(Part(replica, variant, "mse", np.array([value]), unit=uses))
-    return RunResults(
-        run=f"digits/lenet_sigmoid/{defense}-{level}/n0-b1",
-        dataset="digits",
-        model="lenet_sigmoid",
-        defense=defense,
-        level=level,
-        rounds=0,
-        batch_size=1,
-        attacks={"uses": rows_of(parts)},
-    )
+    return results_of("digits/lenet_sigmoid", defense, level, 0, 1, attacks={"uses": rows_of(parts)})
 
 
 def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunResults:
@@ -184,17 +172,8 @@ def measured(rounds: int, replicas: int, generator: np.random.Generator) -> RunR
         for variant, value in values.items():
             jitter = 0.0 if variant in ("printed", "corrected") else generator.normal()
             parts.append(Part(replica, variant, "capacity", np.array([value + jitter]), unit=-1))
-    return RunResults(
-        run=f"digits/lenet/dpsgd-0.57/n{rounds}-b64",
-        dataset="digits",
-        model="lenet",
-        defense="dpsgd",
-        level=0.57,
-        rounds=rounds,
-        batch_size=64,
-        rates=tried(replicas),
-        attacks={"gradient_capacity": rows_of(parts).assign(learning_rate=0.01)},
-    )
+    attacks = {"gradient_capacity": rows_of(parts).assign(learning_rate=0.01)}
+    return results_of("digits/lenet", "dpsgd", 0.57, rounds, 64, rates=tried(replicas), attacks=attacks)
 
 
 def audited(defense: str, level: float, replicas: int, generator: np.random.Generator) -> RunResults:
@@ -221,16 +200,8 @@ def audited(defense: str, level: float, replicas: int, generator: np.random.Gene
             for variant, values in limits.items()
             for replica in range(replicas)
         )
-    return RunResults(
-        run=f"digits/lenet_sigmoid/{defense}-{level:g}/n0-b1",
-        dataset="digits",
-        model="lenet_sigmoid",
-        defense=defense,
-        level=level,
-        rounds=0,
-        batch_size=1,
-        attacks=attacks | {"evidence": evidence_rows(evidence({"naming": attacks["naming"]}))},
-    )
+    attacks["evidence"] = evidence_rows(evidence({"naming": attacks["naming"]}))
+    return results_of("digits/lenet_sigmoid", defense, level, 0, 1, attacks=attacks)
 
 
 def sweep(private: bool = True) -> list[tuple[str, float | None]]:
