@@ -114,11 +114,13 @@ rule balance:
     input:
         reads("balance", "{table}", "prepare"),
     output:
-        RESULTS + "tables/balance/{table}.parquet",
+        RESULTS / "tables/balance/{table}.parquet",
     params:
-        parts=parts("balance", "{table}"),
+        settings=settings("balance", "{table}"),
+        code=code("balance", "{table}"),
+        files=channel_options("balance", "{table}"),
     shell:
-        "leakbound step several --settings {params.parts:q}"
+        "leakbound step balance --settings {params.settings:q} --code {params.code} {params.files} --rows {output}"
 """,
         "jobs/paths.py": (
             '        "consensus": {"rows"',
@@ -215,6 +217,28 @@ def test_a_configuration_with_four_additions_is_planned(plan):
         "* figure beyond/uses is left out: study tried lacks what it selects",
         "* jobs of the step balance: their start is not measured, taken as 0.3 s",
     ]
+
+
+def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
+    shutil.copytree(ROOT / "workflow", tmp_path / "workflow")
+    (example,) = re.findall(r"```python\n(rule .*?)```", TEXT, re.S)
+    rules = {"sizes": example, "balance": ADDITIONS["a kind of job"]["workflow/rules/balance.smk"]}
+    for name, rule in rules.items():
+        (tmp_path / f"workflow/rules/{name}.smk").write_text(rule, encoding="utf-8")
+        with (tmp_path / "workflow/Snakefile").open("a", encoding="utf-8") as file:
+            file.write(f'\ninclude: "rules/{name}.smk"\n')
+    targets = [
+        f"results/added/{name}" for name in ("sizes/blobs/mlp/none/n100-b32.txt", "tables/balance/classes.parquet")
+    ]
+    words = ("-m", "snakemake", "-n", "-s", str(tmp_path / "workflow/Snakefile"), "--workflow-profile", "none")
+    done = plan(CONFIG, "--", *targets, program=words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
+    assert (jobs["sizes"], jobs["balance"], jobs["train"], jobs["prepare"]) == ("1",) * 4
+    assert (
+        "--prepared blobs=results/added/data/blobs.safetensors"
+        in plan(CONFIG, "-p", "--", targets[1], program=words).stdout
+    )
 
 
 def test_the_datasets_of_a_section_that_is_added_are_checked(plan):

@@ -181,17 +181,22 @@ def test_folder_that_cannot_be_written_is_named_in_one_sentence(tmp_path):
 CALL = "import sys; from leakbound.cli.command_line import main; sys.argv[0] = 'leakbound'; main()"
 
 
-@pytest.fixture
-def interrupted(tmp_path):
-    """Calls in a copy of the project whose first job sends what Ctrl-C sends, to all processes of the terminal."""
-    folder = copied_project(tmp_path / "own")
+def with_command(folder, script):
+    """Variables and folder of a copy of the project in which a script stands for the command line."""
+    copied_project(folder)
     (folder / "bin").mkdir()
-    (folder / "bin/leakbound").write_text("#!/bin/sh\ntrap '' INT\nmkdir sent && kill -INT 0\nsleep 2\nexit 130\n")
+    (folder / "bin/leakbound").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "bin/leakbound").chmod(0o755)
     variables = environment(folder)
     variables["PATH"] = os.pathsep.join([str(folder / "bin"), variables["PATH"]])
-    shared = {"cwd": folder, "env": variables, "capture_output": True, "text": True, "start_new_session": True}
-    return lambda *words: subprocess.run(words, **shared)
+    return {"cwd": folder, "env": variables, "capture_output": True, "text": True}
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """Calls in a copy of the project whose first job sends what Ctrl-C sends, to all processes of the terminal."""
+    shared = with_command(tmp_path / "own", "trap '' INT\nmkdir sent && kill -INT 0\nsleep 2\nexit 130")
+    return lambda *words: subprocess.run(words, start_new_session=True, **shared)
 
 
 def test_interrupted_run_ends_in_one_sentence(interrupted):
@@ -221,13 +226,7 @@ def test_screen_shows_progress_and_no_job_that_goes_well(tmp_path):
 
 
 def test_end_of_a_killed_job_names_memory(tmp_path):
-    folder = copied_project(tmp_path / "own")
-    (folder / "bin").mkdir()
-    (folder / "bin/leakbound").write_text("#!/bin/sh\nkill -9 $$\n")
-    (folder / "bin/leakbound").chmod(0o755)
-    variables = environment(folder)
-    variables["PATH"] = os.pathsep.join([str(folder / "bin"), variables["PATH"]])
     words = ("-j", "1", "--configfile", "config/config.yaml", "--", "results/quick/data/digits.safetensors")
-    run = subprocess.run(["snakemake", *words], env=variables, capture_output=True, text=True, cwd=folder)
+    run = subprocess.run(["snakemake", *words], **with_command(tmp_path / "own", "kill -9 $$"))
     assert run.returncode != 0
     assert "A job was killed (SIGKILL), as the system does when memory runs out" in run.stderr

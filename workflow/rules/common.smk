@@ -1,110 +1,27 @@
 # The configuration in force, and what the rules ask about it. No rule here.
+#
+# A step is a command of leakbound, a result what it makes once, under the name that wildcards spell (RUN). A job of
+# Snakemake makes one result or several. Rules need
+#
+#   only to read results   the files, from RESULTS and a pattern; no params. docs/contributing.md#the-rules has such a rule
+#   one result a job       settings=settings(step, pattern) and code=code(step, pattern)
+#   several results        results=results_hash(rule, pattern), and $LEAKBOUND_CONFIGURATION in its command
+#   what its results read  reads(rule, pattern, step, ...), or files_read(rule, "", step, ...) without wildcards
+#   channels' files        channel_options(rule, pattern) writes them as options
 
-import atexit
 import difflib
 import json
 import os
-import signal
 import sys
-import tempfile
-import threading
 from pathlib import Path
-
-from snakemake.logging import logger
 
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.steps.prepare import originals
 from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
-from leakbound.jobs.job import ANEW, CONFIGURATION, attacked_together, code_of, made_together, snakemake_target
 from leakbound.jobs import coordination
+from leakbound.jobs.job import CONFIGURATION, attacked_together, code_of, made_together, snakemake_target
 from leakbound.storage.provenance import settings_hash
-
-
-def in_turn(enter, *arguments):
-    """Begin a run, or a part of one on another machine, or say in one line why not."""
-    try:
-        enter(*arguments)
-    except (coordination.BusyError, coordination.SupersededError, OSError) as error:
-        sys.exit(str(error))
-
-
-def refuse_read_only_folder():
-    """Say in one sentence that nothing can be written here, where Snakemake ends in a traceback."""
-    try:
-        with tempfile.TemporaryFile(dir=Path.cwd()):
-            pass
-    except OSError as error:
-        sys.exit(
-            f"{Path.cwd()}: nothing can be written here ({error.strerror}), and Snakemake keeps its notes in this folder. "
-            "Run it in a copy that you may change"
-        )
-
-
-def tell_what_ended_it(logs):
-    """Say what is kept after Ctrl-C. Name memory if a job was killed, because the job itself could not say anything."""
-    said = "".join(Path(path).read_text(encoding="utf-8", errors="replace") for path in logs)
-    if INTERRUPTED.is_set() or "leakbound: interrupted" in said:
-        kept = sum(1 for _ in workflow.dag.finished_jobs)
-        print(
-            f"Stopped after {kept} of {len(workflow.dag)} jobs, which are kept; the same command goes on.",
-            file=sys.stderr,
-        )
-    elif "SIGKILL" in said:
-        print(
-            "A job was killed (SIGKILL), as the system does when memory runs out. The quick configuration takes about "
-            "1.9 GB, and each job about 0.8 GB: ask for fewer jobs at a time, make run JOBS=1, or for more memory; the "
-            "same command goes on.",
-            file=sys.stderr,
-        )
-
-
-def drop_default_rate_limit():
-    """Let go of Snakemake's limit of 100 jobs a second, which no profile or command line has asked for.
-
-    To keep it, Snakemake looks for work in every second once more for each job that has ended: a core, after a few
-    hundred of them.
-    """
-    limiter = workflow.scheduler.job_rate_limiter
-    if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
-        workflow.scheduler.job_rate_limiter = None
-
-
-def show_news():
-    """On the screen, leave out what Snakemake says of each job that goes well. All of it stays in its log."""
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, note_interruption)
-    asked = workflow.output_settings
-    if not (asked.quiet or asked.verbose or asked.printshellcmds):
-        for handler in logger.handlers:
-            if handler.name == "DefaultStreamHandler":
-                handler.addFilter(is_news)
-
-
-def note_interruption(*arguments):
-    """Remember Ctrl-C at once: Snakemake may hear of the jobs that it has ended before it handles it."""
-    INTERRUPTED.set()
-    signal.default_int_handler(*arguments)
-
-
-def is_news(record):
-    """Whether a message of Snakemake is about more than a job that goes well, or that Ctrl-C has ended."""
-    event = getattr(getattr(record, "event", None), "name", "")
-    return not (INTERRUPTED.is_set() or event in ROUTINE or record.getMessage().startswith("Select jobs to execute"))
-
-
-def tell_what_came_out():
-    """The sentences that open the report, and its path, as the last lines of a run that has written one."""
-    log = RESULTS / "logs/report.log"
-    if log.is_file() and (RESULTS / "report.html").is_file():
-        output = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
-        atexit.register(print, output, end="", file=sys.stderr)
-
-
-def keep_notes_of_secrets():
-    """Let nobody else read Snakemake's notes where records are secret: hashes of the original files are in them."""
-    if CONFIG.privacy_noise == "secure":
-        Path(".snakemake").chmod(0o700)
 
 
 def checked_results():
@@ -121,27 +38,13 @@ def checked_results():
         sys.exit(str(error))
 
 
-def mean_all_if_forced():
-    """Have forced jobs make all of their results again, also those that are finished and unchanged."""
-    asked = workflow.dag_settings
-    if asked.forcerun or asked.forceall or asked.forcetargets:
-        os.environ[ANEW] = "1"
-
-
-MORE = (
-    "`make open` shows it. Every figure of the four papers that needs no photographs, on the same digits: "
-    "`make run CONFIG=config/full_digits.yaml`, about a quarter of an hour; on photographs: CONFIG=config/small.yaml\n"
-)
-ROUTINE = {"JOB_INFO", "JOB_STARTED", "JOB_FINISHED", "GROUP_INFO", "SHELLCMD"}
-INTERRUPTED = threading.Event()
-
-refuse_read_only_folder()
-in_turn(coordination.join)
 RESULTS_MADE = checked_results()  # all results that the configuration makes, each with settings, inputs and outputs
 TABLE = RESULTS_MADE.table  # runs, attacks, tables and figures of the configuration
 CONFIG = TABLE.config
 RESULTS = Path(CONFIG.root)
-RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"  # n0: the untrained network, e.g. for gradient inversion
+# Of a run. Rounds are steps of a training: n0 is the untrained network, e.g. for gradient inversion, and natural-all/n0-b1
+# the untrained networks behind natural noise of all levels, which one job attacks.
+RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"
 POSITIONS = {attacked_together(run): position for position, run in reversed([*enumerate(TABLE.runs)])}
 FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
@@ -152,7 +55,7 @@ MADE_BY = RESULTS_MADE.made_by  # file -> the result that it belongs to
 TOGETHER = made_together(RESULTS_MADE)  # rule and what its wildcards stand for -> results that one job makes
 
 os.environ[coordination.COORDINATOR] = str(os.getpid())
-# All settings, for jobs that make several results. What these depend on is hashed in params.results.
+# LEAKBOUND_CONFIGURATION, for jobs that make several results. What these depend on is hashed in params.results.
 os.environ[CONFIGURATION] = json.dumps(CONFIG.model_dump(mode="json"), separators=(",", ":"))
 
 
@@ -172,6 +75,11 @@ wildcard_constraints:
 def result(step, pattern, wildcards):
     """The result of a step whose name wildcards spell; without one of this name, say so in one sentence and end."""
     name = pattern.format(**wildcards)
+    if step not in RESULTS_MADE.steps:
+        sys.exit(
+            f"there is no step {step!r}: give its file in src/leakbound/cli/steps, or leave out settings and code, which a "
+            "rule that only reads results does not need"
+        )
     try:
         return RESULTS_MADE.job(step, name)
     except KeyError as error:
@@ -215,7 +123,7 @@ def results_hash(rule, pattern=""):
 def files_read(rule, of, *steps):
     """Files of some steps that the results of a job read."""
     jobs = TOGETHER.get((rule, of), ())
-    return [path for job in jobs for path in job.input_files() if MADE_BY[path].step in steps]
+    return list(dict.fromkeys(path for job in jobs for path in job.input_files() if MADE_BY[path].step in steps))
 
 
 def reads(rule, pattern, *steps):
@@ -260,7 +168,7 @@ def channel_options(rule, pattern):
 
 def in_order(wildcards):
     """Priority of a training: what comes first in the configuration is to be finished first."""
-    # Attacks have the odd places in between.
+    # An attack comes right after its training, at the odd number above it.
     return -2 * POSITIONS.get(RUN.format(**wildcards), 0)
 
 

@@ -1,4 +1,3 @@
-# The files of an attack are asked for by the one list that its job declares (snakemake_target).
 # Results: tidy tables, verdicts on the papers' claims, figures, MLflow, and one page with everything.
 
 
@@ -6,6 +5,7 @@ rule tabulate:
     """One tidy table for each study, from the records of its runs."""
     input:
         trained=files_read("tabulate", "", "train"),
+        # The list that an attack's job declares stands for its files.
         attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("tabulate", "", "attack")}),
     output:
         RESULTS_MADE.files("tabulate"),

@@ -2,7 +2,10 @@
 
 
 rule train:
-    """Train all replicas of a run under its defense. A killed job resumes from its checkpoint."""
+    """Train all replicas of a run under its defense. A killed job resumes from its checkpoint.
+
+    rates.parquet has a row for each replica, rate and length, and which is chosen; training.parquet the curves (docs/guide.md).
+    """
     input:
         images=RESULTS / "data/{dataset}.safetensors",
         channel=reads("train", RUN, "calibrate", "spectrum"),

@@ -67,7 +67,7 @@ class Decision:
     def arms(self) -> pd.DataFrame:
         """Table of protections and levels: accuracy and AUC with 95 % intervals, bounds, diverged replicas.
 
-        An arm is useful if its accuracy is told apart from guessing a class, or above it with a single replica.
+        An arm is useful if its accuracy is shown to exceed that of guessing a class, or does with a single replica.
         """
         rows = self.tables["comparison"]
         arms = pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
