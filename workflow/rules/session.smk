@@ -1,7 +1,6 @@
 # What a person sees of a run, and how it begins and ends: messages, Ctrl-C, folders that are taken. No rule here.
 
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -84,8 +83,8 @@ def note_interruption(*arguments):
 def is_news(record):
     """Whether a message of Snakemake is about more than a job that goes well, or that Ctrl-C has ended."""
     event = getattr(getattr(record, "event", None), "name", "")
-    if record.levelno >= logging.ERROR:
-        INTERRUPTED.wait(0.5)  # Ctrl-C reaches jobs too, and on a busy machine their end may be noticed before it
+    if "exit status 130" in record.getMessage():  # a job heard of Ctrl-C before this process did
+        INTERRUPTED.set()
     return not (INTERRUPTED.is_set() or event in ROUTINE or record.getMessage().startswith("Select jobs to execute"))
 
 
