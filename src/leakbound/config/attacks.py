@@ -83,7 +83,7 @@ PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 _PATIENT = 25  # epochs after which the attack network of membership inference stops, on average
 _FOLDS = 0.8  # part of the known records that each attack network learns from
 _EXTENDED = 2  # settings that are added to an attacker's grid, on average
-_SEE_IMAGES = ("mlp",)  # networks whose first linear layer sees the image
+_ONE_LAYER = 0.5  # time to score a record by one layer, over that of its gradient in DP-SGD
 _SOLVED = 600  # iterations of matching that take as long as solving for an image
 _SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradient of a single record can be solved for the image
 _REGRESSED = 5e10  # products of a regression on gradients of 10⁵ parameters, of images of one class
@@ -258,7 +258,9 @@ class UploadMembershipConfig(Attack):
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield gradients of the training, and those of candidates, for each draw of noise if layers see no images."""
-        views = max(1, self.draws) if run.has_channel and run.model not in _SEE_IMAGES else 1
+        views = 1 if run.noisy_gradients else _ONE_LAYER
+        if run.has_channel and run.model != "mlp":  # whose first layer sees the image
+            views *= max(1, self.draws)
         scored = 2 * (self.candidates + self.calibration) * views / self.window
         networks = run.chosen if self.rates == "chosen" else run.full
         yield run.gradients(round(run.rounds * (run.batch_size + scored)), networks=networks)

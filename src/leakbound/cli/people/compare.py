@@ -137,8 +137,7 @@ def compare(
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
             reading = {"label": label, "image": image, "exclude": exclude or ()}
-            form = resize, color, span
-            images, folder = _records_of(records, home, form, standardize, seed, **reading)
+            images, folder = _records_of(records, home, (resize, color, span), standardize, seed, **reading)
             dataset = replace(images, label_nats=label_nats), folder
             attacked = {"members": members, "seed": seed, "sees": sees}
             _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder)

@@ -201,8 +201,7 @@ class Decision:
     @cached_property
     def winner(self) -> pd.Series | None:
         """The most accurate useful arm that limits identification and that a few lines apply, None without one."""
-        limited = self.arms[(self.arms["identified"] < _CERTAIN) & self.arms["useful"]]
-        arms = limited[limited["defense"].isin(_APPLIED)]
+        arms = self.arms.query("identified < @_CERTAIN and useful and defense in @_APPLIED")
         return None if arms.empty else arms.loc[arms["accuracy"].idxmax()]
 
     @property
