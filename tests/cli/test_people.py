@@ -508,16 +508,8 @@ def test_account_says_of_each_file_that_it_cannot_take_what_it_is_and_what_to_gi
 
 
 def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
-    event = PrivacyEvent(
-        "dpsgd",
-        sampling="poisson",
-        population=40,
-        batch_size=8,
-        steps=15,
-        uses=15,
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-    )
+    drawn = {"sampling": "poisson", "population": 40, "batch_size": 8, "steps": 15, "uses": 15}
+    event = PrivacyEvent("dpsgd", noise_multiplier=1.0, max_grad_norm=1.0, **drawn)
     stated = stated_bounds([event], None, 1e-5, "rdp", labels=math.log(10))
     storage.write_json(tmp_path / "dp.json", {"events": [event.to_dict()], "leakage": stated})
     done = called("account", tmp_path / "dp.json")
