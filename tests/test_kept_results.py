@@ -274,6 +274,7 @@ def test_pages_of_the_repository_show_what_is_kept():
     ("preset", "figures"),
     [
         ("pmidp_unequal", None),
+        ("pmidp_rate", None),
         ("resnet10", None),
         ("uploads", None),
         ("uploads_clients", None),
