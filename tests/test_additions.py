@@ -221,7 +221,7 @@ def test_a_configuration_with_four_additions_is_planned(plan):
 
 def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
     shutil.copytree(ROOT / "workflow", tmp_path / "workflow")
-    (example,) = re.findall(r"```python\n(rule .*?)```", TEXT, re.S)
+    (example,) = re.findall(r"```text\n(rule .*?)```", TEXT, re.S)
     rules = {"sizes": example, "balance": ADDITIONS["a kind of job"]["workflow/rules/balance.smk"]}
     for name, rule in rules.items():
         (tmp_path / f"workflow/rules/{name}.smk").write_text(rule, encoding="utf-8")
