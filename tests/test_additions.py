@@ -222,8 +222,8 @@ def test_a_configuration_with_four_additions_is_planned(plan):
 def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
     shutil.copytree(ROOT / "workflow", tmp_path / "workflow")
     (example,) = re.findall(r"```text\n(rule .*?)```", TEXT, re.S)
-    rules = {"sizes": example, "balance": ADDITIONS["a kind of job"]["workflow/rules/balance.smk"]}
-    for name, rule in rules.items():
+    added = ADDITIONS["a kind of job"]["workflow/rules/balance.smk"]
+    for name, rule in {"sizes": example, "balance": added}.items():
         (tmp_path / f"workflow/rules/{name}.smk").write_text(rule, encoding="utf-8")
         with (tmp_path / "workflow/Snakefile").open("a", encoding="utf-8") as file:
             file.write(f'\ninclude: "rules/{name}.smk"\n')
@@ -236,6 +236,9 @@ def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
     assert (jobs["sizes"], jobs["balance"], jobs["train"], jobs["prepare"]) == ("1",) * 4
     assert "--prepared blobs=results/added/data/blobs.safetensors" in done.stdout
+    no_step = example.replace("    log:", '    params:\n        code=code("sizes", RUN),\n    log:')
+    (tmp_path / "workflow/rules/sizes.smk").write_text(no_step, encoding="utf-8")
+    assert "there is no step 'sizes'" in plan(CONFIG, "--", targets[0], program=words).stderr
 
 
 def test_the_datasets_of_a_section_that_is_added_are_checked(plan):
