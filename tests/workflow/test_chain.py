@@ -153,6 +153,19 @@ def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(finished
     assert not {"theory", "consensus"} & planned.keys()
 
 
+@pytest.mark.slow
+def test_snakemake_leaves_the_networks_of_fewer_replicas(fresh):
+    weights = "results/tiny/runs/digits/lenet/none/n20-b32/weights.safetensors"
+    assert fresh.snakemake(weights).returncode == 0
+    before = storage.read_arrays(fresh.folder / weights)
+    fresh.configure(fresh.config | {"replicas": 3})
+    assert fresh.snakemake(weights).returncode == 0
+    log = (fresh.results / "logs/train/digits/lenet/none/n20-b32.log").read_text()
+    assert "4 of 6 networks were trained before" in log
+    for name, values in storage.read_arrays(fresh.folder / weights).items():
+        assert (len(values), values[:2].tobytes()) == (3, before[name].tobytes())
+
+
 def test_second_call_does_nothing_even_after_a_remark_and_changed_code_reruns_only_what_reaches_it(finished):
     path = finished.folder / "src" / "leakbound" / "attacks" / "membership" / "attack.py"
     original = path.read_text()

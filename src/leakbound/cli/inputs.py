@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from leakbound.channels.covariance import Moments
     from leakbound.datasets import Drawing, ImageDataset
 
+BARE = "bare"
+"""Fingerprint of the code of a command that was called without one."""
+
 
 def named_files(texts: Sequence[str] | None) -> dict[str, Path]:
     """Parse options of the form ``NAME=FILE``.

@@ -26,8 +26,8 @@ from leakbound.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
-_FORM = 4  # of what learners keep; a checkpoint of another one is not read
-_SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug", "replicas")
+_FORM = 5  # of what learners keep; a checkpoint of another one is not read
+_SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug")
 
 
 def fingerprint(request: TrainingRequest) -> str:
@@ -43,9 +43,6 @@ def fingerprint(request: TrainingRequest) -> str:
         for name, array in dataset.arrays().items()
         if request.scoring or not name.startswith("aux_")
     }
-    scored: dict[str, Any] = {}
-    if request.scoring is not None:
-        scored = {"scoring": asdict(request.scoring), "only": [astuple(slot) for slot in request.slots]}
     if channel is not None:
         arrays |= {f"channel_{name}": array for name, array in channel.arrays().items()}
         if channel.basis is not None:
@@ -56,7 +53,7 @@ def fingerprint(request: TrainingRequest) -> str:
         {
             "classes": len(dataset.classes),
             "frozen": frozen_hash(initial_network(request, 0)),
-            "learning_rates": request.candidates,
+            "slots": [astuple(slot) for slot in request.slots],
             "lengths": request.lengths,
             "channel": None if channel is None else channel.metadata(),
             "defense": request.defense.model_dump(mode="json"),
@@ -66,7 +63,7 @@ def fingerprint(request: TrainingRequest) -> str:
             "device": torch.device(request.device).type,
             "precision": request.config.precision,
             **{name: getattr(request, name) for name in _SCALARS},
-            **scored,
+            "scoring": None if request.scoring is None else asdict(request.scoring),
         },
     )
 

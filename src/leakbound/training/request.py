@@ -256,10 +256,7 @@ def reference_request(
 
 
 def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
-    """Choose the candidate with the best validation accuracy at the end, for each replica independently.
-
-    If accuracies are equal, the lower loss decides, and then the smaller rate. A diverged candidate is chosen
-    only if all have diverged. A grid of one candidate has no edge.
+    """Measure the candidates of each replica at the end, and choose one, as :func:`with_choice` does.
 
     Args:
         slots: Replicas and candidates.
@@ -268,7 +265,7 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
 
     Returns:
         One row per slot with the columns ``RATE_COLUMNS``. Accuracy and loss (nats) are NaN for a diverged
-        slot. ``at_edge`` marks a chosen candidate that is the smallest or the largest one.
+        slot.
     """
     last = curves.drop_duplicates(["replica", "learning_rate", "metric"], keep="last")
     ends = last.set_index(["replica", "learning_rate", "metric"])["value"]
@@ -277,18 +274,34 @@ def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence
         keys = [(slot.replica, slot.learning_rate, f"validation_{name}") for name in ("accuracy", "loss")]
         values = (np.nan, np.nan) if failed else (float(ends[key]) for key in keys)
         rows.append((slot.replica, slot.learning_rate, *values, failed))
-    table = pd.DataFrame(rows, columns=list(RATE_COLUMNS[:-2]))
+    return with_choice(pd.DataFrame(rows, columns=list(RATE_COLUMNS[:-2])))
+
+
+def with_choice(rates: pd.DataFrame) -> pd.DataFrame:
+    """Choose the candidate with the best validation accuracy at the end, for each replica independently.
+
+    If accuracies are equal, the lower loss decides, and then the smaller rate. A diverged candidate is chosen
+    only if all have diverged. A grid of one candidate has no edge.
+
+    Args:
+        rates: A row per slot, or per slot and length, of which only ``full`` can be chosen.
+
+    Returns:
+        These rows, with ``chosen`` and ``at_edge``, which marks a chosen candidate that is the smallest or the
+        largest one.
+    """
+    table = rates[rates["length"] == "full"] if "length" in rates else rates
     ranked = table.sort_values(
         ["replica", "diverged", "validation_accuracy", "validation_loss", "learning_rate"],
         ascending=[True, True, False, True, True],
         kind="stable",
     )
-    chosen = table.index.isin(ranked.drop_duplicates("replica").index)
-    candidates = table.groupby("replica")["learning_rate"]
+    chosen = rates.index.isin(ranked.drop_duplicates("replica").index)
+    candidates = rates.groupby("replica")["learning_rate"]
     least = candidates.transform("min")
     most = candidates.transform("max")
-    outer = (table["learning_rate"] == least) | (table["learning_rate"] == most)
-    return table.assign(chosen=chosen, at_edge=chosen & outer & (least < most))
+    outer = (rates["learning_rate"] == least) | (rates["learning_rate"] == most)
+    return rates.assign(chosen=chosen, at_edge=chosen & outer & (least < most))
 
 
 def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.DataFrame) -> pd.DataFrame:

@@ -113,7 +113,7 @@ def sealed_files(root: Path) -> Iterator[Path]:
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
         ours = inside.parts[0] not in _UNSEALED and not path.match(_OWN_DIGEST)
-        if ours and path.is_file() and not path.name.startswith("."):
+        if ours and path.is_file() and not any(part.startswith(".") for part in inside.parts):
             yield path
 
 

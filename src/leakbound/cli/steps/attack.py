@@ -143,7 +143,7 @@ def attack(
     spectrum: Path | None = None,
     moments: Path | None = None,
     estimator: Path | None = None,
-    code: str = "bare",
+    code: str = inputs.BARE,
 ) -> None:
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
     from leakbound.accounting.statement import attack_releases

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.inputs import device_name, read_dataset, remove_checkpoints, write_provenance
+from leakbound.cli.inputs import BARE, device_name, read_dataset, remove_checkpoints, write_provenance
 from leakbound.cli.job_settings import Device, SeededSettings
 from leakbound.config.federated import ADAPTED, FederatedConfig, FederatedRun
 from leakbound.config.settings import Count, Replicas
@@ -86,7 +86,7 @@ def federate(
     dataset: Path,
     rows: Path,
     provenance: Path,
-    code: str = "bare",
+    code: str = BARE,
 ) -> None:
     """Run one setting of federated averaging with all its seeds. A killed job resumes from the last checkpoint."""
     from leakbound.accounting.statement import federated_releases

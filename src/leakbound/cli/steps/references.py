@@ -59,16 +59,17 @@ def references(
     provenance: Path,
     channel: Path | None = None,
     spectrum: Path | None = None,
-    code: str = "bare",
+    code: str = inputs.BARE,
 ) -> None:
     """Train reference networks on other records, at every learning rate and length that a run keeps.
 
-    A killed job resumes from the checkpoint next to its outputs. The setting ``replicas`` is the number of
+    A killed job resumes from the checkpoint next to its outputs, and those that an earlier call has trained
+    are not trained again. The setting ``replicas`` is the number of
     networks at each learning rate, and for each network of the run if they are trained on its candidates.
     """
+    from leakbound.cli.earlier import Earlier, train_missing
     from leakbound.training.leakage_statement import statement
     from leakbound.training.request import Slot, reference_request
-    from leakbound.training.trainers import train as train_run
 
     began = time.time()
     noise, source = inputs.read_channel(channel, spectrum)
@@ -81,24 +82,27 @@ def references(
     request = reference_request(
         request, settings.replicas, kept["learning_rate"], targets if of_candidates else ()
     )
-    result = train_run(request)
+    read = {"dataset": dataset, "channel": channel, "spectrum": spectrum}
+    files = {"weights": weights, "rates": trained, "provenance": provenance}
+    earlier = Earlier(files, plain, read, request.device, code)
+    networks = train_missing(request, earlier.networks(), keeps_all=True)
     if of_candidates:
-        result.rates["target"] = result.rates["replica"] // MOST_REFERENCES
-    arrays = {name: tensor.numpy() for name, tensor in result.weights.items()}
-    storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
-    storage.write_rows(trained, result.rates.assign(kept=True))
+        networks.rates["target"] = networks.rates["replica"] // MOST_REFERENCES
+    storage.write_arrays(weights, networks.arrays, {"frozen": networks.frozen} if networks.frozen else None)
+    storage.write_rows(trained, networks.rates)
     inputs.write_provenance(
         provenance,
         plain,
-        {"dataset": dataset, "rates": rates, "channel": channel, "spectrum": spectrum},
-        inputs.device_name(settings.device),
+        {**read, "rates": rates},
+        request.device,
         began,
         code=code,
         precision=request.config.precision,
-        events=[event.to_dict() for event in result.events],
-        diverged=result.diverged,
-        **statement(request, result.events, source, inputs.covariance_of(channel) if channel else None),
+        events=[event.to_dict() for event in networks.events],
+        diverged=networks.slots["diverged"].tolist(),
+        **statement(request, networks.events, source, inputs.covariance_of(channel) if channel else None),
     )
+    earlier.keep()
     inputs.remove_checkpoints(weights)
 
 

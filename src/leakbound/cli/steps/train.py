@@ -60,16 +60,18 @@ def train(
     provenance: Path,
     channel: Path | None = None,
     spectrum: Path | None = None,
-    code: str = "bare",
+    code: str = inputs.BARE,
 ) -> None:
     """Train all replicas of a run. A killed job resumes from the checkpoint next to its outputs.
+
+    If nothing but the number of replicas differs from an earlier call, only new replicas are trained.
 
     Every candidate learning rate is trained at full length. By default the weights of the candidate are kept
     that the validation records of each replica choose. A run can also keep the weights of all candidates, at
     the end or at all lengths.
     """
+    from leakbound.cli.earlier import Earlier, train_missing
     from leakbound.training.leakage_statement import leakage_so_far, statement
-    from leakbound.training.trainers import train as train_run
 
     noise, source = inputs.read_channel(channel, spectrum)
     began = time.time()
@@ -78,27 +80,30 @@ def train(
     )
     if channel is not None and noise is not None and source is not None:
         inputs.check_passing(request.dataset, channel, noise, source, dataset)
-    result = train_run(replace(request, leakage_after=leakage_so_far(request, source)))
-    tried = result.rates.assign(kept=result.rates["chosen"] | (settings.rates == "all"))
-    kept = tried["kept"].to_numpy()
-    arrays = {name: tensor.numpy()[kept] for name, tensor in result.weights.items()}
-    storage.write_arrays(weights, arrays, {"frozen": result.frozen} if result.frozen else None)
+    read = {"dataset": dataset, "channel": channel, "spectrum": spectrum}
+    files = {"weights": weights, "rates": rates, "rows": rows, "provenance": provenance}
+    earlier = Earlier(files, plain, read, request.device, code)
+    request = replace(request, leakage_after=leakage_so_far(request, source))
+    trained = train_missing(request, earlier.networks(), keeps_all=settings.rates == "all")
+    tried = trained.rates
+    storage.write_arrays(weights, trained.arrays, {"frozen": trained.frozen} if trained.frozen else None)
     storage.write_rows(rates, tried)
-    storage.write_rows(rows, result.curves)
+    storage.write_rows(rows, trained.curves)
     inputs.write_provenance(
         provenance,
         plain,
-        {"dataset": dataset, "channel": channel, "spectrum": spectrum},
-        inputs.device_name(settings.device),
+        read,
+        request.device,
         began,
         code=code,
         rates=tried.astype(object).where(tried.notna(), None).to_dict("records"),  # NaN: diverged
         precision=request.config.precision,
-        events=[event.to_dict() for event in result.events],
+        events=[event.to_dict() for event in trained.events],
         diverged=[bool(flag) for flag in tried.loc[tried["chosen"], "diverged"]],
         outputs={"weights": storage.check(weights)},
-        **statement(request, result.events, source, inputs.covariance_of(channel) if channel else None),
+        **statement(request, trained.events, source, inputs.covariance_of(channel) if channel else None),
     )
+    earlier.keep()
     inputs.remove_checkpoints(weights)
 
 
