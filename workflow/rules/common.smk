@@ -45,6 +45,7 @@ RESULTS = Path(CONFIG.root)
 # Of a run. Rounds are steps of a training: n0 is the untrained network, e.g. for gradient inversion, and natural-all/n0-b1
 # the untrained networks behind natural noise of all levels, which one job attacks.
 RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"
+# Job of the attacks on a run -> place of its first run in the configuration, for in_order.
 POSITIONS = {attacked_together(run): position for position, run in reversed([*enumerate(TABLE.runs)])}
 FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
