@@ -111,13 +111,11 @@ def illustrations() -> dict[str, pd.DataFrame]:
             dataset="squares", levels={**levels, "least_power": (20.0, 60.0), "rate_distortion": (20.0, 60.0)}
         ),
     }
+    given = {"dataset": dataset, "moments": moments, "seed": 0}
     names = {figure.illustration for figure in CATALOGUE.figures if figure.illustration}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("leakbound.papers.tan2024.reconstructions._ITERATIONS", 60)
-        return {
-            name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), dataset=dataset, moments=moments)
-            for name in names
-        }
+        return {name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), **given) for name in names}
 
 
 @pytest.fixture(scope="module")

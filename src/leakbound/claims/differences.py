@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from jaxtyping import Float
 from pydantic import model_validator
 
 from leakbound.claims.outcomes import (
@@ -78,35 +77,16 @@ class Equality(Compared):
     """Largest relative difference that is allowed."""
 
 
-def compare_series(sign: int, rows: pd.DataFrame, options: Difference) -> Blocks | Exact:
+def compare_series(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact:
     """Compare two series in each replica, averaged over the matches.
+
+    If the rows leave nothing to chance (``exact``), no difference may contradict the claim by more than rounding.
+    A claim of at most delta then is one of at most 0, and the series may reach a bound.
 
     Args:
         sign: 1 if the first series is claimed to be larger, -1 if smaller.
-        rows: Rows of one dataset and network.
-        options: Conditions of both series.
-
-    Returns:
-        The mean difference in each replica, in the metric's unit. For closed forms, whether the claim holds.
-
-    Raises:
-        SelectionError: If a column is missing.
-        EmptySelectionError: If the series have no match in common.
-    """
-    if not options.exact:
-        return _differences(sign, "beyond", rows, options)
-    gaps, slack = _gaps(sign, rows, options)
-    return exactly(gaps, slack, f"{len(gaps)} comparisons", nothing=not gaps.any())
-
-
-def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact:
-    """Test in each replica whether two series differ by at most delta, either way or upward.
-
-    If the rows leave nothing to chance (``exact``), the difference must be at most 0, up to rounding. The
-    series may then reach a bound.
-
-    Args:
-        rule: ``within`` for differences either way, ``at most`` for differences upward.
+        rule: ``beyond`` for a claim that they differ, ``within`` that they differ by at most delta either way,
+            ``at most`` upward.
         rows: Rows of one dataset and network.
         options: Conditions of both series.
 
@@ -118,9 +98,18 @@ def confine(rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact
         EmptySelectionError: If the series have no match in common.
     """
     if isinstance(options, Difference) and options.exact:
-        gaps, slack = _gaps(-1, rows, options)
-        return exactly(gaps, slack, f"{len(gaps)} comparisons")
-    return _differences(1, rule, rows, options)
+        means = np.array(_means(rows, options))
+        gaps = (sign if rule == "beyond" else -1) * (means[:, 0] - means[:, 1])
+        slack = ROUNDING * np.abs(means).max(axis=1)
+        return exactly(gaps, slack, f"{len(gaps)} comparisons", nothing=rule == "beyond" and not gaps.any())
+    rows = select_ranked(rows, options.where)
+    series = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
+    tables, left_out = complete(series_means(series, options.match))
+    effects = sum(table[0] - (table[1] if options.value is None else options.value) for table in tables)
+    over = f" over {len(tables)} matches" if len(tables) > 1 else ""
+    detail = f"sign flips; effect: mean difference{over}"
+    differences = (effects / len(tables)).to_frame("difference")
+    return Blocks(differences, sign, detail, rule=rule, left_out=left_out)
 
 
 def identify(rows: pd.DataFrame, options: Equality) -> Exact:
@@ -142,31 +131,6 @@ def identify(rows: pd.DataFrame, options: Equality) -> Exact:
     return Exact(worst, worst <= options.tolerance, detail)
 
 
-def _differences(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks:
-    """Average the differences of each replica over the matches that both series share."""
-    rows = select_ranked(rows, options.where)
-    series = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
-    tables, left_out = complete(series_means(series, options.match))
-    gaps = [table[0] - (table[1] if options.value is None else options.value) for table in tables]
-    effects = sum(gaps) / len(gaps)
-    over = f" over {len(tables)} matches" if len(tables) > 1 else ""
-    return Blocks(
-        effects.to_frame("difference"),
-        sign,
-        f"sign flips; effect: mean difference{over}",
-        rule=rule,
-        left_out=left_out,
-    )
-
-
-def _gaps(
-    sign: int, rows: pd.DataFrame, options: Compared
-) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Return the differences of both means in the claimed direction for each match, and the rounding error of each."""
-    means = np.array(_means(rows, options))
-    return sign * (means[:, 0] - means[:, 1]), ROUNDING * np.abs(means).max(axis=1)
-
-
 def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
     """Return the means of both series for each match."""
     rows = select_ranked(rows, options.where)
@@ -184,8 +148,8 @@ def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
     return pairs
 
 
-greater = ClaimTest("greater", Difference, partial(compare_series, 1))
-less = ClaimTest("less", Difference, partial(compare_series, -1))
-within = ClaimTest("within", Compared, partial(confine, "within"))
-at_most = ClaimTest("at_most", Difference, partial(confine, "at most"))
+greater = ClaimTest("greater", Difference, partial(compare_series, 1, "beyond"))
+less = ClaimTest("less", Difference, partial(compare_series, -1, "beyond"))
+within = ClaimTest("within", Compared, partial(compare_series, 1, "within"))
+at_most = ClaimTest("at_most", Difference, partial(compare_series, 1, "at most"))
 equals = ClaimTest("equals", Equality, identify)

@@ -260,9 +260,8 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
         generator: Draws signs if there are too many blocks to enumerate them.
     """
     name, pooled, direction = _tested(blocks, delta, generator)
-    results = (
-        [_tested(subset, delta, generator) for subset in subsets(blocks)] if len(names(blocks)) > 2 else []
-    )
+    parts = subsets(blocks) if len(names(blocks)) > 2 else []
+    results = [_tested(subset, delta, generator) for subset in parts]
     p_value = max([pooled, *(p if sign == direction else 1.0 for _, p, sign in results)])
     values, strata = _column(blocks.effects, name)
     return Judged(
@@ -366,22 +365,11 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
         level: Level of the test after Holm's correction, in (0, 1).
         alpha: Level of the test of each step, in (0, 0.5).
     """
-    steps = (
-        {} if blocks.steps is None else {name: spread(*_column(blocks.steps, name)) for name in blocks.steps}
-    )
+    steps = pd.DataFrame() if blocks.steps is None else blocks.steps
     spreads = tuple(spread(*_column(blocks.effects, name)) for name in blocks.effects)
-    back = tuple((value, blocks.widths[name]) for name, value in steps.items())
-    subset = next(subsets(blocks))
-    return Design(
-        blocks.rule,
-        delta,
-        spreads,
-        back,
-        blocks.levels,
-        level,
-        len(names(subset)) / len(names(blocks)),
-        alpha,
-    )
+    back = tuple((spread(*_column(steps, name)), blocks.widths[name]) for name in steps)
+    share = len(names(next(subsets(blocks)))) / len(names(blocks))
+    return Design(blocks.rule, delta, spreads, back, blocks.levels, level, share, alpha)
 
 
 def _names(blocks: Blocks) -> Callable[..., str]:

@@ -238,19 +238,8 @@ def tabulate(
         return _typed(pd.DataFrame(columns=list(COLUMNS))).drop(columns="length")
     rows = _typed(pd.concat(frames, ignore_index=True))
     rows = _typed(pd.concat([rows, *improvements(rows)], ignore_index=True))
-    order = [
-        "dataset",
-        "model",
-        "rounds",
-        "batch_size",
-        "defense",
-        "level",
-        *NETWORK,
-        "source",
-        "variant",
-        "metric",
-    ]
-    rows = rows.sort_values([*order, "unit"], kind="stable", na_position="first").reset_index(drop=True)
+    order = [*SETTING, "defense", "level", *NETWORK, "source", "variant", "metric", "unit"]
+    rows = rows.sort_values(order, kind="stable", na_position="first").reset_index(drop=True)
     several = any(run.rates is not None and "length" in run.rates for run in runs)
     if stronger_with:
         rows = rows.assign(stronger_with=rows["defense"].map(stronger_with))

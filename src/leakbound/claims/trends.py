@@ -169,9 +169,8 @@ def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
         values = stratum.sort_values(options.by)["value"].to_numpy(float)
         rounding = ROUNDING * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
         steps.append(sign * np.diff(values))
-        slack.append(
-            rounding if (steps[-1] > rounding).any() else np.full(len(rounding), -np.inf)
-        )  # a flat series does not rise
+        flat = not (steps[-1] > rounding).any()  # a flat series does not rise
+        slack.append(np.full(len(rounding), -np.inf) if flat else rounding)
     gaps = np.concatenate(steps)
     if not len(gaps):
         raise EmptySelectionError(f"only one value of {options.by}: no trend to see")

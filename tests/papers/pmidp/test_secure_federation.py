@@ -72,13 +72,6 @@ def test_upload_is_on_the_grid_of_its_noise():
     assert perturb(vector, 0.0, SecureNoise()) is vector
 
 
-def test_misspelled_origin_is_refused(make_request):
-    request = make_request("none")
-    object.__setattr__(request, "privacy_noise", "sure")  # past the check of types that tests have and jobs do not
-    with pytest.raises(ValueError, match="privacy_noise = 'sure'"):
-        train_federation(request)
-
-
 def test_origin_of_noise_reaches_the_runs_that_add_noise():
     section = FederatedConfig(models={"bars": "mlp"}, sweeps=("budgets",), n_clients=4)
     config = Config(

@@ -1,6 +1,7 @@
 """Rows of figures that need no training: the numbers of the specification, and the papers' statements about them."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from formulas import distances
 from images import gathered
 from leakbound.attacks.metrics import auc_interval
 from leakbound.channels import GaussianChannel, Moments, Spectrum, estimate_moments, population_moments
+from leakbound.cli.steps.illustrate import IllustrateSettings, illustrate
 from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset, Split, prepare
@@ -46,11 +48,6 @@ def compared(digits, moments) -> pd.DataFrame:
 
 def measured(rows: pd.DataFrame, metric: str, *index: str) -> pd.Series:
     return rows[rows["metric"] == metric].set_index(list(index))["value"]
-
-
-def test_every_registered_illustration_is_here():
-    for name in ILLUSTRATIONS.names():
-        assert callable(ILLUSTRATIONS.get(name))
 
 
 def test_the_capacity_surface_rises_with_the_signal_and_falls_with_the_noise():
@@ -231,7 +228,7 @@ def test_equal_seeds_draw_equal_pictures_and_others_do_not(digits, moments):
 @pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
 def test_an_illustration_of_data_names_the_missing_dataset_or_levels(name, digits, moments):
     with pytest.raises(ValueError, match=rf"illustrations.{name}.dataset is missing"):
-        ILLUSTRATIONS.get(name)(IllustrationConfig(levels={"natural": (1.0,)}), dataset=None, moments=None, seed=0)
+        illustrate(IllustrateSettings(illustration=name, config=NOTHING, seed=0), Path("rows.parquet"))
     with pytest.raises(ValueError, match=rf"illustrations.{name}.levels"):
         ILLUSTRATIONS.get(name)(NOTHING, dataset=digits, moments=moments, seed=0)
 
@@ -262,9 +259,16 @@ def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(
     assert found == pytest.approx(expected, rel=1e-6)
 
 
-def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(digits, moments):
-    rows = closed_forms.shape_leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
-    told = rows[rows["metric"] == "leakage"].pivot(index="rounds", columns="account", values="value")
+@pytest.fixture(scope="module")
+def accounts(digits, moments) -> pd.DataFrame:
+    """Metric and account in columns, the number of rounds in rows."""
+    settings = IllustrationConfig(levels={"natural": (16.0,)})
+    rows = closed_forms.shape_leakage(settings, dataset=digits, moments=moments)
+    return rows.pivot(index="rounds", columns=["metric", "account"], values="value")
+
+
+def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(accounts):
+    told = accounts["leakage"]
     once = told[told.index * 64 <= 400]  # of 400 members
     np.testing.assert_allclose(once[["added_uses", "joint"]], 16.0, rtol=1e-6)
     assert (told["drawn_once"] == 16.0).all()
@@ -275,9 +279,8 @@ def test_accounts_of_leakage_meet_where_no_record_was_used_twice_and_part_after(
     assert told.loc[10000, "added_uses"] == 16.0 * 1600
 
 
-def test_errors_left_by_leakage_lie_between_the_rounding_of_a_pixel_and_the_prior(digits, moments):
-    rows = closed_forms.shape_leakage(IllustrationConfig(levels={"natural": (16.0,)}), dataset=digits, moments=moments)
-    left = rows[rows["metric"] == "error"].pivot(index="rounds", columns="account", values="value")
+def test_errors_left_by_leakage_lie_between_the_rounding_of_a_pixel_and_the_prior(accounts, moments):
+    left = accounts["error"]
     assert left["prior"].iloc[0] == pytest.approx(moments.total_variance / moments.dimension / 4, rel=1e-6)
     assert (left.to_numpy() >= 1 / (12 * 255**2)).all()
     assert (left.drop(columns="prior").lt(left["prior"], axis=0)).to_numpy().all()
@@ -336,5 +339,6 @@ def test_published_covariance_tells_its_own_records_shrunk_or_not_and_that_of_ot
 
 
 def test_a_covariance_leak_is_that_of_channels_and_needs_enough_records(digits, moments):
+    settings = IllustrationConfig(covariance="members")
     with pytest.raises(ValueError, match=r"covariance_leak.covariance = 'members': must be 'aux'"):
-        covariance_leaks.covariance_leak(IllustrationConfig(covariance="members"), dataset=digits, moments=moments)
+        covariance_leaks.covariance_leak(settings, dataset=digits, moments=moments, seed=0)

@@ -14,6 +14,8 @@ from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 _PRODUCTS = {"covariance_leak": 70, "personalized_cost": 12, "shapes": 13}
 """Time on CIFAR-10 in products of its covariance with itself. The first is for each replica."""
 
+_WITHOUT_DATA = ("capacity_surface", "toy_example", "weights")
+
 
 class IllustrateSettings(JobSettings):
     """An illustration."""
@@ -61,7 +63,10 @@ def illustrate(
     """
     from leakbound.registry import ILLUSTRATIONS
 
-    rows = ILLUSTRATIONS.get(settings.illustration)(
+    name = settings.illustration
+    if None in (dataset, moments) and name in ILLUSTRATIONS.builtin and name not in _WITHOUT_DATA:
+        raise ValueError(f"illustrations.{name}.dataset is missing: name the dataset that is to be shown")
+    rows = ILLUSTRATIONS.get(name)(
         settings.config,
         dataset=None if dataset is None else read_dataset(dataset),
         moments=None if moments is None else read_moments(moments),

@@ -111,14 +111,11 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
             log_y(axes)
         if order == "alone":
             axes.set_xscale("log")
-    if len(levels) > 1:
-        legend(
-            figure,
-            [
-                handle(f"κ = {level:g} nats before", color=color, alpha=shade)
-                for level, shade in zip(levels, shades, strict=True)
-            ],
-        )
+    entries = [
+        handle(f"κ = {level:g} nats before", color=color, alpha=shade)
+        for level, shade in zip(levels, shades, strict=True)
+    ]
+    legend(figure, entries if len(levels) > 1 else [])
     return figure
 
 

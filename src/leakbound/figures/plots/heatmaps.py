@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from leakbound.figures.plots.plotting import canvas, colorbar, plot
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap, Normalize
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 _CELL = 0.54
@@ -49,29 +48,9 @@ class HeatmapOptions(Settings):
     """Printed decimals."""
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Colours of cells, with extra colours for values outside of their range."""
-
-    low: float
-    high: float
-    norm: Normalize
-    colors: Colormap
-
-    def extend(self, values: list[float]) -> str:
-        """Return the ends of the colour bar that get an arrow because a value lies beyond them."""
-        below = any(value < self.low for value in values)
-        above = any(value > self.high for value in values)
-        return {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
-            (below, above), "neither"
-        )
-
-
 @plot(HeatmapOptions)
 def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     """Draw heatmaps of defenses by levels, one under the other for each dataset and model."""
-    from matplotlib.cm import ScalarMappable
-
     require(rows, "defense", "level", "value")
     levelled = select(rows, options.where).dropna(subset="level")
     if levelled.empty:
@@ -114,36 +93,33 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
             axes.set_title(title_of(where, settings), pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level", names))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
-    extend = scale.extend(beside)
-    bar = colorbar(
-        figure,
-        ScalarMappable(scale.norm, scale.colors),
-        label,
-        ax=list(grid),
-        aspect=10 + 4 * len(settings),
-        pad=0.02,
-        extend=extend,
-    )
+    low, high = scale.get_clim()
+    beyond = (any(value < low for value in beside), any(value > high for value in beside))
+    # An arrow for controls beyond the cells.
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
+    aspect = 10 + 4 * len(settings)
+    bar = colorbar(figure, scale, label, ax=list(grid), aspect=aspect, pad=0.02, extend=extend)
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
     return figure
 
 
-def _scale(rows: pd.DataFrame) -> _Scale:
-    """Make the colours that span the means of some rows."""
+def _scale(rows: pd.DataFrame) -> ScalarMappable:
+    """Make the colours that span the means of some rows, with extra colours for values beyond these."""
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     means = rows.groupby(["dataset", "model", "defense", "level", "variant"], dropna=False)["value"].mean()
-    low, high = float(means.min()), float(means.max())
-    return _Scale(low, high, Normalize(low, high), colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
+    span = Normalize(float(means.min()), float(means.max()))
+    return ScalarMappable(span, colormaps[_MAP].with_extremes(under=_UNDER, over=_OVER))
 
 
-def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale, digits: int) -> None:
+def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: Any, digits: int) -> None:
     """Draw the cells of one panel, with small numbers above and below their own."""
     edges = np.linspace(-0.5, len(cells) - 0.5, len(cells) + 1)
     for place, column in enumerate(cells.T):
         drawn = axes.pcolormesh(
-            [place - 0.5, place + 0.5], edges, column[:, None], norm=scale.norm, cmap=scale.colors
+            [place - 0.5, place + 0.5], edges, column[:, None], norm=scale.norm, cmap=scale.cmap
         )
         drawn.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
     for (row, place), value in np.ndenumerate(cells):
@@ -151,10 +127,10 @@ def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: _Scale
         _number(axes, float(place), float(row), value, (above, below), scale, digits)
 
 
-def _side(axes: Axes, place: float, value: float, rows: int, scale: _Scale, digits: int) -> None:
+def _side(axes: Axes, place: float, value: float, rows: int, scale: Any, digits: int) -> None:
     """Draw a control without levels as one framed cell over all rows."""
     drawn = axes.pcolormesh(
-        [place - 0.5, place + 0.5], [-0.5, rows - 0.5], [[value]], norm=scale.norm, cmap=scale.colors
+        [place - 0.5, place + 0.5], [-0.5, rows - 0.5], [[value]], norm=scale.norm, cmap=scale.cmap
     )
     drawn.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
     _number(axes, place, (rows - 1) / 2, value, (np.nan, np.nan), scale, digits)
@@ -167,13 +143,13 @@ def _grid(rows: pd.DataFrame, names: list[str], levels: list[float]) -> np.ndarr
 
 
 def _number(
-    axes: Axes, x: float, y: float, value: float, small: tuple[float, float], scale: _Scale, digits: int
+    axes: Axes, x: float, y: float, value: float, small: tuple[float, float], scale: Any, digits: int
 ) -> None:
     """Print a cell's number, and small ones above and below it, in black or white by the cell's luminance."""
     if not np.isfinite(value):
         axes.text(x, y, "–", ha="center", va="center", color=style.CONTROL_COLOR)
         return
-    luminance = np.dot(scale.colors(scale.norm(value))[:3], (0.2126, 0.7152, 0.0722))
+    luminance = np.dot(scale.cmap(scale.norm(value))[:3], (0.2126, 0.7152, 0.0722))
     note: dict[str, Any] = {"ha": "center", "va": "center", "color": "black" if luminance > 0.45 else "white"}
     shift = 0.14 * (int(np.isfinite(small[1])) - int(np.isfinite(small[0])))
     axes.text(x, y - shift, _written(value, digits), size=7.5, **note)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -115,35 +115,35 @@ def panels(
         height: Inches of a row with a single panel. Several panels are smaller.
     """
     datasets = style.ordered(drawn["dataset"], style.NAMES)
-    rows = _rows_of_panels(drawn, series, quantities)
+    models = style.ordered(drawn["model"], style.NAMES)
+    rows: list[tuple[Conditions, str, str]] = [({}, "", "")]  # conditions, name at the right, label of y
+    if quantities:
+        rows = [(conditions, "", label) for label, conditions in quantities.items()]
+    elif "model" not in series and len(models) > 1:
+        rows = [({"model": model}, style.written(model), "") for model in models]
     most = style.panels_in_a_row()
     broken = len(rows) == 1 and len(datasets) > most
     shape = (-(-len(datasets) // most), most) if broken else (len(rows), len(datasets))
-    figure = _canvas_of(shape, height)
+    wide = style.at_most(style.ONE_COLUMN if shape[1] <= most else style.TWO_COLUMNS)
+    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
+    figure = canvas(wide, tall)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(
         *shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False
     )
-    labels = list(quantities or ())
     shown = []
     for index, (cell, (row, dataset)) in enumerate(zip(axes.flat, product(rows, datasets), strict=False)):
-        where = {"dataset": dataset, **row.where}
+        conditions, _, label = row
+        where = {"dataset": dataset, **conditions}
         if select_or_nothing(drawn, where).empty:
             cell.set_visible(False)
             continue
         titled = len(datasets) > 1 and (broken or index < len(datasets))
-        shown.append(Panel(cell, where, style.written(dataset) if titled else "", row.label))
+        shown.append(Panel(cell, where, style.written(dataset) if titled else "", label))
     for cell in axes.flat[len(rows) * len(datasets) :]:
         cell.set_visible(False)
-    right = [""] * shape[0] if broken else [row.name for row in rows]
-    return Panels(figure, axes, shown, labels, right)
-
-
-def _canvas_of(shape: tuple[int, int], height: float) -> Figure:
-    """Make an empty figure with room for rows and columns of panels."""
-    wide = style.at_most(style.ONE_COLUMN if shape[1] <= style.panels_in_a_row() else style.TWO_COLUMNS)
-    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
-    return canvas(wide, tall)
+    right = [""] * shape[0] if broken else [name for _, name, _ in rows]
+    return Panels(figure, axes, shown, list(quantities or ()), right)
 
 
 def settings_of(rows: pd.DataFrame) -> list[dict[str, str]]:
@@ -164,26 +164,6 @@ def title_of(where: dict[str, str], settings: Sequence[dict[str, str]]) -> str:
     several = len({setting["model"] for setting in settings}) > 1
     names = [style.written(where[column]) for column in ("dataset", "model")[: 1 + several]]
     return ", ".join(filter(None, names))
-
-
-class _Row(NamedTuple):
-    """Conditions of a row of panels, its name at the right, and the label of its y axis."""
-
-    where: Conditions
-    name: str = ""
-    label: str = ""
-
-
-def _rows_of_panels(
-    drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None
-) -> list[_Row]:
-    """List the rows of panels: one for each explicit quantity, else for each model that is no series."""
-    models = style.ordered(drawn["model"], style.NAMES)
-    if quantities:
-        return [_Row(conditions, label=label) for label, conditions in quantities.items()]
-    if "model" in series or len(models) == 1:
-        return [_Row({})]
-    return [_Row({"model": model}, style.written(model)) for model in models]
 
 
 def handle(label: str, **appearance: Any) -> Line2D:

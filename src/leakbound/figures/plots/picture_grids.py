@@ -135,14 +135,8 @@ def _block(
     axes.set_yticks([])
     axes.tick_params(labelsize=style.SMALL)
     bare(axes)
-    axes.annotate(
-        style.style_of(name).label,
-        (0.5, 1),
-        (0, 3),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        ha="center",
-    )
+    label = style.style_of(name).label
+    axes.annotate(label, (0.5, 1), (0, 3), "axes fraction", "offset points", ha="center")
 
 
 def _pictures(rows: pd.DataFrame) -> np.ndarray:

@@ -120,11 +120,8 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
         for defense, group in panel.of(replicas).groupby("defense"):
             styles = [member.style for member in series if member.values.get("defense") == defense]
-            dots_of(
-                panel.axes,
-                group[["x", "y"]].itertuples(index=False),
-                (styles or [style.style_of(str(defense))])[0],
-            )
+            appearance = [*styles, style.style_of(str(defense))][0]
+            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), appearance)
         notes = [
             note
             for member in series
@@ -153,12 +150,10 @@ def _handles(
         chosen = member.of(lines)
         grows = _grows(chosen, options)
         values = sorted(chosen[options.along].dropna().unique(), reverse=grows)
-        texts = (
-            []
-            if names
-            else [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
+        texts = [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
+        label = explained(
+            member.style.label, [] if names else texts, epsilons(chosen, options.along, descending=grows)
         )
-        label = explained(member.style.label, texts, epsilons(chosen, options.along, descending=grows))
         handles.append(handle(label, **member.style.line()))
     if (points["defense"] == "none").any():
         handles.append(handle("undefended", color=style.CONTROL_COLOR, marker="h", ls=(0, (5, 2))))
@@ -183,11 +178,9 @@ def _labels(rows: pd.DataFrame, options: PlaneOptions) -> tuple[str, str]:
     """Return the labels of both axes, by default those of their metrics."""
 
     def default(conditions: Conditions) -> str:
-        return (
-            style.axis_label(str(select(rows, conditions)["metric"].iloc[0]))
-            if "metric" in rows.columns
-            else ""
-        )
+        if "metric" not in rows.columns:
+            return ""
+        return style.axis_label(str(select(rows, conditions)["metric"].iloc[0]))
 
     return options.x_label or default(options.x), options.y_label or default(options.y)
 
@@ -213,9 +206,8 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
     lines = []
     for point in points.to_dict("records"):
         defense = str(point["defense"])
-        name = (
-            f"{style.style_of(defense).label} {_text(defense, float(point[checked.along]), checked)}".strip()
-        )
+        level = _text(defense, float(point[checked.along]), checked)
+        name = f"{style.style_of(defense).label} {level}".strip()
         if (epsilon := point.get("epsilon", math.nan)) == epsilon:
             name += f", ε = {style.epsilon_text(epsilon)}"
         written = [_written(middle) for middle in _around(point)]
@@ -290,15 +282,12 @@ def _series(
     if not names:
         return []
     values = points[options.along].tolist()
+    texts = [
+        _text(str(name), float(value), options) for name, value in zip(points["defense"], values, strict=True)
+    ]
     return [
-        _Note(
-            x,
-            y,
-            _text(str(name), float(value), options),
-            series.style.color,
-            end=value in (values[0], values[-1]),
-        )
-        for name, x, y, value in zip(points["defense"], points["x"], points["y"], values, strict=True)
+        _Note(x, y, text, series.style.color, end=value in (values[0], values[-1]))
+        for x, y, text, value in zip(points["x"], points["y"], texts, values, strict=True)
     ]
 
 
@@ -380,16 +369,6 @@ def _name_levels(axes: Axes, inches: float, notes: list[_Note]) -> None:
         best = min(costs, key=lambda shift: costs[shift])
         if note.end or costs[best] < _ROOM:
             taken.append(names[best])
-            text = axes.annotate(
-                note.text,
-                (note.x, note.y),
-                xytext=best,
-                textcoords="offset points",
-                ha="center",
-                va="center_baseline",
-                color=note.color,
-                size=style.SMALL,
-                bbox=behind,
-                zorder=5,
-            )
+            text = axes.annotate(note.text, (note.x, note.y), best, textcoords="offset points", zorder=5)
+            text.set(ha="center", va="center_baseline", color=note.color, size=style.SMALL, bbox=behind)
             text.set_in_layout(False)

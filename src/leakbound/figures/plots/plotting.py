@@ -65,11 +65,9 @@ class Plot(Generic[T]):
             try:
                 return self.render(shown, checked)
             except EmptySelectionError as reason:
-                if lost := sorted({*rows.get("metric", ())} - {*shown.get("metric", ())}):
-                    return placeholder(
-                        f"no value of {', '.join(lost)} is defined; the caption says what it needs"
-                    )
-                return placeholder(str(reason))
+                lost = ", ".join(sorted({*rows.get("metric", ())} - {*shown.get("metric", ())}))
+                undefined = f"no value of {lost} is defined; the caption says what it needs"
+                return placeholder(undefined if lost else str(reason))
 
 
 def plot(settings: type[T]) -> Callable[[Callable[[pd.DataFrame, T], Figure]], Plot[T]]:
@@ -106,14 +104,8 @@ def colorbar(figure: Figure, mappable: Any, label: str, **settings: Any) -> Colo
 def placeholder(reason: str) -> Figure:
     """Draw a picture that states why it is empty."""
     figure = canvas(style.ONE_COLUMN, style.HEIGHT / 2, layout=None)
-    figure.text(
-        0.5,
-        0.5,
-        textwrap.fill(f"Nothing to show: {reason}", 52),
-        ha="center",
-        va="center",
-        color=style.CONTROL_COLOR,
-    )
+    words = textwrap.fill(f"Nothing to show: {reason}", 52)
+    figure.text(0.5, 0.5, words, ha="center", va="center", color=style.CONTROL_COLOR)
     return figure
 
 

@@ -147,17 +147,11 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: Recip
             if x.few:
                 dots_of(axes, chosen[["x", "y"]].itertuples(index=False), appearance)
             else:
-                bars = [[[middle.value - middle.low], [middle.high - middle.value]] for middle in (x, y)]
-                axes.errorbar(
-                    x.value,
-                    y.value,
-                    xerr=bars[0],
-                    yerr=bars[1],
-                    fmt="none",
-                    ecolor=appearance.color,
-                    lw=0.6,
-                    alpha=0.6,
+                xerr, yerr = (
+                    [[middle.value - middle.low], [middle.high - middle.value]] for middle in (x, y)
                 )
+                lines: dict[str, Any] = {"fmt": "none", "ecolor": appearance.color, "lw": 0.6, "alpha": 0.6}
+                axes.errorbar(x.value, y.value, yerr, xerr, **lines)
             edge = {"mec": "black", "mew": 0.6} if appearance.marker not in "+x1" else {"mew": 1.5}
             axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
     if len(plain):
@@ -216,16 +210,8 @@ def _forest(axes: Axes, table: pd.DataFrame, arms: list[str]) -> None:
             continue
         appearance = style.style_of(arm)
         middle = center_interval(values, "mean")
-        axes.plot(
-            values,
-            [place + 0.22] * len(values),
-            color=appearance.color,
-            marker="|",
-            ms=3,
-            mew=0.6,
-            ls="none",
-            alpha=0.6,
-        )
+        beside = [place + 0.22] * len(values)
+        axes.plot(values, beside, "|", color=appearance.color, ms=3, mew=0.6, alpha=0.6)
         if not middle.few:
             axes.plot([middle.low, middle.high], [place] * 2, color=appearance.color, lw=1.3, marker="none")
         axes.plot(middle.value, place, **{**appearance.line(), "ls": "none"}, ms=4.5)

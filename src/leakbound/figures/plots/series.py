@@ -171,36 +171,21 @@ def mean_line(
 def dots_of(axes: Axes, points: Iterable[Iterable[float]], appearance: SeriesStyle) -> None:
     """Draw single replicas as dots."""
     if places := sorted(map(tuple, points)):  # in one order, independent of that of the rows
-        axes.plot(
-            *np.transpose(places),
-            ls="none",
-            marker="o",
-            ms=2.4,
-            mew=0,
-            color=appearance.color,
-            alpha=0.7,
-            zorder=2,
-        )
+        x, y = np.transpose(places)
+        axes.plot(x, y, "o", ms=2.4, mew=0, color=appearance.color, alpha=0.7, zorder=2)
 
 
 def mark_leaving(axes: Axes, x: Middle, y: Middle, color: str) -> None:
     """Draw an open triangle at the frame where an interval or a replica lies beyond the limits of a panel."""
-    triangle: dict[str, Any] = {
-        "ms": 4.0,
-        "mfc": "white",
-        "mec": color,
-        "mew": 0.8,
-        "clip_on": False,
-        "zorder": 6,
-    }
-    for index, (middle, limits, markers) in enumerate(
-        ((x, axes.get_xlim(), "<>"), (y, axes.get_ylim(), "v^"))
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    for beyond, place, marker in (
+        (x.low < left, (left, y.value), "<"),
+        (x.high > right, (right, y.value), ">"),
+        (y.low < bottom, (x.value, bottom), "v"),
+        (y.high > top, (x.value, top), "^"),
     ):
-        for edge, marker, beyond in zip(
-            limits, markers, (middle.low < limits[0], middle.high > limits[1]), strict=True
-        ):
-            if beyond:
-                axes.plot(*((x.value, edge) if index else (edge, y.value)), marker=marker, **triangle)
+        if beyond:
+            axes.plot(*place, marker=marker, ms=4.0, mfc="white", mec=color, mew=0.8, clip_on=False, zorder=6)
 
 
 def metric_of(rows: pd.DataFrame) -> str:
@@ -215,9 +200,5 @@ def _style(values: tuple[str, ...], ranks: list[list[str]]) -> SeriesStyle:
     if not rest:
         return first
     later = any(value != names[0] for value, names in zip(values[1:], ranks[1:], strict=True))
-    return SeriesStyle(
-        ", ".join([first.label, *(other.label for other in rest)]),
-        first.color,
-        rest[0].marker,
-        first.dashed or later,
-    )
+    label = ", ".join([first.label, *(other.label for other in rest)])
+    return SeriesStyle(label, first.color, rest[0].marker, first.dashed or later)

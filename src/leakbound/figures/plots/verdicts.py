@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leakbound.claims.selection import require
 from leakbound.figures import style
@@ -58,17 +58,8 @@ def _bars(axes: Axes, rows: pd.DataFrame, papers: list[str]) -> None:
     for verdict in counts:
         color, hatch = _BARS[verdict]
         widths = counts[verdict].to_list()
-        bars = axes.barh(
-            range(len(papers)),
-            widths,
-            0.62,
-            ends[verdict],
-            label=verdict,
-            color=color,
-            hatch=hatch,
-            ec="white",
-            lw=0.5,
-        )
+        looks: dict[str, Any] = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
+        bars = axes.barh(range(len(papers)), widths, 0.62, ends[verdict], label=verdict, **looks)
         names = [f"{width:.0f}" if width else "" for width in widths]
         behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.8}
         for text in axes.bar_label(bars, names, label_type="center", size=7):

@@ -1,7 +1,6 @@
 """Federated averaging of all replicas of a run, on clean uploads or under a mutual-information budget."""
 
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from leakbound.models import build, memory
 from leakbound.papers.pmidp import clients, noise_calibration
 from leakbound.papers.pmidp.noise_calibration import AggregateNoise, PerClient
 from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_generator
-from leakbound.randomness.sources import NoiseSource, check_origin, noise_source
+from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint, identity_hash
 from leakbound.training.stack import full_precision
@@ -90,7 +89,7 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         Curves, leaks and the last average of each replica.
 
     Raises:
-        ValueError: If there are fewer members than the clients need, or ``privacy_noise`` is unknown.
+        ValueError: If there are fewer members than the clients need.
 
     Example:
         >>> import numpy as np
@@ -108,7 +107,6 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         >>> result.parameters.shape == (1, result.dimension)
         True
     """
-    check_origin(request.privacy_noise)
     with full_precision(request.device):
         return _federated(request)
 
@@ -130,20 +128,11 @@ def _federated(request: FederatedRequest) -> FederatedResult:
         finished.append({"rows": federation.rows(), "parameters": federation.parameters.cpu()})
         current = None
     parameters = np.stack([replica["parameters"].numpy() for replica in finished])
-    return FederatedResult(_table(finished), parameters, parameters.shape[1])
-
-
-def _table(replicas: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Join the rows of several replicas in one typed table."""
-    rows = [row for replica in replicas for row in replica["rows"]]
-    types = {
-        "replica": "int64",
-        "communication_round": "int64",
-        "unit": "int64",
-        "metric": "str",
-        "value": "float64",
-    }
-    return pd.DataFrame(rows, columns=[*types]).astype(types)
+    rows = [row for replica in finished for row in replica["rows"]]
+    types = dict.fromkeys(("replica", "communication_round", "unit"), "int64")
+    types |= {"metric": "str", "value": "float64"}
+    table = pd.DataFrame(rows, columns=[*types]).astype(types)
+    return FederatedResult(table, parameters, parameters.shape[1])
 
 
 class Federation:
@@ -161,13 +150,8 @@ class Federation:
         members = request.dataset.members(replica)
         self._words = words = (request.seed, run.dataset, replica)
         colors, height, width = members.images.shape[1:]
-        model = build(
-            run.model,
-            colors,
-            len(request.dataset.classes),
-            torch_generator(*words, "init"),
-            request.dataset.side,
-        )
+        classes, side = len(request.dataset.classes), request.dataset.side
+        model = build(run.model, colors, classes, torch_generator(*words, "init"), side)
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
         held = clients.split_records(
@@ -196,13 +180,14 @@ class Federation:
     def noise(self) -> AggregateNoise:
         """Return noise and weights of the next round, from budgets and thresholds."""
         run = self._request.run
-        dimension = len(self.parameters)
         if self.budgets is None:
             return noise_calibration.no_noise(run.n_clients)
-        if run.scheme == "personalized":
-            return noise_calibration.personalized_noise(self.thresholds, self.budgets, dimension)
-        rule = noise_calibration.server_noise if run.scheme == "server" else noise_calibration.client_noise
-        return rule(self.thresholds, self.budgets, dimension)
+        rules = {
+            "personalized": noise_calibration.personalized_noise,
+            "server": noise_calibration.server_noise,
+        }
+        rule = rules.get(run.scheme, noise_calibration.client_noise)
+        return rule(self.thresholds, self.budgets, len(self.parameters))
 
     def advance(self) -> bool:
         """Run one round, and add a point to the curves if one is due. Return False if no round is left."""
@@ -231,16 +216,12 @@ class Federation:
             )
             self._diverged = True
             self.parameters = torch.full_like(self.parameters, torch.nan)
-        elif self.at_a_point:
+        rounds, points = self._request.config.communication_rounds, self._request.config.evaluations
+        # The curves have points at the first round, the last, and evenly between.
+        shown = {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
+        if self.round in shown and not self._diverged:
             self._evaluate(round_noise)
         return True
-
-    @property
-    def at_a_point(self) -> bool:
-        """True if the curves have a point at this round: the first, the last, and others evenly between."""
-        rounds = self._request.config.communication_rounds
-        points = self._request.config.evaluations
-        return self.round in {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
 
     def _average(self, round_noise: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
         """Return the average of all uploads, summed in float64, and the norms before clipping."""

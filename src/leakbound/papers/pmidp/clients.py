@@ -34,13 +34,13 @@ def split_records(
         n_clients: Number of clients.
         records: Number of records of each client.
         generator: Draws the records.
-        concentration: None draws uniformly. A number draws each client's class proportions from a symmetric
+        concentration: None draws uniformly. A number > 0 draws each client's class proportions from a symmetric
             Dirichlet distribution of this concentration, and then its records class by class. Once a class is
             used up, the client's other records come from the remaining classes. Small numbers give each
             client few classes.
 
     Raises:
-        ValueError: If there are fewer records than asked for, or the concentration is not positive.
+        ValueError: If there are fewer records than asked for.
 
     Source:
         PMIDP-FL, Sec. VI (uniform). Hsu et al. 2019 (Dirichlet).
@@ -52,10 +52,6 @@ def split_records(
         )
     if concentration is None:
         return generator.permutation(len(labels))[: n_clients * records].reshape(n_clients, records)
-    if not concentration > 0:
-        raise ValueError(
-            f"concentration = {concentration}: must be positive; for alike clients use the split iid"
-        )
     pools = [generator.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)]
     clients: list[list[int]] = [[] for _ in range(n_clients)]
     for chosen in clients:
@@ -87,14 +83,7 @@ def unflattened(vectors: Float[Tensor, "slots d"], model: nn.Module) -> stack.Pa
 
 
 def draw_batches(
-    records: int,
-    batch_size: int,
-    local_epochs: int,
-    seed: int,
-    dataset: str,
-    replica: int,
-    client: int,
-    round_: int,
+    records: int, batch_size: int, local_epochs: int, seed: int, *words: int | str
 ) -> Int[Tensor, "steps batch"]:
     """Draw the batches of one client for all local epochs of one round, from the seed of this round.
 
@@ -103,15 +92,13 @@ def draw_batches(
         batch_size: Records in a batch. Fewer if the client has fewer.
         local_epochs: τ, passes through the client's records in one round.
         seed: Seed of the configuration.
-        dataset: Name of the dataset, for the seed.
-        replica: Number of the replica, for the seed.
-        client: Number of the client, for the seed.
-        round_: Number of the round, for the seed.
+        *words: Dataset, and numbers of replica, client and round, for the seed of this round.
 
     Returns:
         Positions among the client's records (steps, batch).
     """
-    generator = torch_generator(seed, dataset, replica, "batches", client, round_)
+    *replica, client, round_ = words
+    generator = torch_generator(seed, *replica, "batches", client, round_)
     size = min(batch_size, records)
     batches = ShuffledBatches(records, size, generator)
     return torch.stack([batches.draw() for _ in range(math.ceil(local_epochs * records / size))])

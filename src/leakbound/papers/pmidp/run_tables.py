@@ -34,17 +34,8 @@ def tabulate_runs(runs: Mapping[FederatedRun, pd.DataFrame]) -> pd.DataFrame:
     table = pd.concat([table, _gaps(table), _advantages(table)], ignore_index=True)
     real = dict.fromkeys(("max_param_norm", "mi_budget", "budget_spread", "value"), "float64")
     whole = dict.fromkeys(("n_clients", "replica", "unit"), "int64")
-    return table.astype({**real, **whole, "communication_round": "Int64"}).reindex(
-        columns=[
-            "run",
-            *FederatedRun.model_fields,
-            "replica",
-            "communication_round",
-            "unit",
-            "metric",
-            "value",
-        ]
-    )
+    columns = ["run", *FederatedRun.model_fields, "replica", "communication_round", "unit", "metric", "value"]
+    return table.astype({**real, **whole, "communication_round": "Int64"}).reindex(columns=columns)
 
 
 def _gaps(table: pd.DataFrame) -> pd.DataFrame:

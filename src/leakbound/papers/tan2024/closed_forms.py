@@ -103,11 +103,7 @@ def weight_map(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
 
 
 def dropped_eigenvalues(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    **_: object,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, **_: object
 ) -> pd.DataFrame:
     """Set eigenvalues to 0, and tabulate the capacity left and equivalent noise (Tan et al. 2024, Fig. 7).
 
@@ -120,7 +116,6 @@ def dropped_eigenvalues(
         order ``alone`` only the eigenvalue of rank ``dropped``, from 1, is 0. ``eigenvalue`` is its value and
         ``loss`` what the capacity loses.
     """
-    dataset, moments = needed("compression", dataset, moments)
     eigenvalues = existing_eigenvalues(moments)[::-1].copy()
     counts = np.unique(
         np.concatenate([np.arange(11), np.geomspace(1, eigenvalues.size - 1, 40).round()]).astype(int)
@@ -142,11 +137,7 @@ def dropped_eigenvalues(
 
 
 def shape_costs(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    **_: object,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, **_: object
 ) -> pd.DataFrame:
     """Compute cost and protection of each shape at equal capacity, in closed form.
 
@@ -159,7 +150,6 @@ def shape_costs(
         ``attacker_error`` E‖D − D̂‖² of the best linear estimate from one use. ``capacity`` is recomputed
         from the calibrated channel.
     """
-    dataset, moments = needed("shapes", dataset, moments)
     rows = []
     for shape in dict.fromkeys((*_COMPARED, *settings.levels)):
         spectrum = decompose(shape, moments, settings.weights)
@@ -204,11 +194,7 @@ def _attacker_error(channel: GaussianChannel, spectrum: Spectrum, moments: Momen
 
 
 def personalized_cost(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    **_: object,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, **_: object
 ) -> pd.DataFrame:
     """Compute the cost of the published bound of the personalized channel against its exact calibration.
 
@@ -222,7 +208,6 @@ def personalized_cost(
         ``metric``, ``value``: ``noise_power`` as a share of the data's total variance, ``capacity`` that the
         noise really has, and ``unused``, κ minus this capacity.
     """
-    dataset, moments = needed("personalized_cost", dataset, moments)
     rows = []
     rounded = np.full(moments.dimension, 4.0 * _ROUNDING)
     moments = Moments(moments.mean, moments.covariance + np.diag(rounded), moments.count)
@@ -240,11 +225,7 @@ def personalized_cost(
 
 
 def shape_leakage(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    **_: object,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, **_: object
 ) -> pd.DataFrame:
     """Compute the leakage of one record over n rounds by each account, and the error that it leaves.
 
@@ -263,7 +244,6 @@ def shape_leakage(
     Source:
         Tan et al. 2024, Sec. 4 (n·κ). The others are Gaussian composition of independent uses.
     """
-    dataset, moments = needed("leakage", dataset, moments)
     eigenvalues = existing_eigenvalues(moments)
     frames = []
     for level in natural_capacities("leakage", settings):
@@ -307,17 +287,6 @@ def existing_eigenvalues(moments: Moments) -> Float[np.ndarray, " r"]:
     """Compute the eigenvalues of the covariance, ascending, without those that are 0 up to rounding."""
     eigenvalues = clip_eigenvalues(np.linalg.eigvalsh(moments.covariance))
     return eigenvalues[eigenvalues > 1e-9 * eigenvalues.max()]
-
-
-def needed(
-    illustration: str, dataset: ImageDataset | None, moments: Moments | None
-) -> tuple[ImageDataset, Moments]:
-    """Return dataset and moments, or raise an error that names the missing setting."""
-    if dataset is None or moments is None:
-        raise ValueError(
-            f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown"
-        )
-    return dataset, moments
 
 
 def capacities(illustration: str, settings: IllustrationConfig) -> list[float]:

@@ -9,7 +9,7 @@ from leakbound.attacks.metrics import auc_interval
 from leakbound.channels.covariance import Moments, chunks, estimate_moments, population_moments
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.papers.tan2024.closed_forms import existing_eigenvalues, needed
+from leakbound.papers.tan2024.closed_forms import existing_eigenvalues
 from leakbound.randomness.seeding import numpy_generator
 
 _RATIOS = (0.5, 1.0, 2.0, 3.0, 6.0)
@@ -21,12 +21,7 @@ _QUANTILES = 2000  # at which the law of a member's distance is integrated
 
 
 def covariance_leak(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    seed: int = 0,
-    **_: object,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, seed: int
 ) -> pd.DataFrame:
     """Infer membership from a published mean and covariance: AUC of the distances of records.
 
@@ -44,9 +39,8 @@ def covariance_leak(
         is :func:`gaussian_auc`.
 
     Raises:
-        ValueError: If there is no dataset, the moments are not those of ``aux``, or the pool is too small.
+        ValueError: If the moments are not those of ``aux``, or the pool is too small.
     """
-    dataset, law = needed("covariance_leak", dataset, moments)
     if settings.covariance != "aux":
         raise ValueError(f"illustrations.covariance_leak.covariance = {settings.covariance!r}: must be 'aux'")
     private = dataset.pool.images.reshape(len(dataset.pool), -1)
@@ -58,14 +52,14 @@ def covariance_leak(
         raise ValueError(
             f"{dataset.name}: {len(private)} records of the pool are too few for {width} directions"
         )
-    axes = _axes(law)
+    axes = _axes(moments)
     rows = []
     for replica in range(settings.replicas):
         order = numpy_generator(seed, "covariance_leak", dataset.name, replica).permutation(len(private))
         strangers = private[order[-others:]]
         for count in sizes:
             members = private[order[:count]]
-            areas = {**_areas(members, strangers, law, axes), "gaussian": gaussian_auc(count, width)}
+            areas = {**_areas(members, strangers, moments, axes), "gaussian": gaussian_auc(count, width)}
             shared = {"records": count, "ratio": count / width, "replica": replica, "metric": "auc"}
             rows += [{"published": name, **shared, "value": value} for name, value in areas.items()]
     return pd.DataFrame(rows).assign(dataset=dataset.name)

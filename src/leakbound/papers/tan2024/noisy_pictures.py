@@ -13,16 +13,12 @@ from leakbound.channels.shapes import shape_named
 from leakbound.config.data import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
-from leakbound.papers.tan2024.closed_forms import capacities, decompose, needed
+from leakbound.papers.tan2024.closed_forms import capacities, decompose
 from leakbound.randomness.seeding import numpy_generator
 
 
 def noisy_images(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    seed: int = 0,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, seed: int
 ) -> pd.DataFrame:
     """Draw pictures after channels (Tan et al. 2024, Fig. 5), clipped to [-1, 1] as a viewer sees them.
 
@@ -39,7 +35,6 @@ def noisy_images(
         the pixel scale [0, 1]. ``ssim`` leaves out the 5 pixels at the border, whose window is incomplete.
         ``ssim_outside`` counts them with the image mirrored at the border.
     """
-    dataset, moments = needed("noisy_images", dataset, moments)
     capacities("noisy_images", settings)
     clean = dataset.pool.images[: settings.images].astype(np.float64)
     frames = [picture_rows("none", math.nan, clean)]
@@ -102,14 +97,7 @@ def _likeness_rows(
         "mse_box": error[:, box].mean(axis=1),
         "mse_outside": error[:, ~box].mean(axis=1),
     }
-    where = {
-        "defense": shape,
-        "level": level,
-        "replica": np.arange(len(clean)),
-        "color": -1,
-        "row": -1,
-        "column": -1,
-    }
     return pd.concat(
-        [pd.DataFrame({**where, "metric": name, "value": value}) for name, value in values.items()]
-    )
+        pd.DataFrame({"replica": np.arange(len(clean)), "metric": name, "value": value})
+        for name, value in values.items()
+    ).assign(defense=shape, level=level, color=-1, row=-1, column=-1)

@@ -20,7 +20,7 @@ from leakbound.config.defenses import ChannelDefense
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.models import build
-from leakbound.papers.tan2024.closed_forms import capacities, decompose, needed
+from leakbound.papers.tan2024.closed_forms import capacities, decompose
 from leakbound.papers.tan2024.noisy_pictures import picture_rows
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound.training.client_steps import client_step
@@ -30,11 +30,7 @@ _ITERATIONS = 600
 
 
 def reconstructions(
-    settings: IllustrationConfig,
-    *,
-    dataset: ImageDataset | None = None,
-    moments: Moments | None = None,
-    seed: int = 0,
+    settings: IllustrationConfig, *, dataset: ImageDataset, moments: Moments, seed: int
 ) -> pd.DataFrame:
     """Reconstruct pictures of a few members from single gradients of an untrained LeNet of Zhu et al. 2019.
 
@@ -51,7 +47,6 @@ def reconstructions(
     Raises:
         ValueError: If there is not exactly one shape.
     """
-    dataset, moments = needed("reconstructions", dataset, moments)
     capacities("reconstructions", settings)
     if len(settings.levels) != 1:
         raise ValueError(

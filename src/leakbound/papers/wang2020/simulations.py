@@ -185,17 +185,10 @@ def collect_reports(
     Returns:
         (n,) first states y_i(0) = c Σ_j x̃_ij of the servers, c = n / Σ m_i, whose mean x̂ is that of all reports.
 
-    Raises:
-        ValueError: If a server has no contributor or the variance is not positive.
-
     Source:
         Wang et al. 2020, Eq. (5) and Section 2.1.
     """
-    if not noise_variance > 0:
-        raise ValueError(f"noise_variance = {noise_variance}: contributors need noise of a positive variance")
     counts = np.array([len(reports) for reports in values])
-    if not len(counts) or counts.min() == 0:
-        raise ValueError("values: every server needs at least one contributor")
     noisy = [reports + math.sqrt(noise_variance) * draws.standard_normal(len(reports)) for reports in values]
     return state_scale(counts) * np.array([reports.sum() for reports in noisy])
 

@@ -46,14 +46,9 @@ def theory_rows(table: str, settings: TheoryConfig, seed: int) -> pd.DataFrame:
         raise ValueError(
             f"table = {table!r}: the configuration makes {', '.join(settings.tables()) or 'none'}"
         )
-    makers: dict[str, Callable[[Any, int], Rows]] = {
-        "case1": _case1,
-        "case2": _case2,
-        "case3": _case3,
-        "surface": _surface,
-        "general": _general,
-    }
-    return pd.DataFrame(makers[table](getattr(settings, table), seed))
+    makers: tuple[Callable[[Any, int], Rows], ...] = (_case1, _case2, _case3, _surface, _general)
+    make = dict(zip(settings.TABLES, makers, strict=True))[table]
+    return pd.DataFrame(make(getattr(settings, table), seed))
 
 
 def _case1(settings: IndependentCase, seed: int) -> Rows:
@@ -112,13 +107,9 @@ def _case3(settings: CorrelatedCase, seed: int) -> Rows:
         rows += _metrics({**where, "variant": "search", "method": "search"}, values)
         for least in settings.boxes:
             for variant in ("boxed", "boxed_printed"):
-                release = search_exchangeable_noise(
-                    signal,
-                    budget,
-                    as_printed=variant == "boxed_printed",
-                    least_variance=least,
-                    reach=settings.reach,
-                )
+                printed = variant == "boxed_printed"
+                region = {"least_variance": least, "reach": settings.reach}
+                release = search_exchangeable_noise(signal, budget, as_printed=printed, **region)
                 labels = {**where, "variant": variant, "box": least, "method": "search"}
                 rows += _metrics(labels, _released(release, budget))
     return rows
