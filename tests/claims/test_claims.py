@@ -7,13 +7,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.evaluation import COLUMNS, VERDICTS
-from leakbound.claims.scoreboard import scoreboard, to_markdown, verdict_counts
+from leakbound.claims.evaluation import COLUMNS
+from leakbound.claims.scoreboard import verdict_counts
 from leakbound.claims.selection import SelectionError
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.config.messages import ConfigError
 from leakbound.registry import PLOTS
-from verdicts import evaluate
+from verdicts import entry, evaluate
 
 ALPHA = 0.05
 DELTA = 0.3
@@ -26,9 +25,7 @@ def figure(*claims: tuple[str, dict], delta: float | None = DELTA, **settings) -
         ClaimConfig(id=f"claim_{index}", text=f"Statement {index}.", test=test, options=options, **about)
         for index, (test, options) in enumerate(claims)
     )
-    return FigureConfig(
-        id="fig", paper="tan2024", title="t", study="s", plot="levels", caption="c", claims=listed, **settings
-    )
+    return entry(claims=listed, **settings)
 
 
 def sweep(effect: float, *, seed: int = 0, replicas: int = 8, noise: float = 1.0, **columns) -> pd.DataFrame:
@@ -68,18 +65,11 @@ RISES = ("increasing", {})
 WHITE_ABOVE = {"a": {"defense": "white"}, "b": {"defense": "natural"}}
 
 
-@pytest.mark.parametrize(
-    ("effect", "test", "expected"),
-    [
-        (3.0, "increasing", "reproduced"),
-        (3.0, "decreasing", "contradicted"),
-        (-3.0, "decreasing", "reproduced"),
-        (-3.0, "increasing", "contradicted"),
-    ],
-)
-def test_a_strong_trend_is_decided_by_eight_blocks(effect, test, expected):
+@pytest.mark.parametrize("effect", [3.0, -3.0])
+@pytest.mark.parametrize("test", ["increasing", "decreasing"])
+def test_a_strong_trend_is_decided_by_eight_blocks(effect, test):
     found = over_all(evaluate(figure((test, {})), sweep(effect), ALPHA))
-    assert found["verdict"] == expected
+    assert found["verdict"] == ("reproduced" if (effect > 0) == (test == "increasing") else "contradicted")
     assert found["effect"] == pytest.approx(effect, abs=0.5)
     assert found["unit"] == "points per doubling"
     assert found["p_value"] == 2.0**-7
@@ -160,17 +150,13 @@ def test_a_papers_claim_is_judged_on_its_own_networks_and_ours_on_all():
     assert over_all(evaluate(stays, timed, ALPHA))[["verdict", "blocks"]].tolist() == ["reproduced", 8]
 
 
-@pytest.mark.parametrize(("sign", "test"), [(1.0, "increasing"), (-1.0, "increasing")])
-def test_one_dataset_that_opposes_makes_a_claim_mixed_in_either_direction(sign, test):
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_dataset_that_opposes_makes_a_claim_mixed_in_either_direction(sign):
     # Of the effects 9, 9, 9 and -3 the ranks of a quarter of the blocks go the other way.
     rows = datasets(*(sign * effect for effect in (9.0, 9.0, 9.0, -3.0)), replicas=5)
-    found = over_all(evaluate(figure((test, {})), rows, ALPHA))
+    found = over_all(evaluate(figure(RISES), rows, ALPHA))
     assert found["verdict"] == "mixed"
     assert f"celeba {'the opposite' if sign > 0 else 'as claimed'}" in found["detail"]
-
-
-def test_datasets_of_which_some_rise_and_some_fall_are_mixed():
-    assert verdict(evaluate(figure(RISES), datasets(9.0, 9.0, -9.0, -9.0, replicas=5), ALPHA)) == "mixed"
 
 
 def test_an_effect_within_delta_is_negligible_though_it_is_significant():
@@ -334,15 +320,6 @@ def test_steeper_compares_slopes_and_not_heights():
     assert verdict(evaluate(figure(("steeper", swapped)), rows, ALPHA)) == "contradicted"
 
 
-@pytest.mark.parametrize(("slope", "expected"), [(-1.0, "reproduced"), (1.0, "contradicted")])
-def test_discordant_quantities_move_against_each_other(slope, expected):
-    x = sweep(2.0, metric="x")
-    y = x.assign(metric="y", value=slope * x["value"])
-    options = {"x": {"metric": "x"}, "y": {"metric": "y"}}
-    found = over_all(evaluate(figure(("discordant", options)), pd.concat([x, y]), ALPHA))
-    assert (found["verdict"], found["effect"]) == (expected, slope)
-
-
 def test_blocks_that_lack_something_are_left_out_and_counted():
     rows = pair(9.0)
     rows = rows[~((rows["replica"] == 2) & (rows["level"] == 4.0) & (rows["defense"] == "natural"))]
@@ -419,12 +396,6 @@ def test_exact_claims_hold_or_fail_without_chance_and_have_no_delta():
     assert claims["power"].isna().all()
 
 
-def test_an_exact_claim_that_holds_for_one_dataset_alone_fails():
-    rows = pd.DataFrame({"dataset": list("aabb"), "level": [1.0, 2.0] * 2, "value": [1.0, 2.0, 2.0, 1.0]})
-    claims = evaluate(figure(("increasing", {"exact": True}), delta=None), rows, ALPHA)
-    assert claims["verdict"].tolist() == ["holds", "fails", "fails"]
-
-
 def test_a_claim_about_an_experiment_needs_delta():
     with pytest.raises(ValueError, match=r"delta is missing \(claim claim_0\): give the smallest effect of interest"):
         evaluate(figure(RISES, delta=None), sweep(1.0), ALPHA)
@@ -445,37 +416,9 @@ def test_the_figures_own_conditions_choose_the_rows():
     assert verdict(evaluate(figure(RISES, select={"metric": "psnr"}), rows, ALPHA)) == "undecided"
 
 
-def test_only_rows_of_chosen_rates_count():
-    rows = pd.concat([sweep(3.0).assign(chosen=True), sweep(-3.0).assign(chosen=False)])
-    assert over_all(evaluate(figure(RISES), rows, ALPHA))["effect"] == pytest.approx(3.0, abs=0.5)
-
-
-def test_unknown_options_and_columns_are_errors_that_name_the_nearest():
-    with pytest.raises(
-        ConfigError, match=r"claim test greater: options: matchh: unknown setting.*did you mean 'match'"
-    ):
-        evaluate(figure(("greater", {"a": {}, "b": {}, "matchh": 1})), sweep(1.0), ALPHA)
+def test_an_unknown_column_is_an_error_that_names_the_nearest():
     with pytest.raises(SelectionError, match=r"defence.*did you mean 'defense'"):
         evaluate(figure(("increasing", {"where": {"defence": "natural"}})), sweep(1.0), ALPHA)
-
-
-def test_the_scoreboard_counts_each_claim_once():
-    rows = pd.concat([sweep(3.0), sweep(3.0, dataset="mnist", seed=1)])
-    claims = evaluate(figure(("increasing", {}), ("decreasing", {})), rows, ALPHA)
-    board = scoreboard(claims)
-    last = board.to_dict("records")[-1]
-    assert {name: last[name] for name in ("paper", *VERDICTS, "claims")} == {
-        "paper": "all",
-        "reproduced": 1,
-        "contradicted": 1,
-        "mixed": 0,
-        "negligible": 0,
-        "undecided": 0,
-        "claims": 2,
-    }
-    text = to_markdown(claims)
-    assert text.count("Statement 0.") == 1
-    assert "contradicted" in text
 
 
 def test_counted_verdicts_are_drawn_as_bars_as_long_as_their_number():

@@ -207,6 +207,13 @@ BEYOND = {
 }
 
 
+def side_of_front(rows: pd.DataFrame, generator: np.random.Generator) -> int:
+    """1 for an arm that is called beyond plain SGD, -1 for one that is called behind, 0 for neither."""
+    (blocks,) = trials_of("beyond", BEYOND, rows, 1, 1)
+    judged = judge(blocks, 0.01, ALPHA, generator)
+    return judged.direction * (judged.p_value < ALPHA)
+
+
 def front_rates(
     arm: int, plain: int, trials: int, seed: int, *, ahead: float = 0.0, blocks: int = 10, restrict: bool = False
 ) -> tuple[float, float]:
@@ -225,10 +232,7 @@ def front_rates(
         sides["arm"][..., 1] += ahead
         rows = recipe_rows(sides)
         rows = rows if restrict else rows.replace({"defense": {"early_stopping": "none", "stopped": "none"}})
-        found = CLAIM_TESTS.get("beyond")(rows, options=BEYOND)
-        index = pd.MultiIndex.from_product([["data0"], ["lenet"], found.effects.index], names=[*STRATUM, "replica"])
-        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, ALPHA, generator)
-        counts[judged.direction * (judged.p_value < ALPHA)] += 1
+        counts[side_of_front(rows, generator)] += 1
     return counts[1] / trials, counts[-1] / trials
 
 
@@ -268,12 +272,8 @@ def test_networks_of_another_replica_are_neither_beyond_plain_sgd_nor_behind_it(
         order = np.roll(np.arange(len(plain)), generator.integers(1, len(plain)))
         arm = rows[rows["defense"].isin(list(ARMS)[part.start // 4 : part.stop // 4])]
         arm = arm.assign(replica=order[arm["replica"]], run="arm-" + arm["run"], length=arm["defense"].map(ARMS))
-        found = CLAIM_TESTS.get("beyond")(
-            pd.concat([rows.assign(length="full"), arm.assign(defense="arm")]), options=BEYOND
-        )
-        index = pd.MultiIndex.from_product([["data0"], ["lenet"], found.effects.index], names=[*STRATUM, "replica"])
-        judged = judge(replace(found, effects=found.effects.set_axis(index)), 0.01, ALPHA, generator)
-        counts[judged.direction * (judged.p_value < ALPHA)] += 1
+        both = pd.concat([rows.assign(length="full"), arm.assign(defense="arm")])
+        counts[side_of_front(both, generator)] += 1
     assert max(counts[1], counts[-1]) / trials <= most(trials)
 
 

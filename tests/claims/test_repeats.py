@@ -6,8 +6,8 @@ import pytest
 from test_false_alarms import most
 
 from leakbound.claims.evaluation import evaluate as evaluated
-from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from repeats import evaluate_twice, pooled_rows
+from verdicts import entry
 
 ALPHA = 0.05
 CLAIM = {
@@ -21,10 +21,7 @@ CLAIM = {
 
 
 def figure(*claims):
-    stated = [ClaimConfig.model_validate(claim) for claim in claims or (CLAIM,)]
-    return FigureConfig(
-        id="fig", paper="beyond", title="Title", study="study", plot="lines", caption="Text.", claims=tuple(stated)
-    )
+    return entry(paper="beyond", claims=claims or (CLAIM,))
 
 
 def rows(differences, dataset="digits"):

@@ -46,15 +46,19 @@ def leak(defense: str, level: float | None) -> float:
     return level / (2 + level)
 
 
+def likeness(replica: int, variant: str, errors: np.ndarray) -> Iterator[Part]:
+    """All metrics of pictures with these errors."""
+    metrics = {"mse": errors, "psnr": -10 * np.log10(errors), "ssim": 0.9 - 2 * errors, "cosine": 1 - 1.5 * errors}
+    for metric, values in metrics.items():
+        yield Part(replica, variant, metric, values)
+
+
 def inversion(replica: int, openness: float, generator: np.random.Generator) -> Iterator[Part]:
     start = np.linspace(0.018, 0.03, 10)
     printed = 0.02 + 0.3 * (1 - openness) ** 3 + 0.003 * generator.random(10)
     tuned = start * (1 - 0.5 * openness) + 0.001 * generator.random(10)
     for variant, errors in (("start", start), ("printed", printed), ("tuned", tuned)):
-        yield Part(replica, variant, "mse", errors)
-        yield Part(replica, variant, "psnr", -10 * np.log10(errors))
-        yield Part(replica, variant, "ssim", 0.9 - 2 * errors)
-        yield Part(replica, variant, "cosine", 1 - 1.5 * errors)
+        yield from likeness(replica, variant, errors)
         if variant != "start":
             yield Part(replica, variant, "gain", start - errors)
             yield Part(replica, variant, "gain_over_aux", 1 - errors / 6e-4)
@@ -131,7 +135,7 @@ def inverted_gradients(
     if batch_size > 1:
         slopes = {"dpsgd": -0.1, "none": 0.1, "parameter_noise": 0.25}
         hidden += slopes.get(defense, 0.0) * np.log(batch_size)
-    parts = []
+    parts: list[Part] = []
     for replica in range(replicas):
         prior = (0.05 + 0.03 * generator.random(8)) / batch_size**0.5
         attack = 0.007 + 0.12 * hidden * (0.8 + 0.4 * generator.random(8))
@@ -140,10 +144,7 @@ def inverted_gradients(
         if defense not in ("none", "dpsgd", "parameter_noise"):
             results |= {"oracle": 1.02 * attack, "learned_oracle": 0.9 * attack, "linear": 1.1 * attack}
         for variant, errors in results.items():
-            parts.append(Part(replica, variant, "mse", errors))
-            parts.append(Part(replica, variant, "psnr", -10 * np.log10(errors)))
-            parts.append(Part(replica, variant, "ssim", 0.9 - 2 * errors))
-            parts.append(Part(replica, variant, "cosine", 1 - 1.5 * errors))
+            parts += likeness(replica, variant, errors)
             if variant == "attack":
                 parts.append(Part(replica, variant, "matched_mse", errors * batch_size))
             if variant in ("attack", "geiping", "untuned"):

@@ -12,6 +12,7 @@ from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
 from leakbound.config.defenses import default_defenses
 from leakbound.figures.notes import caption, notes, warnings, with_epsilon
+from verdicts import entry
 
 CONFIG = Path(__file__).parents[2] / "config"
 CATALOGUE = reading.load_catalogue(CONFIG / "figures", reading.quick())
@@ -22,17 +23,7 @@ FEDERATION = {"communication_rounds": 100, "learning_rate": 0.01, "records": 300
 
 
 def figure(rates: str = "chosen", claims: tuple[ClaimConfig, ...] = (), **select) -> FigureConfig:
-    return FigureConfig(
-        id="fig",
-        paper="tan2024",
-        title="t",
-        study="s",
-        plot="plane",
-        caption="Text.",
-        select=select,
-        rates=rates,
-        claims=claims,
-    )
+    return entry(select=select, rates=rates, claims=claims)
 
 
 def classes(statuses: list[str]) -> pd.DataFrame:

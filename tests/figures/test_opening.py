@@ -6,15 +6,8 @@ import pandas as pd
 
 from leakbound.figures.report.overview import attacked_runs, opening_picture, outcome_lines, sentences
 
-COMMON = {
-    "dataset": "digits",
-    "model": "lenet",
-    "rounds": 20,
-    "batch_size": 32,
-    "chosen": True,
-    "status": "",
-    "unit": -1,
-}
+COMMON = {"dataset": "digits", "model": "lenet", "rounds": 20, "batch_size": 32}
+COMMON |= {"chosen": True, "status": "", "unit": -1}
 
 
 def rows(metric: str, variant: str, values: dict[tuple[str, float], list[float]], **others) -> pd.DataFrame:
@@ -87,12 +80,8 @@ def test_strongest_attack_stands_where_it_was_made_and_those_on_uploads_in_a_col
 
 
 def test_least_membership_is_told_beside_what_is_undefended():
-    areas = {
-        ("none", math.nan): [0.75],
-        ("natural", 50.0): [0.7],
-        ("natural", 9.0): [0.6, 0.5],
-        ("dpsgd", 1.0): [0.625],
-    }
+    areas = {("none", math.nan): [0.75], ("natural", 50.0): [0.7], ("natural", 9.0): [0.6, 0.5]}
+    areas[("dpsgd", 1.0)] = [0.625]
     table = pd.concat([rows("test_accuracy", "", ACCURACY), rows("auc", "strongest", areas)])
     (sentence,) = sentences({"x": table}, {})
     assert sentence == (

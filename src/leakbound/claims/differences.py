@@ -22,9 +22,9 @@ from leakbound.claims.selection import (
     Columns,
     EmptySelectionError,
     select,
-    select_ranked,
     series_means,
     split,
+    with_strength,
 )
 from leakbound.config.catalogue import Conditions
 
@@ -80,13 +80,13 @@ class Equality(Compared):
 def compare_series(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared) -> Blocks | Exact:
     """Compare two series in each replica, averaged over the matches.
 
-    If the rows leave nothing to chance (``exact``), no difference may contradict the claim by more than rounding.
-    A claim of at most delta then is one of at most 0, and the series may reach a bound.
+    If the rows leave nothing to chance (``exact``), no difference may contradict the claim by more than
+    rounding. A claim of at most delta then is one of at most 0, and the series may reach a bound.
 
     Args:
         sign: 1 if the first series is claimed to be larger, -1 if smaller.
-        rule: ``beyond`` for a claim that they differ, ``within`` that they differ by at most delta either way,
-            ``at most`` upward.
+        rule: ``beyond`` for a claim that they differ, ``within`` for at most delta either way, ``at most``
+            for at most delta upward.
         rows: Rows of one dataset and network.
         options: Conditions of both series.
 
@@ -102,7 +102,7 @@ def compare_series(sign: int, rule: Rule, rows: pd.DataFrame, options: Compared)
         gaps = (sign if rule == "beyond" else -1) * (means[:, 0] - means[:, 1])
         slack = ROUNDING * np.abs(means).max(axis=1)
         return exactly(gaps, slack, f"{len(gaps)} comparisons", nothing=rule == "beyond" and not gaps.any())
-    rows = select_ranked(rows, options.where)
+    rows = with_strength(select(rows, options.where))
     series = [select(rows, conditions) for conditions in (options.a, options.b) if conditions is not None]
     tables, left_out = complete(series_means(series, options.match))
     effects = sum(table[0] - (table[1] if options.value is None else options.value) for table in tables)
@@ -133,7 +133,7 @@ def identify(rows: pd.DataFrame, options: Equality) -> Exact:
 
 def _means(rows: pd.DataFrame, options: Compared) -> list[tuple[float, float]]:
     """Return the means of both series for each match."""
-    rows = select_ranked(rows, options.where)
+    rows = with_strength(select(rows, options.where))
     first = split(select(rows, options.a), options.match)
     if options.value is not None:
         return [(float(group["value"].mean()), options.value) for group in first.values()]

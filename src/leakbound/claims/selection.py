@@ -115,20 +115,6 @@ def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
     return select_or_nothing(rows, figure.select).reset_index(drop=True)
 
 
-def select_ranked(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
-    """Choose the rows that meet every condition, and rank their levels in the column ``strength``.
-
-    Args:
-        rows: Any table.
-        conditions: As for :func:`select`.
-
-    Raises:
-        SelectionError: If a condition names an unknown column.
-        EmptySelectionError: If no row is left.
-    """
-    return with_strength(select(rows, conditions))
-
-
 def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
     """Mark the rows of defenses that protect most at their largest level. Others protect most at their smallest.
 

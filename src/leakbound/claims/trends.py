@@ -26,9 +26,9 @@ from leakbound.claims.selection import (
     both_quantities,
     require,
     select,
-    select_ranked,
     series_means,
     split,
+    with_strength,
 )
 from leakbound.claims.statistics import rank_correlation
 from leakbound.config.catalogue import Conditions
@@ -120,7 +120,7 @@ def order(rows: pd.DataFrame, options: Order) -> Blocks:
         SelectionError: If a column is missing.
         EmptySelectionError: If fewer than two series have rows, or the series have no match in common.
     """
-    rows = select_ranked(rows, options.where)
+    rows = with_strength(select(rows, options.where))
     present, absent = [], []
     for conditions in options.series:
         try:
@@ -189,14 +189,15 @@ def _moved(sign: int, tables: list[pd.DataFrame], by: str, ratio: bool) -> Block
     shared, left_out = complete(tables)
     slopes = sum(_slopes(table, ratio) for table in shared) / len(shared)
     ranks = [rank_correlation(np.broadcast_to(_places(t, ratio), t.shape), t.to_numpy(float)) for t in shared]
-    steps = pd.concat([_steps(table) for table in shared], axis=1).T.groupby(level=0, sort=False).mean().T
+    steps = [t.diff(axis=1).iloc[:, 1:].set_axis(list(_widths(t, False)), axis=1) for t in shared]
+    mean_steps = pd.concat(steps, axis=1).T.groupby(level=0, sort=False).mean().T
     levels = max(table.shape[1] for table in shared)
     return Blocks(
         pd.DataFrame({"slope": slopes}),
         sign,
         f"sign flips of Page's statistic over {levels} values of {by}, and of slopes; effect: mean slope{_PER[ratio]}",
         scores=pd.DataFrame({"slope": np.mean(ranks, axis=0)}, index=shared[0].index),
-        steps=sign * steps,
+        steps=sign * mean_steps,
         widths={name: width for table in shared for name, width in _widths(table, ratio).items()},
         levels=levels,
         per=_PER[ratio],
@@ -219,11 +220,6 @@ def _slopes(table: pd.DataFrame, ratio: bool) -> pd.Series[float]:
     """Compute the least-squares slope of each row."""
     centred = _places(table, ratio) - _places(table, ratio).mean()
     return table @ (centred / (centred @ centred))
-
-
-def _steps(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the differences between neighbouring columns, named after both."""
-    return table.diff(axis=1).iloc[:, 1:].set_axis(list(_widths(table, False)), axis=1)
 
 
 def _widths(table: pd.DataFrame, ratio: bool) -> dict[str, float]:

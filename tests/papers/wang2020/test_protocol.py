@@ -111,12 +111,6 @@ def test_the_first_noise_has_the_stated_variance(name):
     np.testing.assert_allclose(first.var(axis=0), VARIANCES, rtol=0.02)
 
 
-def test_without_noise_on_the_way_the_square_error_falls_as_the_slower_of_noise_and_network():
-    slow = max(DECAY, np.sort(np.abs(np.linalg.eigvalsh(WEIGHTS)))[-2] ** 2)
-    late, later = (expected_square(WEIGHTS, STATES, VARIANCES, DECAY, time) for time in (100, 110))
-    assert (later / late) ** 0.1 == pytest.approx(slow, rel=1e-3)
-
-
 def test_reports_average_to_what_contributors_reported():
     generator = np.random.default_rng(3)
     values = [generator.uniform(1, 100, size) for size in (3, 5, 4, 2, 6)]

@@ -94,12 +94,6 @@ def test_optimal_noise_meets_the_budget_with_equality(signal, budget):
     assert min(optimum.joint_precision, optimum.difference_precision) >= 0.0
 
 
-@given(covariances(), budgets)
-def test_dependent_noise_is_at_least_as_useful_as_independent_noise(signal, budget):
-    independent = Release(signal, cases.independent_noise(signal, budget)).utility_bits
-    assert cases.optimal_exchangeable_noise(signal, budget).utility_bits >= independent * (1.0 - 1e-12)
-
-
 @given(covariances(), st.floats(1e-3, 5.0))
 def test_utility_is_the_budget_and_the_shared_information_above_the_threshold(signal, above):
     budget = threshold_bits(signal) + above
@@ -119,15 +113,6 @@ def test_only_the_larger_mode_is_released_below_the_threshold(signal):
     assert optimum.noise is None
     assert (optimum.joint_precision > 0.0) == (signal.joint > signal.difference)
     assert optimum.utility_bits < 0.5 * threshold + shared
-
-
-def test_independent_parameters_ask_for_independent_noise():
-    signal = Exchangeable(3.0, 0.0, 5)
-    optimum = cases.optimal_exchangeable_noise(signal, 2.0)
-    assert optimum.noise is not None
-    assert optimum.noise.covariance == 0.0
-    assert optimum.noise.variance == pytest.approx(cases.independent_noise(signal, 2.0).variance, rel=1e-14)
-    assert optimum.utility_bits == pytest.approx(2.0, rel=1e-14)
 
 
 @pytest.mark.parametrize(

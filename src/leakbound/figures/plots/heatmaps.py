@@ -93,14 +93,18 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
             axes.set_title(title_of(where, settings), pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level", names))
     label = options.label or style.axis_label(str(levelled["metric"].iloc[0]))
-    low, high = scale.get_clim()
-    beyond = (any(value < low for value in beside), any(value > high for value in beside))
-    # An arrow for controls beyond the cells.
-    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
+    extend = _extend(scale, np.array(beside))
     aspect = 10 + 4 * len(settings)
     bar = colorbar(figure, scale, label, ax=list(grid), aspect=aspect, pad=0.02, extend=extend)
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
     return figure
+
+
+def _extend(scale: ScalarMappable, values: np.ndarray) -> str:
+    """Return the ends of the colour bar that get an arrow because a value lies beyond them."""
+    low, high = scale.get_clim()
+    beyond = (bool((values < low).any()), bool((values > high).any()))
+    return {(True, True): "both", (True, False): "min", (False, True): "max"}.get(beyond, "neither")
 
 
 def _scale(rows: pd.DataFrame) -> ScalarMappable:

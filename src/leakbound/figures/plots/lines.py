@@ -240,7 +240,7 @@ def _controls(
                 (colors.get(str(model), style.CONTROL_COLOR), group)
                 for model, group in chosen.groupby("model")
             ]
-        spans = [_control(axes, group, places, color, dashes, options) for color, group in drawings]
+        spans = [_control(axes, group, places, color, dashes, options.x) for color, group in drawings]
         heights = [height for span in spans for height in span]
         drawn[control.label] = _Extent(heights, heights[-1])
     if options.chance is not None and (not options.chance_rows or panel.quantity in options.chance_rows):
@@ -250,15 +250,10 @@ def _controls(
 
 
 def _control(
-    axes: Axes,
-    rows: pd.DataFrame,
-    places: list[float],
-    color: str,
-    dashes: tuple[float, ...],
-    options: LevelsOptions,
+    axes: Axes, rows: pd.DataFrame, places: list[float], color: str, dashes: tuple[float, ...], x: str
 ) -> np.ndarray:
     """Draw one control line, place by place if it varies along x, else straight across. Return its heights."""
-    means = rows.dropna(subset=options.x).groupby(options.x)["value"].mean()
+    means = rows.dropna(subset=x).groupby(x)["value"].mean()
     means = means[means.index.isin(places)]
     heights = means.to_numpy(float)
     if len(heights) < 2 or _level(heights):

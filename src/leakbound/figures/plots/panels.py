@@ -115,18 +115,11 @@ def panels(
         height: Inches of a row with a single panel. Several panels are smaller.
     """
     datasets = style.ordered(drawn["dataset"], style.NAMES)
-    models = style.ordered(drawn["model"], style.NAMES)
-    rows: list[tuple[Conditions, str, str]] = [({}, "", "")]  # conditions, name at the right, label of y
-    if quantities:
-        rows = [(conditions, "", label) for label, conditions in quantities.items()]
-    elif "model" not in series and len(models) > 1:
-        rows = [({"model": model}, style.written(model), "") for model in models]
+    rows = _rows_of_panels(drawn, series, quantities)
     most = style.panels_in_a_row()
     broken = len(rows) == 1 and len(datasets) > most
     shape = (-(-len(datasets) // most), most) if broken else (len(rows), len(datasets))
-    wide = style.at_most(style.ONE_COLUMN if shape[1] <= most else style.TWO_COLUMNS)
-    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
-    figure = canvas(wide, tall)
+    figure = _canvas_of(shape, height)
     sharing: Any = ("row" if quantities else "all") if share_y else "none"
     axes = figure.subplots(
         *shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False
@@ -144,6 +137,25 @@ def panels(
         cell.set_visible(False)
     right = [""] * shape[0] if broken else [name for _, name, _ in rows]
     return Panels(figure, axes, shown, list(quantities or ()), right)
+
+
+def _rows_of_panels(
+    drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None
+) -> list[tuple[Conditions, str, str]]:
+    """List the conditions of each row of panels, its name at the right, and the label of its y axis."""
+    models = style.ordered(drawn["model"], style.NAMES)
+    if quantities:
+        return [(conditions, "", label) for label, conditions in quantities.items()]
+    if "model" in series or len(models) == 1:
+        return [({}, "", "")]
+    return [({"model": model}, style.written(model), "") for model in models]
+
+
+def _canvas_of(shape: tuple[int, int], height: float) -> Figure:
+    """Make an empty figure with room for rows and columns of panels."""
+    wide = style.at_most(style.ONE_COLUMN if shape[1] <= style.panels_in_a_row() else style.TWO_COLUMNS)
+    tall = height if shape == (1, 1) else 0.75 + shape[0] * min(height * 0.8, 0.8 * wide / shape[1])
+    return canvas(wide, tall)
 
 
 def settings_of(rows: pd.DataFrame) -> list[dict[str, str]]:

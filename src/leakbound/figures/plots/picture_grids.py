@@ -76,7 +76,7 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     figure = canvas(width, side * len(replicas) + 0.75)
     grid = figure.subplots(1, len(names), width_ratios=counts, squeeze=False)[0]
     for axes, name in zip(grid, names, strict=True):
-        _block(axes, name, clean, pixels, rows, options)
+        _block(axes, name, pixels, rows, options.similarity)
     below = f"; below: mean {style.axis_label(options.similarity)}" if options.similarity else ""
     figure.supxlabel(f"clean picture, then capacity per use κ (nats){below}", fontsize=style.FONT_SIZE)
     return figure
@@ -103,16 +103,9 @@ def _lines(pixels: pd.DataFrame, names: list[str]) -> Figure:
     return figure
 
 
-def _block(
-    axes: Axes,
-    name: str,
-    clean: pd.DataFrame,
-    pixels: pd.DataFrame,
-    rows: pd.DataFrame,
-    options: ImageGridOptions,
-) -> None:
+def _block(axes: Axes, name: str, pixels: pd.DataFrame, rows: pd.DataFrame, similarity: str | None) -> None:
     """Draw the pictures of one defense as one image with white gaps."""
-    noisy = pixels[pixels["defense"] == name]
+    clean, noisy = (pixels[pixels["defense"] == kind] for kind in ("none", name))
     levels = sorted(noisy["level"].unique())
     columns = [] if clean.empty else [_pictures(clean)]
     columns += [_pictures(noisy[noisy["level"] == level]) for level in levels]
@@ -120,15 +113,13 @@ def _block(
     padded = [
         np.pad(column, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=1.0) for column in columns
     ]
-    canvas = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)[
-        :-_GAP, :-_GAP
-    ]
-    axes.imshow(np.repeat(canvas, 3, axis=2) if canvas.shape[2] == 1 else canvas, interpolation="none")
+    joined = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)
+    shown = joined[:-_GAP, :-_GAP]
+    axes.imshow(np.repeat(shown, 3, axis=2) if shown.shape[2] == 1 else shown, interpolation="none")
     labels = ["" if clean.empty else "clean"] * (not clean.empty)
     for level in levels:
-        mean = rows[
-            (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == options.similarity)
-        ]["value"].mean()
+        known = (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == similarity)
+        mean = rows[known]["value"].mean()
         number = f"{mean:.2f}" if abs(mean) >= 0.01 else f"{mean:.2g}"  # a small error is not 0.00
         labels.append(f"{level:g}" if np.isnan(mean) else f"{level:g}\n{number}")
     axes.set_xticks([(width + _GAP) * index + width / 2 for index in range(len(columns))], labels)

@@ -230,15 +230,10 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> 
         tables: Rows of studies by name.
         totals: Verdict to number of claims.
     """
-    return [*_verdicts(totals), *_membership(tables), *_demonstrated(tables)]
-
-
-def _verdicts(totals: Mapping[str, int]) -> Iterator[str]:
-    """Yield a sentence with the counts of verdicts."""
-    claims = sum(totals.get(name, 0) for name in VERDICTS)
-    if claims:
-        counts = ", ".join(f"{totals[name]} {name}" for name in VERDICTS if totals.get(name))
-        yield f"Of {claims} claims about experiments: {counts}."
+    counts = {name: totals[name] for name in VERDICTS if totals.get(name)}
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    verdicts = [f"Of {sum(counts.values())} claims about experiments: {listed}."] if counts else []
+    return [*verdicts, *_membership(tables), *_demonstrated(tables)]
 
 
 def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
@@ -269,15 +264,10 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         shares = rows.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value")
         if {"demonstrated", "allowed"} <= set(shares.columns):
             run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
-            shown = _number(shares["demonstrated"][best])
-            allowed = _number(shares["allowed"][best])
-            release = (
-                "noisy copies" if metric == "images_nats" else metric.removesuffix("_nats").replace("_", " ")
-            )
-            yield (
-                f"Attacks prove {shown} of the {allowed} nats about one record that its "
-                f"{release} may reveal ({run})."
-            )
+            shown, allowed = (_number(shares[name][best]) for name in ("demonstrated", "allowed"))
+            release = metric.replace("images", "noisy copies").removesuffix("_nats").replace("_", " ")
+            proven = f"Attacks prove {shown} of the {allowed} nats about one record"
+            yield f"{proven} that its {release} may reveal ({run})."
             return
 
 

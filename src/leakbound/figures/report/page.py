@@ -77,12 +77,8 @@ class ReportFigure:
     @property
     def size(self) -> dict[str, int]:
         """Width and height of the drawing in points. Empty if it states none."""
-        points = re.search(rb'<svg[^>]* width="([\d.]+)pt" height="([\d.]+)pt"', self.drawing[:2000])
-        return (
-            dict(zip(("width", "height"), map(round, map(float, points.groups())), strict=True))
-            if points
-            else {}
-        )
+        stated = re.findall(rb'<svg[^>]* width="([\d.]+)pt" height="([\d.]+)pt"', self.drawing[:2000])
+        return {"width": round(float(stated[0][0])), "height": round(float(stated[0][1]))} if stated else {}
 
     @property
     def wide(self) -> bool:
@@ -212,12 +208,10 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
     counted = f"{blocks} block{'s' * (blocks > 1)}"
     if claim["verdict"] == "undecided" and smallest_p(blocks) > alpha:
         return f"effect {claim['effect']:.3g} over {counted}, too few for a verdict"
-    one_sided = claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0)
-    return f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}" + (
-        "; the interval is that of this claim alone, the verdict allows for all of the figure"
-        if one_sided
-        else ""
-    )
+    words = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
+    if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
+        words += "; the interval is that of this claim alone, the verdict allows for all of the figure"
+    return words
 
 
 def _listed(report: Report, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -107,24 +107,19 @@ def train_federation(request: FederatedRequest) -> FederatedResult:
         >>> result.parameters.shape == (1, result.dimension)
         True
     """
-    with full_precision(request.device):
-        return _federated(request)
-
-
-def _federated(request: FederatedRequest) -> FederatedResult:
-    """Run all rounds of all replicas, from the checkpoint if there is one."""
     identity = _identity(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
     saved = checkpoint.load() or {"finished": [], "current": None}
     finished = saved["finished"]
     current = saved["current"]
     for replica in range(len(finished), request.replicas):
-        federation = Federation(request, replica)
-        if current is not None:
-            federation.restore(current)
-        while federation.advance():
-            if checkpoint.due():
-                checkpoint.save({"finished": finished, "current": federation.state()})
+        with full_precision(request.device):
+            federation = Federation(request, replica)
+            if current is not None:
+                federation.restore(current)
+            while federation.advance():
+                if checkpoint.due():
+                    checkpoint.save({"finished": finished, "current": federation.state()})
         finished.append({"rows": federation.rows(), "parameters": federation.parameters.cpu()})
         current = None
     parameters = np.stack([replica["parameters"].numpy() for replica in finished])
@@ -150,8 +145,8 @@ class Federation:
         members = request.dataset.members(replica)
         self._words = words = (request.seed, run.dataset, replica)
         colors, height, width = members.images.shape[1:]
-        classes, side = len(request.dataset.classes), request.dataset.side
-        model = build(run.model, colors, classes, torch_generator(*words, "init"), side)
+        classes = len(request.dataset.classes)
+        model = build(run.model, colors, classes, torch_generator(*words, "init"), request.dataset.side)
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
         held = clients.split_records(
@@ -216,7 +211,8 @@ class Federation:
             )
             self._diverged = True
             self.parameters = torch.full_like(self.parameters, torch.nan)
-        rounds, points = self._request.config.communication_rounds, self._request.config.evaluations
+        rounds = self._request.config.communication_rounds
+        points = self._request.config.evaluations
         # The curves have points at the first round, the last, and evenly between.
         shown = {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
         if self.round in shown and not self._diverged:

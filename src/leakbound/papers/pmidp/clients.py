@@ -34,8 +34,8 @@ def split_records(
         n_clients: Number of clients.
         records: Number of records of each client.
         generator: Draws the records.
-        concentration: None draws uniformly. A number > 0 draws each client's class proportions from a symmetric
-            Dirichlet distribution of this concentration, and then its records class by class. Once a class is
+        concentration: None draws uniformly. A number > 0 draws each client's class proportions from a
+            symmetric Dirichlet distribution of this concentration, and then its records class by class. Once a class is
             used up, the client's other records come from the remaining classes. Small numbers give each
             client few classes.
 

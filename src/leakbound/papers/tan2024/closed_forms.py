@@ -39,15 +39,11 @@ def capacity_surface(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
     """
     grid = np.geomspace(0.01, 100.0, 33)
     rows = [
-        {
-            "eigenvalue": signal,
-            "noise_variance": noise,
-            "value": gaussian_capacity(np.array([signal]), float(noise)),
-        }
+        (signal, noise, gaussian_capacity(np.array([signal]), float(noise)))
         for signal in grid
         for noise in grid
     ]
-    return pd.DataFrame(rows).assign(metric="capacity")
+    return pd.DataFrame(rows, columns=["eigenvalue", "noise_variance", "value"]).assign(metric="capacity")
 
 
 def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
@@ -76,13 +72,11 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
         on_gradient = {"none": 0.0, "parameters": added["parameters"], "data": factor**2 * added["data"]}
         for noise, noise_variance in on_gradient.items():
             total = spread**2 + noise_variance
-            density = np.exp(-0.5 * (gradients - factor * mean) ** 2 / total) / math.sqrt(
-                2.0 * math.pi * total
-            )
+            bell = np.exp(-0.5 * (gradients - factor * mean) ** 2 / total)
+            density = bell / math.sqrt(2.0 * math.pi * total)
             where: dict[str, Any] = {"weight": weight, "noise": noise}
-            frames.append(
-                pd.DataFrame({**where, "metric": "density", "gradient": gradients, "value": density})
-            )
+            shown = {"metric": "density", "gradient": gradients, "value": density}
+            frames.append(pd.DataFrame({**where, **shown}))
             if noise in added:
                 reached = gaussian_capacity(np.array([spread**2]), noise_variance)
                 facts = {"metric": ["capacity", "noise_variance"], "value": [reached, added[noise]]}
@@ -245,7 +239,7 @@ def shape_leakage(
         Tan et al. 2024, Sec. 4 (n·κ). The others are Gaussian composition of independent uses.
     """
     eigenvalues = existing_eigenvalues(moments)
-    frames = []
+    rows: list[tuple[str, str, float, float, int]] = []
     for level in natural_capacities("leakage", settings):
         noise = noise_scale(eigenvalues, level)
         for rounds in _LENGTHS:
@@ -265,12 +259,9 @@ def shape_leakage(
             scale = eigenvalues.size / moments.dimension / 4.0
             values = [("leakage", account, nats) for account, nats in accounts.items()]
             values += [("error", account, max(error * scale, _ROUNDING)) for account, error in left.items()]
-            frames.append(
-                pd.DataFrame(values, columns=["metric", "account", "value"]).assign(
-                    level=level, rounds=rounds
-                )
-            )
-    return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
+            rows += [(*value, level, rounds) for value in values]
+    columns = ["metric", "account", "value", "level", "rounds"]
+    return pd.DataFrame(rows, columns=columns).assign(dataset=dataset.name)
 
 
 def decompose(shape: str, moments: Moments, weights: BoxWeights) -> Spectrum:

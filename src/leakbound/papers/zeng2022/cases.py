@@ -219,53 +219,43 @@ def search_exchangeable_noise(
     least = _FLOOR * needed if least_variance is None else least_variance
     if not 0.0 < least < _CEILING * signal.variance:
         raise ValueError(f"least_variance = {least}: between 0 and {_CEILING * signal.variance:g}")
-    program = _Program(signal, mi_budget_bits, as_printed)
-    low, high = (-_EDGE, _EDGE * (signal.n_clients - 1)) if reach is None else (-reach, reach)
+    others = signal.n_clients - 1
+    low, high = (-_EDGE, _EDGE * others) if reach is None else (-reach, reach)
     region = optimize.Bounds(
         [math.log(least), low], [math.log(_CEILING * signal.variance), high], keep_feasible=True
     )
+
+    def release(point: Float[np.ndarray, " 2"]) -> Release:
+        variance = math.exp(point[0])
+        return Release(signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
+
+    def room(found: Release) -> Float[np.ndarray, " constraints"]:
+        # The slack of each constraint, negative if it is violated.
+        if not as_printed:
+            return np.array([mi_budget_bits - found.privacy_bits])
+        argument = printed_argument(found)
+        # Far enough above 0 for the logarithm to exist whatever the solver's rounding.
+        return np.array([1.0 - argument / 4.0**mi_budget_bits, argument - 10.0 * _SLACK])
+
+    def solve(start: Float[np.ndarray, " 2"]) -> Release:
+        result = optimize.minimize(
+            lambda point: -release(point).utility_bits,
+            start,
+            method="SLSQP",
+            bounds=region,
+            constraints={"type": "ineq", "fun": lambda point: room(release(point))},
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        return release(np.clip(result.x, region.lb, region.ub))
+
     releases = [
-        program.solve(np.array([math.log(start), r]), region)
+        solve(np.array([math.log(start), r]))
         for start in np.geomspace(max(least, needed / 4.0), 4.0 * max(signal.conditional_variance, least), 4)
         for r in (low / 2.0, 0.0, min(high / 2.0, 0.5))
     ]
-    allowed = [release for release in releases if program.room(release).min() >= -_SLACK]
+    allowed = [found for found in releases if room(found).min() >= -_SLACK]
     if not allowed:
         raise ValueError(
             f"no start led to noise within the constraint for ε = {mi_budget_bits} bits; widen the region"
         )
-    return max(allowed, key=lambda release: release.utility_bits)
-
-
-@dataclass(frozen=True)
-class _Program:
-    """The constrained problem in the search's coordinates."""
-
-    signal: Exchangeable
-    mi_budget_bits: float
-    as_printed: bool
-
-    def release(self, point: Float[np.ndarray, " 2"]) -> Release:
-        """Make the release with the noise at (ln σ², r)."""
-        variance, others = math.exp(point[0]), self.signal.n_clients - 1
-        return Release(self.signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
-
-    def room(self, release: Release) -> Float[np.ndarray, " constraints"]:
-        """Compute the slack of each constraint, negative if it is violated."""
-        if not self.as_printed:
-            return np.array([self.mi_budget_bits - release.privacy_bits])
-        argument = printed_argument(release)
-        # Far enough above 0 for the logarithm to exist whatever the solver's rounding.
-        return np.array([1.0 - argument / 4.0**self.mi_budget_bits, argument - 10.0 * _SLACK])
-
-    def solve(self, start: Float[np.ndarray, " 2"], region: optimize.Bounds) -> Release:
-        """Find the release that one start leads to."""
-        result = optimize.minimize(
-            lambda point: -self.release(point).utility_bits,
-            start,
-            method="SLSQP",
-            bounds=region,
-            constraints={"type": "ineq", "fun": lambda point: self.room(self.release(point))},
-            options={"ftol": 1e-14, "maxiter": 500},
-        )
-        return self.release(np.clip(result.x, region.lb, region.ub))
+    return max(allowed, key=lambda found: found.utility_bits)
