@@ -202,22 +202,6 @@ def test_diverged_replicas_are_counted_and_have_no_results():
     assert "gdc" in set(own[own["replica"] == 1]["metric"])
 
 
-def test_gradient_inversion_is_summarised_by_the_mean_over_images():
-    rows = pd.concat(
-        [
-            attack("attack", "mse", {(0, 0): 0.01, (0, 1): 0.50}),
-            attack("attack", "bounded_mse", {(0, 0): 0.01, (0, 1): 0.08}),
-            attack("attack", "tv_weight", {(0, -1): 0.1}),
-        ]
-    )
-    table = tabulate(
-        [RunResults("slug", "digits", "lenet", "none", None, 0, 1, None, None, {"gradient_inversion": rows})]
-    )
-    assert value(table, variant="attack", metric="mse", unit=-1) == pytest.approx(0.255)
-    assert value(table, variant="attack", metric="bounded_mse", unit=-1) == pytest.approx(0.045)
-    assert value(table, variant="attack", metric="tv_weight", unit=-1) == 0.1
-
-
 def test_trained_networks_have_the_part_of_a_record_that_an_upload_of_their_defense_gives_away():
     """Per replica, over records: .01 and .03 of .08 and .02 remain, no more than the mean image's error."""
     errors = {(0, 0): 0.01, (0, 1): 0.02, (1, 0): 0.04, (1, 1): 0.02}

@@ -243,12 +243,6 @@ def test_planes_name_the_ends_of_every_line_and_mark_the_undefended_run(study):
     assert labels == ["natural", "white", "DP-SGD", "undefended"]
 
 
-def test_points_of_planes_are_named_by_their_runs_once_each(tmp_path, study):
-    svg, _ = written(tmp_path, entry(plot="plane", options=PLANE, select={"metric": ["gdc", "test_accuracy"]}), study)
-    named = re.findall(rb'id="run:([^"]+)"', svg)
-    assert sorted(run.decode() for run in named) == sorted(study["run"].unique())
-
-
 def test_crowded_planes_have_their_levels_in_the_legend_and_points_that_darken_and_grow(study):
     picture = PLOTS.get("plane")(study, options=PLANE)
     assert not [text.get_text() for text in picture.axes[0].texts if text.get_text()]

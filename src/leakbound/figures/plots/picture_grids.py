@@ -118,8 +118,8 @@ def _block(axes: Axes, name: str, pixels: pd.DataFrame, rows: pd.DataFrame, simi
     axes.imshow(np.repeat(shown, 3, axis=2) if shown.shape[2] == 1 else shown, interpolation="none")
     labels = ["" if clean.empty else "clean"] * (not clean.empty)
     for level in levels:
-        known = (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == similarity)
-        mean = rows[known]["value"].mean()
+        of_level = (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == similarity)
+        mean = rows[of_level]["value"].mean()
         number = f"{mean:.2f}" if abs(mean) >= 0.01 else f"{mean:.2g}"  # a small error is not 0.00
         labels.append(f"{level:g}" if np.isnan(mean) else f"{level:g}\n{number}")
     axes.set_xticks([(width + _GAP) * index + width / 2 for index in range(len(columns))], labels)

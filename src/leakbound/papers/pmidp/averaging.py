@@ -162,13 +162,10 @@ class Federation:
         self._leaks: dict[str, PerClient] = {}
         self._rows: list[tuple[int, int, int, str, float]] = []
         self._diverged = False
+        batch = min(request.config.batch_size, request.records)
+        most = request.config.max_stack
         self._stack = memory.stack_size(
-            request.config.max_stack,
-            run.n_clients,
-            request.device,
-            model,
-            (colors, height, width),
-            min(request.config.batch_size, request.records),
+            most, run.n_clients, request.device, model, (colors, height, width), batch
         )
         self.model = model.to(request.device)
 

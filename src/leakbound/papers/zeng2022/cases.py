@@ -229,11 +229,11 @@ def search_exchangeable_noise(
         variance = math.exp(point[0])
         return Release(signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
 
-    def room(found: Release) -> Float[np.ndarray, " constraints"]:
+    def room(reached: Release) -> Float[np.ndarray, " constraints"]:
         # The slack of each constraint, negative if it is violated.
         if not as_printed:
-            return np.array([mi_budget_bits - found.privacy_bits])
-        argument = printed_argument(found)
+            return np.array([mi_budget_bits - reached.privacy_bits])
+        argument = printed_argument(reached)
         # Far enough above 0 for the logarithm to exist whatever the solver's rounding.
         return np.array([1.0 - argument / 4.0**mi_budget_bits, argument - 10.0 * _SLACK])
 
@@ -253,9 +253,9 @@ def search_exchangeable_noise(
         for start in np.geomspace(max(least, needed / 4.0), 4.0 * max(signal.conditional_variance, least), 4)
         for r in (low / 2.0, 0.0, min(high / 2.0, 0.5))
     ]
-    allowed = [found for found in releases if room(found).min() >= -_SLACK]
+    allowed = [reached for reached in releases if room(reached).min() >= -_SLACK]
     if not allowed:
         raise ValueError(
             f"no start led to noise within the constraint for ε = {mi_budget_bits} bits; widen the region"
         )
-    return max(allowed, key=lambda found: found.utility_bits)
+    return max(allowed, key=lambda reached: reached.utility_bits)
