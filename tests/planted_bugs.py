@@ -105,18 +105,18 @@ BUGS = (
     Bug(
         "noise reused: the same block at every step",
         "training/batches.py",
-        "            drawn = self._sampler.stacked_noise(",
-        "            self._first = getattr(self, '_first', self._before)\n"
-        "            for source, before in zip(self._sources, self._first, strict=True):\n"
-        "                source.restore(before)\n"
-        "            drawn = self._sampler.stacked_noise(",
+        "        self._drawn = self._draw(*size)",
+        "        self._first = getattr(self, '_first', self._before)\n"
+        "        for source, before in zip(self._sources, self._first, strict=True):\n"
+        "            source.restore(before)\n"
+        "        self._drawn = self._draw(*size)",
         "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[natural]",
     ),
     Bug(
         "noise reused: the same rows of a block in every batch",
         "training/batches.py",
-        "return self._noise[self._used - 1]",
-        "return self._noise[0]",
+        "return self._drawn[self._used - 1]",
+        "return self._drawn[0]",
         "tests/training/test_inputs.py::test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[white]",
     ),
     Bug(
@@ -319,8 +319,8 @@ BUGS = (
     Bug(
         "uses of the luckiest record stated for all",
         "training/sgd.py",
-        "uses=int(self._batches.now(slot).uses.max())",
-        "uses=int(self._batches.now(slot).uses.min())",
+        "uses=int(self._batches.uses(slot).max())",
+        "uses=int(self._batches.uses(slot).min())",
         "tests/training/test_loop.py::test_event_counts_the_uses_of_a_record",
     ),
     Bug(

@@ -23,6 +23,7 @@ from leakbound.models.gradients import record_gradients
 from leakbound.models.small import MLP
 from leakbound.registry import MODELS
 from leakbound.training import TrainingRequest, UntrainableError, loop, train, upload_scores
+from leakbound.training.checkpoint import Checkpoint
 from leakbound.training.request import UploadScoring, initial_network
 
 CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
@@ -248,15 +249,12 @@ def test_ratios_of_steps_are_weighed_by_how_batches_are_drawn(scenes, monkeypatc
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training(scenes, monkeypatch, tmp_path):
+def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training(scenes, monkeypatch, tmp_path, caplog):
     scoring = UploadScoring({0: scenes.parts(0).members[:40].tolist()}, 100, 3, draws=2)
     request = asked(scenes, rounds=10, model="cnn", scoring=scoring, **noisy(1.0))
     whole = train(request)
-    saved = replace(
-        request,
-        checkpoint=tmp_path / "checkpoint.pt",
-        config=request.config.model_copy(update={"checkpoint_seconds": 0.0}),
-    )
+    saved = replace(request, checkpoint=tmp_path / "checkpoint.pt")
+    monkeypatch.setattr(Checkpoint, "due", lambda checkpoint: checkpoint._path is not None)
     advance, steps = loop.StackTraining.advance, iter(range(7))
 
     def interrupted(training):
@@ -269,6 +267,7 @@ def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training
         train(saved)
     monkeypatch.setattr(loop.StackTraining, "advance", advance)
     resumed, plain = train(saved), train(replace(request, scoring=None))
+    assert "starts from scratch" not in caplog.text
     assert torch.equal(resumed.scores, whole.scores)
     assert all(torch.equal(whole.weights[name], plain.weights[name]) for name in plain.weights)
     assert plain.scores is None

@@ -62,7 +62,7 @@ def test_error_feedback_conserves_the_sum_of_all_gradients():
         given += whole(parts)
         uploads.apply(parts)
         received += whole(parts)
-    kept = torch.cat([whole(uploads.state()["kept"][slot]) for slot in range(2)])
+    kept = whole(uploads.state()["kept"][0])
     torch.testing.assert_close(received + kept, given, rtol=0, atol=1e-5)
     assert kept.abs().max() > 0.5
 

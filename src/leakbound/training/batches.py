@@ -80,11 +80,56 @@ class ShuffledBatches:
         self.uses = state["uses"].clone()
 
 
-class StackedBatches:
+class DrawnAhead:
+    """Draws of the slots of a stack for several steps at a time, each of which is used once.
+
+    Args:
+        sources: What the slots draw from. Nothing else may draw from it.
+        draw: Function that makes the draws of the next steps.
+    """
+
+    def __init__(self, sources: Sequence[Any], draw: Callable[..., Sequence[Tensor]]) -> None:
+        self._sources = list(sources)
+        self._draw = draw
+        self._before = [source.state() for source in self._sources]
+        self._size: tuple[int, ...] = ()
+        self._drawn: Sequence[Tensor] = ()
+        self._used = 0
+
+    def draw(self, *size: int) -> Tensor:
+        """Return the draws of the next step, of a size that does not change."""
+        if self._used == len(self._drawn):
+            self._draw_ahead(*size)
+        self._used += 1
+        return self._drawn[self._used - 1]
+
+    def _draw_ahead(self, *size: int) -> None:
+        """Make the draws of the next steps."""
+        self._before = [source.state() for source in self._sources]
+        self._size = size
+        self._drawn = self._draw(*size)
+        self._used = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the states before what was drawn ahead, and how much of it is used."""
+        return {"before": self._before, "size": self._size, "used": self._used}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`: draw ahead again, and skip what was used. Secure draws are new ones."""
+        for source, saved in zip(self._sources, state["before"], strict=True):
+            source.restore(saved)
+        self._before = list(state["before"])
+        self._drawn = ()
+        self._used = 0
+        if state["used"]:
+            self._draw_ahead(*state["size"])
+            self._used = state["used"]
+
+
+class StackedBatches(DrawnAhead):
     """Batches of the slots of a stack, drawn for 256 steps at a time and moved to its device together.
 
-    Batches, states and counts are those of slots that draw step by step. A batch that is drawn ahead counts
-    only from its step on.
+    They are those of slots that draw step by step. A batch that is drawn ahead counts only from its step on.
 
     Args:
         batches: Batches of each slot, of equal sizes. Nothing else may draw from them.
@@ -92,42 +137,18 @@ class StackedBatches:
     """
 
     def __init__(self, batches: Sequence[ShuffledBatches], device: str | torch.device) -> None:
-        self._batches = list(batches)
-        self._device = device
-        self._before = [of_slot.state() for of_slot in self._batches]
-        self._used = _AHEAD
-        self._drawn = torch.empty(0, dtype=torch.int64)
+        def steps() -> Sequence[Int[Tensor, "slots size"]]:
+            """Draw the indices of the next steps, and move them together."""
+            drawn = torch.stack([of_slot.draw_several(_AHEAD) for of_slot in batches], dim=1)
+            return drawn.to(device, non_blocking=True).unbind()
 
-    def draw(self) -> Int[Tensor, "slots size"]:
-        """Return the indices of the next step."""
-        if self._used == _AHEAD:
-            self._before = [of_slot.state() for of_slot in self._batches]
-            drawn = torch.stack([of_slot.draw_several(_AHEAD) for of_slot in self._batches], dim=1)
-            self._drawn = drawn.to(self._device, non_blocking=True)
-            self._used = 0
-        self._used += 1
-        return self._drawn[self._used - 1]
+        super().__init__(batches, steps)
 
-    def now(self, slot: int) -> ShuffledBatches:
-        """Return the batches of a slot with state and counts as if they had been drawn step by step."""
-        ahead = self._batches[slot]
-        now = ShuffledBatches(len(ahead.uses), ahead.size, torch.Generator())
-        now.restore(self._before[slot])
-        if len(self._drawn):
-            now.draw_several(self._used)
-        return now
-
-    def state(self) -> list[dict[str, Any]]:
-        """Return all that the next batches of each slot depend on."""
-        return [self.now(slot).state() for slot in range(len(self._batches))]
-
-    def restore(self, state: list[dict[str, Any]]) -> None:
-        """Resume from :meth:`state`."""
-        for batches, saved in zip(self._batches, state, strict=True):
-            batches.restore(saved)
-        self._before = list(state)
-        self._used = _AHEAD
-        self._drawn = self._drawn[:0]
+    def uses(self, slot: int) -> Int[Tensor, " population"]:
+        """Return how often a slot has used each of its records."""
+        uses: Tensor = self._sources[slot].uses
+        ahead = [indices[slot] for indices in self._drawn[self._used :]]
+        return uses - torch.cat(ahead).cpu().bincount(minlength=len(uses)) if ahead else uses
 
 
 class PoissonBatches:
@@ -161,8 +182,8 @@ class PoissonBatches:
         self._source.restore(state["source"])
 
 
-class PaddedBatches:
-    """Poisson batches of the slots of a stack, padded to one width and moved to its device.
+class PaddedBatches(DrawnAhead):
+    """Poisson batches of the slots of a stack, padded to one width with -1 and moved to its device.
 
     On a GPU they are drawn for 32 steps at a time. The batches are those of slots that draw step by step.
 
@@ -172,41 +193,14 @@ class PaddedBatches:
     """
 
     def __init__(self, batches: Sequence[PoissonBatches], device: str | torch.device) -> None:
-        self._batches = list(batches)
-        self._device = device
-        self._before = [of_slot.state() for of_slot in self._batches]
-        self._used = 0
-        self._drawn: Sequence[Tensor] = ()
+        def steps() -> Sequence[Int[Tensor, "slots width"]]:
+            """Draw the indices of the next steps, and move them together."""
+            count = memory.POISSON_STEPS.on(device)
+            drawn = [padded([of_slot.draw() for of_slot in batches]) for _ in range(count)]
+            moved = torch.cat(drawn, dim=1).to(device, non_blocking=True)
+            return moved.split([step.shape[1] for step in drawn], dim=1)
 
-    def draw(self) -> Int[Tensor, "slots width"]:
-        """Return the indices of the next step, -1 for padding."""
-        if self._used == len(self._drawn):
-            self._draw_ahead()
-        self._used += 1
-        return self._drawn[self._used - 1]
-
-    def _draw_ahead(self) -> None:
-        """Draw the batches of the next steps, and move them together."""
-        self._before = [of_slot.state() for of_slot in self._batches]
-        count = memory.POISSON_STEPS.on(self._device)
-        steps = [padded([of_slot.draw() for of_slot in self._batches]) for _ in range(count)]
-        moved = torch.cat(steps, dim=1).to(self._device, non_blocking=True)
-        self._drawn = moved.split([step.shape[1] for step in steps], dim=1)
-        self._used = 0
-
-    def state(self) -> dict[str, Any]:
-        """Return the states before what was drawn ahead, and how much of it is used."""
-        return {"before": self._before, "used": self._used}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Resume from :meth:`state`: draw ahead again, and skip what was used. Secure batches are new ones."""
-        for of_slot, saved in zip(self._batches, state["before"], strict=True):
-            of_slot.restore(saved)
-        self._before = list(state["before"])
-        self._drawn = ()
-        if state["used"]:
-            self._draw_ahead()
-        self._used = state["used"]
+        super().__init__(batches, steps)
 
 
 def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
@@ -249,8 +243,6 @@ class Inputs:
             it.
     """
 
-    capturable = True  # seen draws nothing, so a CUDA graph may hold it
-
     def __init__(
         self,
         images: ImageTensor,
@@ -262,7 +254,7 @@ class Inputs:
         self._rows = rows
         self._released = released
         self._sources = [as_source(source) for source in sources]
-        self.capturable = released is None
+        self.capturable = released is None  # then seen draws nothing, and a CUDA graph may hold it
 
     def take(self, indices: Chosen) -> Batches:
         """Return images for one step of every slot.
@@ -303,23 +295,20 @@ class FrozenInputs(Inputs):
     def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         drawn = [as_source(source) for source in sources]
         self._again = not any(source.secure for source in drawn)
-        self._copies = images.new_empty((*rows.shape, *images.shape[1:]))
-        for copy, members, source in zip(self._copies, rows, drawn, strict=True):
+        copies = images.new_empty((*rows.shape, *images.shape[1:]))
+        for copy, members, source in zip(copies, rows, drawn, strict=True):
             copy.copy_(sampler.freeze(images[members], source))
-        self._slots = torch.arange(len(drawn), device=images.device)
-
-    def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
-        """Return noisy copies for a step."""
-        return self._copies[self._slots, indices.T].transpose(0, 1)
+        places = torch.arange(rows.numel(), device=images.device).view(rows.shape)
+        super().__init__(copies.flatten(0, 1), places)
 
     def state(self) -> dict[str, Any]:
         """Return the copies, or nothing if seeds draw them again. New copies would be one more use."""
-        return {} if self._again else {"copies": self._copies}
+        return {} if self._again else {"copies": self._images}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
         if not self._again:
-            self._copies.copy_(state["copies"])
+            self._images.copy_(state["copies"])
 
 
 class FreshInputs(Inputs):
@@ -331,23 +320,20 @@ class FreshInputs(Inputs):
             images = torch.cat([sampler.signal(chunk) for chunk in images.split(_CHUNK)])
         super().__init__(images, rows)
         self._sampler = sampler
-        self._block = memory.NOISE_STEPS.on(images.device) or (
+        steps = memory.NOISE_STEPS.on(images.device) or (
             1 if sampler.channel.basis is None else NOISE_BATCHES
         )
-        self._sources = [as_source(source) for source in sources]
-        self._before = [source.state() for source in self._sources]
-        self._used = self._block
-        self._noise: tuple[Tensor, ...] = ()
+        noisy = [as_source(source) for source in sources]
+
+        def drawn(batch_size: int) -> Sequence[Tensor]:
+            """Draw the noise of the next steps, each row of which is used once."""
+            return sampler.stacked_noise(steps * batch_size, noisy).split(batch_size, dim=1)
+
+        self._noise = DrawnAhead(noisy, drawn)
 
     def noise(self, batch_size: int) -> Float[Tensor, "slots batch d"]:
-        """Return the noise of the next step of every slot. Each row is used once."""
-        if self._used == self._block:
-            self._before = [source.state() for source in self._sources]
-            drawn = self._sampler.stacked_noise(self._block * batch_size, self._sources)
-            self._noise = drawn.split(batch_size, dim=1)
-            self._used = 0
-        self._used += 1
-        return self._noise[self._used - 1]
+        """Return the noise of the next step of every slot."""
+        return self._noise.draw(batch_size)
 
     def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
         """Return images with noise."""
@@ -359,19 +345,8 @@ class FreshInputs(Inputs):
 
     def state(self) -> dict[str, Any]:
         """Return the states of the sources before the current block of noise, and how much of it is used."""
-        rows = self._noise[0].shape[1] if self._noise else 0
-        return {
-            "streams": [{"before": before, "used": self._used, "batch_size": rows} for before in self._before]
-        }
+        return self._noise.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Draw the current block again, or a new one if noise is secure, and skip what was used."""
-        for source, saved in zip(self._sources, state["streams"], strict=True):
-            source.restore(saved["before"])
-        self._before = [saved["before"] for saved in state["streams"]]
-        self._used = self._block
-        self._noise = ()
-        first = state["streams"][0]
-        if first["batch_size"]:
-            self.noise(first["batch_size"])
-            self._used = first["used"]
+        self._noise.restore(state)

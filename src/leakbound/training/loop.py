@@ -38,6 +38,7 @@ CURVE_TYPES = {
     "value": "float64",
 }
 """Columns of curves, and their types."""
+_PROGRESS = ("_step", "_rows", "_ended", "_diverged", "_kept")
 _Row = tuple[int, float, int, str, float]
 _Measured = dict[str, np.ndarray]
 
@@ -194,12 +195,15 @@ class StackTraining:
         self._request = request
         self._learner = learner
         self._slots = slots
-        parts = [request.dataset.parts(slot.replica) for slot in slots]
-        self._rows_of = {
-            "train": np.stack([part.members for part in parts]),
-            "validation": np.stack([part.validation for part in parts]),
+        # What the curves are measured on: records, rows and labels of each slot, by default all and their own.
+        data = request.dataset
+        parts = [data.parts(slot.replica) for slot in slots]
+        labels = np.stack([data.labels(slot.replica) for slot in slots])
+        self._records = {
+            "train": (data.pool, np.stack([part.members for part in parts]), labels),
+            "validation": (data.pool, np.stack([part.validation for part in parts]), labels),
+            "test": (data.test, None, None),
         }
-        self._labels = np.stack([request.dataset.labels(slot.replica) for slot in slots])
         # Steps after which the curves have a point: equally many apart, and the middle where it is kept.
         steps = request.steps
         points = request.config.evaluations
@@ -214,10 +218,13 @@ class StackTraining:
         self._rows: list[_Row] = []
         self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
         self._diverged: list[int] = []
-        self._best: dict[int, dict[str, Any]] = {}  # slot to weights of its best point, where they are kept
-        self._half: dict[int, dict[str, Any]] = {}  # slot to weights and rows after half of the steps
+        # Of each length but the full one, slot to its weights there, and what is known of the point.
+        self._kept: dict[str, dict[int, dict[str, Any]]] = {"half": {}, "best": {}}
         if saved is not None:
-            self._restore(saved)
+            vars(self).update(saved["progress"])
+            learner.restore(saved["learner"])
+            if self._scores is not None:
+                self._scores.restore(saved["scores"])
         self._reported = (time.monotonic(), self._step)
 
     @property
@@ -242,14 +249,9 @@ class StackTraining:
 
     def _measured(self, params: stack.Parameters, *, whole: bool) -> _Measured:
         """Compute losses (nats) and accuracies of every slot on members, validation and test records."""
-        data = self._request.dataset
         measured = {}
-        for name in ("train", "validation", "test"):
-            split = data.test if name == "test" else data.pool
-            labels = None if name == "test" else self._labels
-            loss, accuracy = stack.evaluate_split(
-                self._learner.model, params, split, self._rows_of.get(name), labels, whole=whole
-            )
+        for name, records in self._records.items():
+            loss, accuracy = stack.evaluate_split(self._learner.model, params, *records, whole=whole)
             measured[f"{name}_loss"] = loss
             measured[f"{name}_accuracy"] = accuracy
         return measured
@@ -283,10 +285,10 @@ class StackTraining:
         if sound:
             rows = self._point(number, self._step, measured, shared)
             if self._last and self._request.defense.keeps_best:
-                rows.append((*rows[0][:3], "kept_step", float(self._best[number]["step"])))
+                rows.append((*rows[0][:3], "kept_step", float(self._kept["best"][number]["step"])))
             self._rows += rows
             if self._step == self._middle:
-                self._half[number] = {"rows": rows, "params": self._copied(number)}
+                self._kept["half"][number] = {"rows": rows, "params": self._copied(number)}
         else:
             slot = self._slots[number]
             logger.warning(
@@ -332,18 +334,17 @@ class StackTraining:
 
     def _keep_best(self, measured: _Measured, sound: Sequence[bool]) -> None:
         """Keep weights of slots with the best validation result so far. Of equal ones the first counts."""
-        ranks = zip(measured["validation_accuracy"], -measured["validation_loss"], strict=True)
-        for number, rank in enumerate((float(accuracy), float(loss)) for accuracy, loss in ranks):
-            if not sound[number] or number in self._ended:
-                continue
-            if number not in self._best or rank > tuple(self._best[number]["rank"]):
-                self._best[number] = {"rank": rank, "step": self._step, "params": self._copied(number)}
+        best = self._kept["best"]
+        for number in range(len(self._slots)):
+            rank = float(measured["validation_accuracy"][number]), -float(measured["validation_loss"][number])
+            better = number not in best or rank > tuple(best[number]["rank"])
+            if better and sound[number] and number not in self._ended:
+                best[number] = {"rank": rank, "step": self._step, "params": self._copied(number)}
 
     def _params_at(self, length: str) -> stack.Parameters:
         """Return the weights of each slot's best or middle point, or its current ones if it has none."""
         params = {name: value.detach().clone() for name, value in self._learner.params.items()}
-        points = {"best": self._best, "half": self._half}.get(length, {})
-        for number, point in points.items():
+        for number, point in self._kept.get(length, {}).items():
             for name, value in point["params"].items():
                 params[name][number] = value
         return params
@@ -351,27 +352,10 @@ class StackTraining:
     def state(self) -> dict[str, Any]:
         """Return all that the remaining steps depend on."""
         return {
-            "step": self._step,
-            "rows": self._rows,
-            "ended": self._ended,
-            "diverged": self._diverged,
-            "best": self._best,
-            "half": self._half,
+            "progress": {name: vars(self)[name] for name in _PROGRESS},
             "learner": self._learner.state(),
-            **({} if self._scores is None else {"scores": self._scores.state()}),
+            "scores": None if self._scores is None else self._scores.state(),
         }
-
-    def _restore(self, saved: dict[str, Any]) -> None:
-        """Resume from :meth:`state`."""
-        self._step = saved["step"]
-        self._rows = saved["rows"]
-        self._ended = saved["ended"]
-        self._diverged = saved["diverged"]
-        self._best = saved["best"]
-        self._half = saved["half"]
-        self._learner.restore(saved["learner"])
-        if self._scores is not None:
-            self._scores.restore(saved["scores"])
 
     def result(self) -> dict[str, Any]:
         """Return weights, curves, events and divergence of the slots, with points of other lengths."""
@@ -385,28 +369,27 @@ class StackTraining:
             "ends": self._points_of_other_lengths(),
             "events": [self._ended[number] for number in range(len(self._slots))],
             "diverged": [number in self._diverged for number in range(len(self._slots))],
-            **({} if self._scores is None else {"scores": self._scores.values()}),
+            "scores": None if self._scores is None else self._scores.values(),
         }
 
     def _kept_weights(self, length: str) -> dict[str, Tensor]:
         """Return the weights at the end of a length, on the CPU, NaN for slots without them."""
-        keeps_best = length == "full" and self._request.defense.keeps_best
         slots = range(len(self._slots))
-        sound = {"half": self._half, "best": self._best}.get(length, set(slots) - set(self._diverged))
+        sound = self._kept.get(length, set(slots) - set(self._diverged))
         missing = [slot for slot in slots if slot not in sound]
-        params = {
-            name: value.cpu() for name, value in self._params_at("best" if keeps_best else length).items()
-        }
+        kept = "best" if length == "full" and self._request.defense.keeps_best else length
+        params = {name: value.cpu() for name, value in self._params_at(kept).items()}
         for value in params.values():
             value[missing] = torch.nan
         return params
 
     def _points_of_other_lengths(self) -> list[tuple[int, float, int, str, float, str]]:
         """Return rows of the middle and best point of each slot, if the request asks for these lengths."""
-        ends = [(*row, "half") for point in self._half.values() for row in point["rows"]]
-        if "best" in self._request.lengths and self._best:
+        ends = [(*row, "half") for point in self._kept["half"].values() for row in point["rows"]]
+        best = self._kept["best"]
+        if "best" in self._request.lengths and best:
             measured = self._measured(self._params_at("best"), whole=True)
             shared = self._learner.metrics()
-            for slot, best in self._best.items():
-                ends += [(*row, "best") for row in self._point(slot, best["step"], measured, shared)]
+            for slot, point in best.items():
+                ends += [(*row, "best") for row in self._point(slot, point["step"], measured, shared)]
         return ends

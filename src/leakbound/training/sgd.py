@@ -89,7 +89,7 @@ class StackLearner:
             population=self._labels.shape[1],
             batch_size=self._request.records,
             steps=steps,
-            uses=int(self._batches.now(slot).uses.max()),
+            uses=int(self._batches.uses(slot).max()),
         )
 
     def state(self) -> dict[str, Any]:
@@ -126,8 +126,7 @@ class StackUploads:
         of_slots = [as_source(source) for source in sources]
         together = getattr(type(client).disguised, "row_by_row", False)
         self._sources: list[Any] = [StackedNoise(of_slots)] if together else of_slots
-        self._at_once = len(of_slots) if together else 1
-        self._kept: dict[int, list[Tensor]] = {}  # first of some slots to what they did not send
+        self._kept: dict[int, list[Tensor]] = {}  # place of a source to what its slots did not send
 
     def apply(self, gradients: list[Tensor]) -> None:
         """Disguise gradients in place, under a defense that changes them.
@@ -137,16 +136,13 @@ class StackUploads:
         """
         values = sum(gradient[0].numel() for gradient in gradients)
         steps = memory.noise_steps_ahead(gradients[0].device, values)
-        for place, source in enumerate(self._sources):
-            first = place * self._at_once
-            whole = [gradient[first : first + self._at_once] for gradient in gradients]
+        parts = zip(*(gradient.chunk(len(self._sources)) for gradient in gradients), strict=True)
+        for place, (source, part) in enumerate(zip(self._sources, parts, strict=True)):
+            whole = list(part)
             if isinstance(source, StackedNoise):
                 source.reserve(values * steps)
-            if first in self._kept:
-                torch._foreach_add_(
-                    whole,
-                    [kept.to(average.device) for kept, average in zip(self._kept[first], whole, strict=True)],
-                )
+            if place in self._kept:
+                torch._foreach_add_(whole, [kept.to(whole[0].device) for kept in self._kept[place]])
             sent = self._client.disguised(whole, source)
             if len(sent) != len(whole):
                 raise ValueError(
@@ -156,30 +152,16 @@ class StackUploads:
             for average, returned in zip(whole, sent, strict=True):
                 same_form(average, returned, self._client.disguised)
             if self._client.error_feedback:
-                self._kept[first] = list(torch._foreach_sub(whole, sent))
+                self._kept[place] = list(torch._foreach_sub(whole, sent))
             torch._foreach_copy_(whole, sent)
 
     def state(self) -> dict[str, Any]:
         """Return all that the next uploads depend on: sources, and what each slot did not send."""
-        sources = (
-            [source.state() for source in self._sources] if self._client.defense.changes_gradients else []
-        )
-        kept = {
-            first + slot: [part[slot : slot + 1] for part in parts]
-            for first, parts in self._kept.items()
-            for slot in range(self._at_once)
-        }
-        return {"sources": sources, "kept": kept}
+        drawn_from = self._sources if self._client.defense.changes_gradients else []
+        return {"sources": [source.state() for source in drawn_from], "kept": dict(self._kept)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
         for source, saved in zip(self._sources, state["sources"], strict=False):
             source.restore(saved)
-        kept = state["kept"]
-        self._kept = {
-            first: [
-                torch.cat(parts)
-                for parts in zip(*(kept[first + slot] for slot in range(self._at_once)), strict=True)
-            ]
-            for first in range(0, len(kept), self._at_once)
-        }
+        self._kept = dict(state["kept"])

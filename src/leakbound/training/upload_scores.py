@@ -96,6 +96,7 @@ class UploadScores:
         self._request = request
         self._model = model
         self._window = scoring.window
+        self._population = request.dataset.drawing.members
         linear, self._layers = scored_layers(request.model, model, clips=request.defense.clips)
         device = request.device
         images, labels = _on_device(request.dataset.aux, device)
@@ -173,11 +174,6 @@ class UploadScores:
         """Resume from :meth:`state`."""
         self._state = _moved(state, self._request.device)
 
-    @property
-    def _population(self) -> int:
-        """Number of members."""
-        return self._request.dataset.drawing.members
-
     def _source(self, purpose: str, number: int = 0) -> NoiseSource:
         """Return the source of the server's noise, the same after a resumption."""
         words = (self._request.dataset.name, "uploads", purpose, number)
@@ -252,8 +248,8 @@ class UploadScores:
         turned = inputs @ of_inputs
         return inputs, turned, ((inputs if self._noise else turned) * inputs).sum(1)
 
-    def _whitening(self, params: Mapping[str, Tensor]) -> dict[str, Whitening]:
-        """Estimate from public records what whitens each layer."""
+    def _whitening(self, params: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor, Tensor | None]]:
+        """Estimate from public records what whitens each layer, as plain tuples, which a checkpoint can hold."""
         whitening = {}
         for name, (slopes, inputs) in self._outer(
             params, *self._public, skip_images=bool(self._images)
@@ -264,7 +260,7 @@ class UploadScores:
             if self._noise:
                 variances = slopes.new_tensor(_OTHERS)[:, None, None] * outputs[:, None] * values
                 others = variances / (variances + self._noise)
-            whitening[name] = Whitening(of_slopes, of_inputs, others)
+            whitening[name] = of_slopes, of_inputs, others
         return whitening
 
     def _factors(self, slot: int, params: Mapping[str, Tensor]) -> dict[str, Outer]:
@@ -290,7 +286,7 @@ class UploadScores:
         for slot, (_, labels) in enumerate(self._candidates):
             layers = []
             for name, (slopes, inputs) in self._factors(slot, starts[slot]).items():
-                whitening = state["whitening"][slot][name]
+                whitening = Whitening(*state["whitening"][slot][name])
                 seen = self._whitened(inputs, whitening.inputs) if inputs.shape[1] else self._images[slot]
                 plain, of_layer = filtered(state["total"][name][slot], slopes, seen, whitening)
                 state["plain"][slot] += plain

@@ -76,7 +76,7 @@ def weighted_sums(
     parts = _parts(factors)
     weights = weigh(_norms(parts))
     totals = _totals(parts, weights)
-    return {name: totals[name] for name in constants}
+    return {name: totals[name].squeeze(0) for name in constants}
 
 
 def stacked_sums(
@@ -146,9 +146,9 @@ def _of_slot(weigh: Weigh, labels: Tensor, slot: int, norms: Tensor) -> Tensor:
     return weigh(norms.expand(len(labels), -1))[slot]
 
 
-def _parts(factors: list[Factor], slots: int | None = None) -> list[_Part]:
-    """Compute the part of each layer. With ``slots`` rows are record by record, sums are (slots, ...)."""
-    kinds: dict[type[nn.Module], Callable[[Factor, int | None], _Part]] = {
+def _parts(factors: list[Factor], slots: int = 1) -> list[_Part]:
+    """Compute the part of each layer. Rows of several slots are record by record. Sums are (slots, ...)."""
+    kinds: dict[type[nn.Module], Callable[[Factor, int], _Part]] = {
         nn.Linear: _linear,
         nn.Conv2d: _convolution,
         nn.GroupNorm: _group_norm,
@@ -175,14 +175,12 @@ def _totals(parts: list[_Part], weights: Float[Tensor, " n"]) -> Gradients:
     return totals
 
 
-def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots: int | None) -> Tensor:
-    """Compute the weighted sum of all rows, or of the rows of each slot (slots, ...)."""
-    if slots is None:
-        return torch.einsum("i,i...", weights, values)
+def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots: int) -> Tensor:
+    """Compute the weighted sum of the rows of each slot (slots, ...)."""
     return torch.einsum("ij,ij...->j...", weights.unflatten(0, (-1, slots)), values.unflatten(0, (-1, slots)))
 
 
-def _linear(factor: Factor, slots: int | None) -> _Part:
+def _linear(factor: Factor, slots: int) -> _Part:
     """Compute the part of a linear layer: the gradient of a record is slope times input."""
     inputs = factor.inputs
     slopes = factor.slopes
@@ -190,17 +188,14 @@ def _linear(factor: Factor, slots: int | None) -> _Part:
 
     def total(weights: Tensor) -> Gradients:
         """Compute the weighted sums."""
-        weighted = slopes * weights[:, None]
-        if slots is None:
-            return factor.by_name(weighted.T @ inputs, weighted.sum(0))
-        of_slots = weighted.unflatten(0, (-1, slots))
-        products = of_slots.permute(1, 2, 0) @ inputs.unflatten(0, (-1, slots)).transpose(0, 1)
-        return factor.by_name(products, of_slots.sum(0))
+        weighted = (slopes * weights[:, None]).unflatten(0, (-1, slots))
+        products = weighted.permute(1, 2, 0) @ inputs.unflatten(0, (-1, slots)).transpose(0, 1)
+        return factor.by_name(products, weighted.sum(0))
 
     return _Part(squares, total)
 
 
-def _convolution(factor: Factor, slots: int | None) -> _Part:
+def _convolution(factor: Factor, slots: int) -> _Part:
     """Compute the part of a convolution. The gradient of a record is slopes times unfolded input.
 
     Its norm comes from this product or from the products of each factor with itself, whichever is cheaper.
@@ -228,12 +223,8 @@ def _convolution(factor: Factor, slots: int | None) -> _Part:
 
     def total(weights: Tensor) -> Gradients:
         """Compute the weighted sums."""
-        shape = layer.weight.shape if slots is None else (slots, *layer.weight.shape)
-        kernels = (
-            _sums(weights, torch.cat(held), slots) if keeps else _kernel_sums(factor, weights, slots or 1)
-        )
-        at_bias = weights @ biases if slots is None else _sums(weights, biases, slots)
-        return factor.by_name(kernels.view(shape), at_bias)
+        kernels = _sums(weights, torch.cat(held), slots) if keeps else _kernel_sums(factor, weights, slots)
+        return factor.by_name(kernels.view(slots, *layer.weight.shape), _sums(weights, biases, slots))
 
     return _Part(torch.cat(squares) + (0 if layer.bias is None else biases.square().sum(1)), total)
 
@@ -253,15 +244,13 @@ def _kernel_sums(factor: Factor, weights: Tensor, slots: int) -> Tensor:
     )
 
 
-def _group_norm(factor: Factor, slots: int | None) -> _Part:
+def _group_norm(factor: Factor, slots: int) -> _Part:
     """Compute the part of a normalisation: sums over places of slope times normalised input, and of slope."""
     scales = factor.at_weight()
     shifts = factor.at_bias()
 
     def total(weights: Tensor) -> Gradients:
         """Compute the weighted sums."""
-        if slots is None:
-            return factor.by_name(weights @ scales, weights @ shifts)
         return factor.by_name(_sums(weights, scales, slots), _sums(weights, shifts, slots))
 
     return _Part(scales.square().sum(1) + shifts.square().sum(1), total)
