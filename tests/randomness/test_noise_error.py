@@ -26,7 +26,8 @@ def errors(place: str, signal: float) -> list[tuple[float, float]]:
     words = np.random.default_rng(0).integers(-(2**63), 2**63, (3, COUNT), dtype=np.int64)
     words[0] = (words[0] & (2**bits - 1)) + least
     before = torch.full((2 * COUNT,), signal, dtype=torch.float32).double()
-    found = torch.add(before, torch.from_numpy(box_muller(words)), alpha=STD).tolist()
+    noise = box_muller(words)
+    found = torch.add(before, torch.from_numpy(noise), alpha=STD).tolist()
     pairs = []
     with mpmath.workdps(40):
         for index in range(COUNT):
@@ -34,9 +35,10 @@ def errors(place: str, signal: float) -> list[tuple[float, float]]:
             low = (mpmath.mpf(second & (2**63 - 1)) + mpmath.mpf(1) / 2) / 2**63
             radius = mpmath.sqrt(-2 * mpmath.log((mpmath.mpf(first & (2**63 - 1)) + low) / 2**63))
             angle = mpmath.pi * third / 2**63
-            for number, part in ((found[index], mpmath.cos(angle)), (found[COUNT + index], mpmath.sin(angle))):
+            for number, part in ((index, mpmath.cos(angle)), (COUNT + index, mpmath.sin(angle))):
+                assert abs(noise[number] - radius * part) <= radius * 2**-49 + 2**-53 / radius  # of the transform alone
                 exact = mpmath.mpf(float(before[0])) + STD * radius * part
-                pairs.append((float(radius), float(abs(number - exact) / STD)))
+                pairs.append((float(radius), float(abs(found[number] - exact) / STD)))
     return pairs
 
 

@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from leakbound import storage
 from leakbound.cli.step_command import as_command
 from leakbound.cli.steps.job_list import all_steps
-from leakbound.jobs.runs import Run
 from leakbound.randomness.seeding import derive_seed
 from leakbound.randomness.sources import KEY_BYTES
 from leakbound.training.checkpoint import Checkpoint
@@ -142,41 +140,3 @@ def test_nothing_that_a_job_leaves_tells_how_secure_noise_was_drawn(
     assert not [path for path, content in left.items() if any(part in content for part in parts)]
     provenance = storage.read_json(tmp_path / "runs" / slug / "provenance.json")
     assert provenance["settings"]["privacy_noise"] == "secure"
-
-
-def test_mlflow_says_where_noise_came_from_and_nothing_more(prepared, tmp_path, keys):
-    from mlflow import MlflowClient
-
-    slug = run_job(prepared, tmp_path, "dpsgd", "secure")
-    run, folder = Run.from_slug(slug, 2), tmp_path / "runs" / slug
-    settings = {
-        **run.facts(), "preset": "secure", "defense_label": "DP-SGD",
-        "papers": [], "figures": [], "uri": f"sqlite:///{tmp_path}/runs.db",
-    }  # fmt: skip
-    files = {"provenance": folder / "provenance.json", "curves": folder / "training.parquet"}
-    files["rates"] = folder / "rates.parquet"
-    call("log", settings, **files, attacks=[], marker=tmp_path / "marker.json")
-    client = MlflowClient(f"sqlite:///{tmp_path}/runs.db")
-    experiments = [found.experiment_id for found in client.search_experiments()]
-    (run,) = client.search_runs(experiments, f"tags.slug = '{slug}' and params.privacy_noise = 'secure'")
-    assert run.data.params["noise_multiplier"] == "1"
-    left = left_in(tmp_path)
-    assert "runs.db" in left
-    secrets = [*seeds_of("noise", "batches"), *parts_of(keys)]
-    assert not [path for path, content in left.items() if any(secret in content for secret in secrets)]
-
-
-def test_two_jobs_of_equal_settings_draw_other_noise(prepared, tmp_path):
-    weights = []
-    for attempt in range(2):
-        slug = run_job(prepared, tmp_path / str(attempt), "white", "secure")
-        weights.append(storage.read_arrays(tmp_path / str(attempt) / "runs" / slug / "weights.safetensors"))
-    assert all(not (weights[0][name] == weights[1][name]).all() for name in weights[0])
-    records = [storage.read_json(next((tmp_path / str(attempt)).rglob("provenance.json"))) for attempt in range(2)]
-    assert records[0]["settings_hash"] == records[1]["settings_hash"]
-
-
-def test_spellings_find_the_seed_of_a_generator():
-    seed = derive_seed(SEED, "run", 0, "noise")
-    state = torch.Generator().manual_seed(seed).get_state().numpy().tobytes()
-    assert any(spelling in state for spelling in spellings(seed))

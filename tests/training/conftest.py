@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from images import gathered
 from leakbound.channels import estimate_moments
-from leakbound.config.defenses import Undefended
+from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.registry import SHAPES
@@ -45,6 +45,17 @@ def calibrated(shape: str, capacity: float):
 @pytest.fixture(scope="session")
 def channel():
     return calibrated
+
+
+@pytest.fixture(scope="session")
+def through():
+    """Changes of a request for a channel defense."""
+
+    def make(shape, noise="fresh", level=8.0):
+        defense = ChannelDefense(shape=shape, noise=noise)
+        return {"defense": defense, "level": level, "channel": calibrated(shape, level)}
+
+    return make
 
 
 @pytest.fixture

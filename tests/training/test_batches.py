@@ -31,22 +31,6 @@ def test_shuffled_batches_of_another_epoch_are_in_another_order():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda g: ShuffledBatches(30, 8, g), lambda g: PoissonBatches(30, 0.2, g)], ids=["shuffled", "poisson"]
-)
-def test_batches_go_on_from_their_state(make):
-    batches = make(torch_generator(0, "batches"))
-    for _ in range(5):
-        batches.draw()
-    state = batches.state()
-    expected = [batches.draw() for _ in range(20)]
-    other = make(torch_generator(1, "other"))
-    other.restore(state)
-    assert all(torch.equal(batch, other.draw()) for batch in expected)
-    if isinstance(batches, ShuffledBatches):
-        assert torch.equal(other.uses, batches.uses)
-
-
-@pytest.mark.parametrize(
     ("source", "alarm"), [(torch_generator(0, "batches"), 1e-4), (SecureNoise(), 1e-8)], ids=["seeded", "secure"]
 )
 def test_poisson_batches_have_binomial_sizes_and_include_every_record_at_the_rate(source, alarm):
@@ -61,19 +45,6 @@ def test_poisson_batches_have_binomial_sizes_and_include_every_record_at_the_rat
     assert alarm < stats.chi2.cdf((sizes.var(ddof=1) * (steps - 1)) / variance, steps - 1) < 1 - alarm
     spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
     assert alarm < stats.chi2.cdf(spread, population) < 1 - alarm
-
-
-def test_secret_batches_follow_no_state():
-    batches, again = (PoissonBatches(300, 0.1, SecureNoise()) for _ in range(2))
-    again.restore(batches.state())
-    assert any(not torch.equal(again.draw(), batches.draw()) for _ in range(3))
-
-
-def test_poisson_batches_can_be_empty():
-    batches = PoissonBatches(10, 0.1, torch_generator(0, "batches"))
-    sizes = [len(batches.draw()) for _ in range(50)]
-    assert 0 in sizes
-    assert max(sizes) > 1
 
 
 def test_poisson_batches_at_rate_one_hold_everybody():

@@ -68,15 +68,10 @@ def run_until_saved(processes, request, out: Path, chance: random.Random) -> boo
         *(pytest.param(case, marks=pytest.mark.slow) for case in ("early", "frozen", "noise", "largest")),
     ],
 )
-def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request_for, channel, tmp_path, case):
+def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request_for, channel, through, tmp_path, case):
     defense = {
-        "white": {"defense": ChannelDefense(shape="white"), "level": 8.0, "channel": channel("white", 8.0)},
-        "frozen": {
-            "defense": ChannelDefense(shape="rate_distortion", noise="frozen"),
-            "level": 8.0,
-            "channel": channel("rate_distortion", 8.0),
-            "training": {"max_stack": 2},
-        },
+        "white": through("white"),
+        "frozen": {**through("rate_distortion", "frozen"), "training": {"max_stack": 2}},
         "dpsgd": {"defense": DPSGD(), "level": 1.0, "lengths": ("half", "best", "full")},
         "channel_dpsgd": {"defense": ChannelDPSGD(capacity=8.0), "level": 1.0, "channel": channel("natural", 8.0)},
         "early": {"defense": EarlyStopping(), "level": None, "learning_rates": (0.01, 0.05)},
@@ -122,17 +117,10 @@ def test_damaged_checkpoint_and_that_of_another_run_are_ignored(request_for, tmp
     assert all(torch.equal(resumed.weights[name], fresh.weights[name]) for name in fresh.weights)
 
 
-def test_checkpoint_returns_what_was_saved(tmp_path):
-    content = {"step": 3, "rows": [(0, 1, "loss", 0.5)], "tensor": torch.arange(4.0), "nested": {1: [None, True]}}
-    Checkpoint(tmp_path / "checkpoint", IDENTITY, 1.0).save(content)
-    loaded = Checkpoint(tmp_path / "checkpoint", IDENTITY, 1.0).load()
-    assert torch.equal(loaded.pop("tensor"), content.pop("tensor"))
-    assert loaded == content
-
-
 def test_checkpoint_is_used_only_if_it_is_whole_and_of_this_training(tmp_path):
     path = tmp_path / "checkpoint"
-    Checkpoint(path, IDENTITY, 1.0).save({"tensor": torch.arange(4.0)})
+    content = {"rows": [(0, 1, "loss", 0.5)], "tensor": torch.arange(4.0), "nested": {1: [None, True]}}
+    Checkpoint(path, IDENTITY, 1.0).save(content)
     whole = path.read_bytes()
     begin = len(IDENTITY) + 32  # of what torch saved, behind identity and digest
     cuts = [whole[:length] for length in (0, 1, len(IDENTITY), begin - 1, begin, begin + 1, len(whole) - 1)]
@@ -140,12 +128,14 @@ def test_checkpoint_is_used_only_if_it_is_whole_and_of_this_training(tmp_path):
     for position in (0, len(IDENTITY) - 1, len(IDENTITY), begin - 1, begin, len(whole) // 2, len(whole) - 1):
         flips.append(bytearray(whole))
         flips[-1][position] ^= 1
-    for content in (*cuts, *map(bytes, flips), whole + b"\0"):
-        path.write_bytes(content)
+    for damaged in (*cuts, *map(bytes, flips), whole + b"\0"):
+        path.write_bytes(damaged)
         assert Checkpoint(path, IDENTITY, 1.0).load() is None
     path.write_bytes(whole)
     assert Checkpoint(path, "1" * 64, 1.0).load() is None  # in the place of another run's
-    assert Checkpoint(path, IDENTITY, 1.0).load() is not None
+    loaded = Checkpoint(path, IDENTITY, 1.0).load()
+    assert torch.equal(loaded.pop("tensor"), content.pop("tensor"))
+    assert loaded == content
 
 
 def test_checkpoint_waits_between_saves(tmp_path):
@@ -167,13 +157,13 @@ def test_checkpoint_waits_between_saves(tmp_path):
     ],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
-def test_fingerprint_sees_every_setting(request_for, channel, change):
-    request = request_for(defense=ChannelDefense(), level=8.0, channel=channel("natural", 8.0))
+def test_fingerprint_sees_every_setting(request_for, through, change):
+    request = request_for(**through("natural"))
     assert fingerprint(dataclasses.replace(request, **change)) != fingerprint(request)
 
 
-def test_fingerprint_sees_images_and_channel_but_not_the_spacing_of_checkpoints(request_for, digits, channel):
-    request = request_for(defense=ChannelDefense(), level=8.0, channel=channel("natural", 8.0))
+def test_fingerprint_sees_images_and_channel_but_not_the_spacing_of_checkpoints(request_for, digits, through, channel):
+    request = request_for(**through("natural"))
     assert fingerprint(request_for(**{**vars(request), "training": {"checkpoint_seconds": 5.0}})) == fingerprint(
         request
     )

@@ -1,7 +1,6 @@
 import math
 import time
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -30,10 +29,10 @@ def times(**seconds) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["model", "defense", "level", "repetition", "seconds"])
 
 
-def test_every_defense_has_its_turn_in_every_repetition(request_for, channel):
+def test_every_defense_has_its_turn_in_every_repetition(request_for, through):
     requests = {
         "none": request_for(),
-        "white": request_for(defense=ChannelDefense(shape="white"), level=4.0, channel=channel("white", 4.0)),
+        "white": request_for(**through("white")),
         "dpsgd": request_for(defense=DPSGD(), level=1.0),
     }
     threads = torch.get_num_threads()
@@ -44,7 +43,7 @@ def test_every_defense_has_its_turn_in_every_repetition(request_for, channel):
     assert (found["seconds"] > 0).all()
 
 
-def test_turn_that_takes_too_long_ends_where_noise_is_drawn_anew(request_for, channel, monkeypatch):
+def test_turn_that_takes_too_long_ends_where_noise_is_drawn_anew(request_for, through, monkeypatch):
     """A turn with less than a block would hold the draw for eight steps, or none."""
     taken = {"white": 0, "dpsgd": 0}
 
@@ -59,20 +58,9 @@ def test_turn_that_takes_too_long_ends_where_noise_is_drawn_anew(request_for, ch
 
     counted(StackLearner, "white")
     counted(OpacusLearner, "dpsgd")
-    requests = {
-        "white": request_for(defense=ChannelDefense(shape="white"), level=4.0, channel=channel("white", 4.0)),
-        "dpsgd": request_for(defense=DPSGD(), level=1.0),
-    }
+    requests = {"white": request_for(**through("white")), "dpsgd": request_for(defense=DPSGD(), level=1.0)}
     assert len(measure_steps(requests, steps=80_000, repeats=1, max_seconds=1e-9)) == 2
     assert taken == {"white": 2 * NOISE_BATCHES, "dpsgd": 2}
-
-
-@pytest.mark.parametrize("steps", [0, 2, 12])
-def test_steps_that_share_the_noise_unevenly_are_refused(request_for, steps):
-    with pytest.raises(ValueError, match=rf"steps = {steps}: must be a multiple of 8"):
-        measure_steps({"none": request_for()}, steps=steps, repeats=1)
-    with pytest.raises(ValidationError, match="greater than or equal to 1" if steps == 0 else "multiple of 8"):
-        EfficiencyConfig(dataset="digits", models=("a",), defenses={"none": ()}, steps=steps)
 
 
 def test_replicas_of_dp_take_their_steps_one_after_another(request_for):
@@ -100,25 +88,25 @@ def test_one_thread_counts_its_own_time_only():
     assert waited < 0.1
 
 
-def test_ratios_are_taken_within_a_repetition():
+@pytest.mark.parametrize(("steps", "message"), [(0, "greater than or equal to 1"), (2, "multiple of 8")])
+def test_steps_that_share_the_noise_unevenly_are_refused(steps, message):
+    with pytest.raises(ValidationError, match=message):
+        EfficiencyConfig(dataset="digits", models=("a",), defenses={"none": ()}, steps=steps)
+
+
+def test_rows_hold_seconds_of_all_epochs_and_ratios_within_a_repetition_in_the_columns_of_a_study():
     measured = times(a_none=[1.0, 2.0], a_dpsgd=[3.0, 8.0], b_none=[5.0, 5.0], b_dpsgd=[5.0, 10.0])
     rows = efficiency_rows(measured, CONFIG)
+    assert tuple(rows.columns) == COLUMNS
+    assert sorted(set(rows["run"])) == [f"digits/{model}/{name}" for model in "ab" for name in ("dpsgd-1", "none")]
+    plain = rows[rows["defense"] == "none"]
+    assert plain["level"].isna().all()
+    first = plain[(plain["model"] == "a") & (plain["replica"] == 0)]
+    assert first.set_index("metric")["value"].to_dict() == {"seconds_per_step": 1.0, "seconds": 20.0, "ratio": 1.0}
+    assert set(rows["rounds"]) == {20}
     ratios = rows[(rows["metric"] == "ratio") & (rows["defense"] == "dpsgd")].pivot(index="model", columns="replica")
     assert ratios["value"].to_numpy().tolist() == [[3.0, 4.0], [1.0, 2.0]]
     assert set(rows[(rows["metric"] == "ratio") & (rows["defense"] == "none")]["value"]) == {1.0}
-
-
-def test_seconds_are_those_of_all_epochs():
-    rows = efficiency_rows(times(a_none=[0.5]), CONFIG)
-    assert rows.set_index("metric")["value"].to_dict() == {"seconds_per_step": 0.5, "seconds": 10.0, "ratio": 1.0}
-    assert set(rows["rounds"]) == {20}
-
-
-def test_rows_have_the_columns_of_a_study():
-    rows = efficiency_rows(times(a_none=[1.0], a_dpsgd=[3.0]), CONFIG)
-    assert tuple(rows.columns) == COLUMNS
-    assert sorted(set(rows["run"])) == ["digits/a/dpsgd-1", "digits/a/none"]
-    assert np.isnan(rows.loc[rows["defense"] == "none", "level"]).all()
 
 
 def test_times_without_plain_training_are_refused():

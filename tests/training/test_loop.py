@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from images import repooled
 from leakbound import models
 from leakbound.channels import estimate_moments, principal_direction
-from leakbound.config.defenses import ChannelDefense, Compression, GradientCompression, LargeBatch, ParameterNoise
+from leakbound.config.defenses import Compression, GradientCompression, LargeBatch, ParameterNoise
 from leakbound.randomness.seeding import torch_generator
 from leakbound.training import train
 
@@ -30,10 +30,6 @@ def assert_same_bytes(one, other):
     assert one.curves.equals(other.curves)
     assert one.events == other.events
     assert one.rates.equals(other.rates)
-
-
-def through(channel, shape, noise="fresh"):
-    return {"defense": ChannelDefense(shape=shape, noise=noise), "level": 8.0, "channel": channel(shape, 8.0)}
 
 
 OTHERS = {
@@ -76,10 +72,10 @@ def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack
 
 
 @pytest.mark.parametrize("case", ["none", "natural", "white", "rate_distortion", "white_frozen", *OTHERS])
-def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, channel, case):
+def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, through, case):
     noise = "frozen" if case.endswith("_frozen") else "fresh"
     plain = {"none": {}, **OTHERS}
-    defense = plain[case] if case in plain else through(channel, case.removesuffix("_frozen"), noise)
+    defense = plain[case] if case in plain else through(case.removesuffix("_frozen"), noise)
     slots = {"rounds": 4, "replicas": 2, "learning_rates": (0.02, 0.05)}
     results = [
         train(request_for(**slots, training={"max_stack": size, "evaluations": 1}, **defense))
@@ -93,8 +89,8 @@ def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, channel, cas
         assert other.curves[keys].equals(results[0].curves[keys])
 
 
-def test_equal_requests_give_equal_bytes_and_leave_the_global_generator_alone(request_for, channel):
-    request = request_for(replicas=2, **through(channel, "white"))
+def test_equal_requests_give_equal_bytes_and_leave_the_global_generator_alone(request_for, through):
+    request = request_for(replicas=2, **through("white"))
     before = torch.get_rng_state()
     one = train(request)
     assert torch.equal(torch.get_rng_state(), before)
@@ -158,10 +154,8 @@ def test_seed_and_dataset_decide_the_weights_and_the_name_of_the_run_does_not(re
     assert torch.equal(one, renamed)
 
 
-def test_frozen_noise_trains_other_weights_than_fresh_noise(request_for, channel):
-    fresh, frozen = (
-        train(request_for(rounds=30, **through(channel, "natural", noise))) for noise in ("fresh", "frozen")
-    )
+def test_frozen_noise_trains_other_weights_than_fresh_noise(request_for, through):
+    fresh, frozen = (train(request_for(rounds=30, **through("natural", noise))) for noise in ("fresh", "frozen"))
     assert not torch.allclose(fresh.weights["head.weight"], frozen.weights["head.weight"], atol=1e-3)
     assert (fresh.events[0].noise, frozen.events[0].noise) == ("fresh", "frozen")
     # One noisy copy per record can be learned by heart; noise that is new at each use cannot.
@@ -201,8 +195,8 @@ def test_event_counts_the_uses_of_a_record(request_for, rounds):
     assert event.uses == math.ceil(rounds * 32 / 400)
 
 
-def test_event_states_the_channel(request_for, channel):
-    (event,) = train(request_for(rounds=1, **through(channel, "natural"))).events
+def test_event_states_the_channel(request_for, through):
+    (event,) = train(request_for(rounds=1, **through("natural"))).events
     assert (event.mechanism, event.shape, event.capacity, event.noise) == ("channel", "natural", 8.0, "fresh")
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense
+from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
 from leakbound.training import train
@@ -17,11 +17,6 @@ from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.sgd import StackLearner
 
 INDICES = torch.arange(20).repeat(2, 1)
-
-
-def through_natural(request_for, channel, noise, **changes):
-    found = {"defense": ChannelDefense(shape="natural", noise=noise), "level": 8.0, "channel": channel("natural", 8.0)}
-    return request_for(**found, **changes)
 
 
 @pytest.mark.parametrize("defense", [DPSGD(max_grad_norm=0.5), DPPSAC(max_grad_norm=0.5)])
@@ -43,8 +38,8 @@ def test_two_steps_of_private_training_have_independent_noise(request_for, defen
 
 
 @pytest.mark.parametrize("noise", ["fresh", "frozen"])
-def test_two_replicas_of_a_channel_have_independent_noise(request_for, channel, digits, noise):
-    request = through_natural(request_for, channel, noise, replicas=2)
+def test_two_replicas_of_a_channel_have_independent_noise(request_for, through, channel, digits, noise):
+    request = request_for(**through("natural", noise), replicas=2)
     seen = StackLearner(request, request.slots)._inputs.take(INDICES)
     clean = torch.stack([torch.from_numpy(digits.members(replica).images[:20]) for replica in range(2)])
     drawn = (seen - clean).flatten(1)
@@ -53,12 +48,12 @@ def test_two_replicas_of_a_channel_have_independent_noise(request_for, channel, 
     assert drawn.std().item() == pytest.approx(math.sqrt(channel("natural", 8.0).variances[0]), rel=0.05)
 
 
-def test_frozen_noise_of_training_is_one_copy(request_for, channel):
+def test_frozen_noise_of_training_is_one_copy(request_for, through):
     """Fresh noise in its place would be accounted as one look, and be many."""
     learners = [
         StackLearner(request, request.slots)
         for noise in ("frozen", "fresh")
-        for request in [through_natural(request_for, channel, noise, replicas=2)]
+        for request in [request_for(**through("natural", noise), replicas=2)]
     ]
     frozen, fresh = (torch.equal(one._inputs.take(INDICES), one._inputs.take(INDICES)) for one in learners)
     assert frozen

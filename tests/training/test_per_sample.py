@@ -17,7 +17,6 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.training import per_sample, train
 from leakbound.training.batches import PoissonBatches
 from leakbound.training.client_steps import client_step
-from leakbound.training.per_sample import PrivateOptimizer
 from leakbound.training.request import initial_network
 from leakbound.training.weighted_sums import weighted_sums
 
@@ -200,34 +199,12 @@ def psac(norms, r=0.1):
     return client_step(DPPSAC(r=r), 0.0).record_weights(norms)
 
 
-def step_of(kind, samples):
-    """Sum of the weighted gradients that an optimizer makes of given per-sample gradients."""
-    parameter = torch.nn.Parameter(torch.zeros(samples.shape[1:]))
-    optimizer = kind(
-        torch.optim.SGD([parameter], lr=1.0), noise_multiplier=0.0, max_grad_norm=1.0, expected_batch_size=1
-    )
-    if kind is DPOptimizer:
-        parameter.grad_sample = samples.clone()
-    else:
-        optimizer.add([torch.einsum("i,i...", psac(samples.norm(dim=1)), samples)])
-    optimizer.step()
-    return -parameter.detach()
-
-
 @pytest.mark.parametrize("r", [0.001, 0.1, 10.0])
 def test_psac_sensitivity_is_at_most_the_bound(r):
     for norm in np.logspace(-10, 10, 81):
         contribution = float(psac(torch.tensor([norm], dtype=torch.float32), r)) * norm
         assert contribution <= 1 + 1e-6
         assert contribution == pytest.approx(norm / (norm + r / (norm + r)), rel=1e-4)
-
-
-def test_psac_sums_the_records_and_equals_dpsgd_for_long_gradients():
-    samples = 1e4 * torch.randn(6, 30, generator=torch_generator(0))
-    together = step_of(PrivateOptimizer, samples)
-    torch.testing.assert_close(together, step_of(DPOptimizer, samples), rtol=1e-4, atol=1e-5)
-    one_by_one = sum(step_of(PrivateOptimizer, sample[None]) for sample in samples)
-    torch.testing.assert_close(together, one_by_one)
 
 
 @pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])

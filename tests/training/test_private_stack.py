@@ -116,16 +116,6 @@ def test_stack_behind_a_channel_equals_one_by_one(request_for, channel, monkeypa
             torch.testing.assert_close(other.weights[name], value, rtol=0, atol=2e-5)
 
 
-def test_stack_does_not_depend_on_how_many_records_are_held_at_once(request_for, monkeypatch):
-    request = request_for(defense=DPSGD(max_grad_norm=0.3), level=0.5, rounds=3, replicas=2)
-    whole = loop.train_slots(request, PrivateStackLearner, 2)
-    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: 14)
-    parted = loop.train_slots(request, PrivateStackLearner, 2)
-    for name, value in whole.weights.items():
-        torch.testing.assert_close(parted.weights[name], value, rtol=1e-4, atol=1e-6)
-    assert parted.events == whole.events
-
-
 def test_slots_that_draw_nobody_get_noise_alone(request_for):
     request = request_for(defense=DPSGD(), level=0.7, rounds=12, batch_size=1, replicas=2)
     batches = PrivateStackLearner(request, request.slots)._batches
@@ -270,20 +260,6 @@ def test_a_resumed_private_training_replays_nothing_of_before(request_for, monke
         resumed.step()
     for name, value in plain.params.items():
         assert torch.equal(resumed.params[name], value)
-
-
-def test_private_stack_goes_on_in_the_middle_of_noise_that_was_drawn_ahead(request_for, monkeypatch):
-    monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(3 * 61_706, 3 * 61_706))
-    request = request_for(defense=DPSGD(), level=0.7, replicas=2)
-    learner = PrivateStackLearner(request, request.slots)
-    for steps in range(5):
-        other = PrivateStackLearner(request, request.slots)
-        other.restore(copy.deepcopy(learner.state()))
-        learner.step()
-        other.step()
-        for name, value in learner.params.items():
-            assert torch.equal(other.params[name], value), f"after {steps} steps"
-        assert other.metrics() == learner.metrics()
 
 
 def test_operations_of_a_private_step_do_not_grow_with_the_slots(request_for, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakbound.config.defenses import DPSGD, ChannelDefense, EarlyStopping, ParameterNoise, Stopped
+from leakbound.config.defenses import DPSGD, EarlyStopping, ParameterNoise, Stopped
 from leakbound.training import train
 from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.request import RATE_COLUMNS, Slot, chosen_rates
@@ -107,18 +107,14 @@ def test_training_chooses_the_rate_that_validation_records_like_best(request_for
 # -- streams that all defenses, levels and candidates of a replica share ----------------------------------------------
 
 
-def through(channel, shape, level, noise="fresh"):
-    return {"defense": ChannelDefense(shape=shape, noise=noise), "level": level, "channel": channel(shape, level)}
-
-
 ARMS = {"dpsgd": {"defense": DPSGD(), "level": 0.5}, "parameter_noise": {"defense": ParameterNoise(), "level": 0.01}}
 
 
 @pytest.mark.parametrize("case", ["none", "natural", "white_frozen", *ARMS])
-def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, channel, case):
+def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, through, case):
     noise = "frozen" if case.endswith("_frozen") else "fresh"
     shape = case.removesuffix("_frozen")
-    defense = {"none": {}, **ARMS}[case] if case in {"none", *ARMS} else through(channel, shape, 8.0, noise)
+    defense = {"none": {}, **ARMS}[case] if case in {"none", *ARMS} else through(shape, noise)
     once = {"evaluations": 1}
     few = train(request_for(replicas=1, learning_rates=(0.05,), training=once, **defense))
     request = request_for(replicas=2, learning_rates=(0.02, 0.05, 0.1), training=once, **defense)
@@ -131,23 +127,23 @@ def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, cha
     assert not torch.equal(more.weights["head.weight"][place], more.weights["head.weight"][place + 3])
 
 
-def learners(request_for, channel):
+def learners(request_for, through):
     """A learner of one replica under several defenses, levels and rates."""
     cases = {
         "none": {},
         "rate": {"learning_rates": (0.3,)},
-        "natural 2": through(channel, "natural", 2.0),
-        "natural 8": through(channel, "natural", 8.0),
-        "white 8": through(channel, "white", 8.0),
-        "frozen 8": through(channel, "natural", 8.0, "frozen"),
+        "natural 2": through("natural", level=2.0),
+        "natural 8": through("natural"),
+        "white 8": through("white"),
+        "frozen 8": through("natural", "frozen"),
         "noise": {"defense": ParameterNoise(), "level": 0.01},
     }
     made = {name: request_for(replicas=2, slug=f"digits/lenet/{name}", **case) for name, case in cases.items()}
     return {name: StackLearner(request, request.slots[1:]) for name, request in made.items()}
 
 
-def test_all_defenses_levels_and_rates_share_members_weights_and_batches(request_for, channel, digits):
-    made = learners(request_for, channel)
+def test_all_defenses_levels_and_rates_share_members_weights_and_batches(request_for, through, digits):
+    made = learners(request_for, through)
     plain = made.pop("none")
     batches = [plain._batches.draw()[0].clone() for _ in range(15)]
     assert np.array_equal(plain._labels[0].numpy(), digits.members(1).labels)
@@ -174,11 +170,11 @@ def test_private_training_shares_members_and_weights_and_its_levels_share_batche
     assert torch.equal(little, much)
 
 
-def seen_noise(request_for, channel, shape, level, noise="fresh", steps=9):
+def seen_noise(request_for, through, shape, level, noise="fresh", steps=9):
     """Noise on the images of some steps of replica 1, each beside its clean image; white noise is drawn by eights."""
     noisy, clean = (
         StackLearner(request, request.slots[1:])._inputs
-        for request in (request_for(replicas=2, **through(channel, shape, level, noise)), request_for(replicas=2))
+        for request in (request_for(replicas=2, **through(shape, noise, level)), request_for(replicas=2))
     )
     indices = torch.arange(6)[None]
     return torch.cat([(noisy.take(indices) - clean.take(indices))[0] for _ in range(steps)]).double().flatten(1)
@@ -186,19 +182,19 @@ def seen_noise(request_for, channel, shape, level, noise="fresh", steps=9):
 
 @pytest.mark.parametrize("noise", ["fresh", "frozen"])
 @pytest.mark.parametrize("shape", ["natural", "white"])
-def test_noise_of_two_capacities_is_a_multiple_of_each_other(request_for, channel, shape, noise):
-    small, large = (seen_noise(request_for, channel, shape, level, noise) for level in (2.0, 8.0))
+def test_noise_of_two_capacities_is_a_multiple_of_each_other(request_for, through, channel, shape, noise):
+    small, large = (seen_noise(request_for, through, shape, level, noise) for level in (2.0, 8.0))
     stds = [np.sqrt(channel(shape, level).variances) for level in (2.0, 8.0)]
     factor = stds[0].max() / stds[1].max()
     assert factor > 1.5
     torch.testing.assert_close(small, factor * large, rtol=1e-3, atol=1e-4 * float(stds[0].max()))
 
 
-def test_natural_and_white_noise_come_from_the_same_normals(request_for, channel):
+def test_natural_and_white_noise_come_from_the_same_normals(request_for, through, channel):
     """Natural noise over its deviations, times the triangular factor of the white covariance, is white noise."""
     natural, white = channel("natural", 8.0), channel("white", 8.0)
-    normals = seen_noise(request_for, channel, "natural", 8.0, steps=8).numpy() / np.sqrt(natural.variances)
-    found = seen_noise(request_for, channel, "white", 8.0, steps=8).numpy()
+    normals = seen_noise(request_for, through, "natural", 8.0, steps=8).numpy() / np.sqrt(natural.variances)
+    found = seen_noise(request_for, through, "white", 8.0, steps=8).numpy()
     factor = np.linalg.qr(np.sqrt(white.variances)[:, None] * white.basis.T, mode="r")
     factor *= np.sign(np.diag(factor))[:, None]
     np.testing.assert_allclose(found, normals @ factor, rtol=0, atol=1e-3 * found.std())
@@ -269,13 +265,13 @@ def points_of(curves, length):
 
 
 @pytest.mark.parametrize("arm", ["plain", "clipping", "dpsgd", "natural"])
-def test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with(request_for, channel, arm):
+def test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with(request_for, through, arm):
     """At a rate far too large the best point lies before the end; rates, weights and metrics have one order."""
     arms = {
         "plain": {},
         "clipping": {"defense": DPSGD(), "level": 0.0},
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
-        "natural": {"defense": ChannelDefense(), "level": 8.0, "channel": channel("natural", 8.0)},
+        "natural": through("natural"),
     }
     rates = (1.0, 30.0) if arm in ("clipping", "dpsgd") else (0.01, 0.4)
     settings = {**arms[arm], "learning_rates": rates, "training": {"evaluations": 3}}

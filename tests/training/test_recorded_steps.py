@@ -76,12 +76,10 @@ def test_work_that_cannot_be_recorded_is_done_as_it_is(caplog):
 
 
 @pytest.mark.parametrize("case", ["none", "natural", "gradient_compression"])
-def test_a_recorded_training_is_the_training(request_for, channel, case):
-    from leakbound.config.defenses import ChannelDefense
-
+def test_a_recorded_training_is_the_training(request_for, through, case):
     defense = {
         "none": {},
-        "natural": {"defense": ChannelDefense(), "level": 8.0, "channel": channel("natural", 8.0)},
+        "natural": through("natural"),
         "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
     }[case]
     request = request_for(learning_rates=(0.02, 0.05), training={"max_stack": 2}, **defense)

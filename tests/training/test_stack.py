@@ -117,7 +117,7 @@ def test_predictions_do_not_depend_on_the_size_of_the_batches(slots, monkeypatch
     singles = networks("lenet", slots)
     params = stack.stacked(singles)
     images = torch.randn(23, 1, 32, 32, generator=torch_generator(0, "images"))
-    logits = stack.predict(singles[0], params, images)
+    logits = stack.predict(singles[0], params, images, torch.arange(23).expand(slots, -1))
     assert logits.shape == (slots, 23, 10)
     torch.testing.assert_close(logits, torch.stack([model(images).detach() for model in singles]))
 
@@ -132,28 +132,6 @@ def test_evaluation_equals_loss_and_accuracy_of_each_network():
         logits = model(images)
         assert loss[slot].item() == pytest.approx(F.cross_entropy(logits, labels).item(), rel=1e-5)
         assert accuracy[slot].item() == pytest.approx((logits.argmax(1) == labels).float().mean().item())
-
-
-def test_stack_takes_networks_from_several_devices():
-    first, second = networks("lenet", 2)
-    shapes = {name: (2, *value.shape) for name, value in first.named_parameters()}
-    params = stack.stacked([first.to("meta"), second], "meta")
-    assert {value.device.type for value in params.values()} == {"meta"}
-    assert {name: tuple(value.shape) for name, value in params.items()} == shapes
-
-
-@pytest.mark.parametrize(("setting", "size"), [("auto", 1), (1, 1), (3, 3), (64, 5)])
-def test_stack_size_is_one_on_a_cpu_unless_it_is_set(setting, size):
-    (model,) = networks("lenet", 1)
-    assert memory.stack_size(setting, 5, "cpu", model, (1, 32, 32), 64) == size
-
-
-def test_memory_of_a_slot_counts_parameters_and_layer_outputs():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
-    outputs = 12 + 5
-    assert memory.slot_bytes(model, (3, 2, 2), 8) == 4 * (5 * 65 + 3 * 8 * (outputs + 12))
-    assert memory.slot_bytes(model, (3, 2, 2), 8, 100) - memory.slot_bytes(model, (3, 2, 2), 8) == 4 * 100 * 12
-    assert memory.predict_bytes(model, (3, 2, 2)) == 4 * 4000 * (4 * 12 + 12)
 
 
 @pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
@@ -178,5 +156,5 @@ def test_predictions_of_more_slots_take_fewer_images_at_a_time(monkeypatch):
     singles = networks("lenet", 3)
     seen = []
     singles[0].conv1.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-    stack.predict(singles[0], stack.stacked(singles), torch.zeros(7, 1, 32, 32))
+    stack.predict(singles[0], stack.stacked(singles), torch.zeros(7, 1, 32, 32), torch.arange(7).expand(3, -1))
     assert seen[-3:] == [9, 9, 3]  # images of all slots together; before, the network is tried on a few

@@ -5,18 +5,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from leakbound.config.defenses import (
-    DPPSAC,
-    DPSGD,
-    ChannelDefense,
-    Compression,
-    Defense,
-    EarlyStopping,
-    GradientCompression,
-    LargeBatch,
-    ParameterNoise,
-    Stopped,
-)
+from leakbound.config.defenses import DPSGD, ChannelDefense, Compression, Defense, LargeBatch
 from leakbound.models import Classifier
 from leakbound.registry import MODELS, UnknownNameError
 from leakbound.training import UntrainableError, train
@@ -48,28 +37,15 @@ def registered(monkeypatch):
     ("changes", "message"),
     [
         ({"batch_size": 401}, "batch_size = 401 but there are 400 members"),
-        ({"batch_size": 0}, "batch_size = 0, rounds = 4, replicas = 1: must be at least 1, 0 and 1"),
-        ({"replicas": 0}, "replicas = 0"),
-        ({"rounds": -1}, "rounds = -1"),
+        ({"batch_size": 0, "rounds": -1}, "batch_size = 0, rounds = -1, replicas = 1: must be at least 1, 0 and 1"),
         ({"learning_rates": (0.0,)}, r"learning_rates = \[0\.0\]: give at least one, all positive"),
         ({"learning_rates": (0.1, float("nan"))}, r"learning_rates = \[0\.1, nan\]"),
         ({"learning_rates": ()}, r"learning_rates = \[\]: give at least one"),
         ({"training": {"precision": "tf32"}}, "'tf32' on the device 'cpu': only a GPU .* 'float32'"),
-        ({"training": {"precision": "bfloat16"}}, "training.precision = 'bfloat16'"),
         ({"level": 1.0}, "level = 1.0: without a defense there is none"),
         ({"defense": ChannelDefense(), "level": 8.0}, "channel = None: a channel defense needs both"),
         ({"defense": DPSGD()}, "level = None: dpsgd needs its noise multiplier"),
-        ({"defense": DPPSAC(), "level": -1.0}, "level = -1.0: dppsac needs its noise multiplier"),
-        ({"defense": ParameterNoise(), "level": -0.1}, "level = -0.1: parameter_noise needs the standard deviation"),
-        ({"defense": GradientCompression(), "level": 0.0}, r"level = 0.0: gradient_compression .* in \(0, 1\]"),
-        ({"defense": GradientCompression(), "level": 1.5}, "level = 1.5"),
-        ({"defense": Stopped(), "level": None}, r"level = None: stopped needs the part of the rounds .* in \(0, 1\]"),
-        ({"defense": Stopped(), "level": 1.5}, "level = 1.5: stopped"),
-        ({"defense": EarlyStopping(), "level": 1.0}, "level = 1.0: without a defense there is none"),
-        ({"defense": LargeBatch(), "level": 1.5}, "level = 1.5: large_batch needs a factor on the batch size"),
-        ({"defense": LargeBatch(), "level": None}, "level = None: large_batch"),
         ({"defense": LargeBatch(), "level": 13.0}, "batch_size = 32, 416 with its factor, but there are 400 members"),
-        ({"defense": Compression(), "level": 0.5}, "level = 0.5: compression needs the index"),
         ({"defense": Compression(), "level": 1024.0}, "level = 1024.0: compression .* colors, 1024"),
     ],
 )
@@ -89,16 +65,22 @@ def test_training_names_every_reason_at_once(request_for):
     assert str(error.value).startswith("digits/lenet/test: batch_size = 401")
 
 
-def test_training_refuses_a_channel_of_another_size_or_level(request_for, channel):
-    small = dataclasses.replace(channel("natural", 8.0), variances=np.ones(3072))
-    with pytest.raises(UntrainableError, match="the channel has 3072 dimensions, the images 1024 values"):
-        train(request_for(defense=ChannelDefense(), level=8.0, channel=small))
-    with pytest.raises(UntrainableError, match="the channel is of shape 'natural', the defense of shape 'white'"):
-        train(request_for(defense=ChannelDefense(shape="white"), level=8.0, channel=channel("natural", 8.0)))
-    with pytest.raises(UntrainableError, match=r"calibrated to 8\.0 nats, the level is 9\.0"):
-        train(request_for(defense=ChannelDefense(), level=9.0, channel=channel("natural", 8.0)))
-    with pytest.raises(UntrainableError, match=r"a channel \(natural\) was given, but dpsgd has none"):
-        train(request_for(defense=DPSGD(), level=1.0, channel=channel("natural", 8.0)))
+@pytest.mark.parametrize(
+    ("defense", "level", "message"),
+    [
+        (
+            ChannelDefense(),
+            9.0,
+            r"3072 dimensions, the images 1024 values(.|\n)*calibrated to 8\.0 nats, the level is 9",
+        ),
+        (ChannelDefense(shape="white"), 8.0, "the channel is of shape 'natural', the defense of shape 'white'"),
+        (DPSGD(), 1.0, r"a channel \(natural\) was given, but dpsgd has none"),
+    ],
+)
+def test_training_refuses_a_channel_of_another_size_or_level(request_for, channel, defense, level, message):
+    large = dataclasses.replace(channel("natural", 8.0), variances=np.ones(3072))
+    with pytest.raises(UntrainableError, match=message):
+        train(request_for(defense=defense, level=level, channel=large))
 
 
 def test_training_refuses_a_pool_that_is_too_small_for_what_a_replica_draws(request_for, digits):

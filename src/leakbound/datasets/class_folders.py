@@ -76,7 +76,7 @@ class ClassFolders:
 
     def records(self, folder: Path, decoder: Decoder = decode) -> Records:
         """Return the images as records, which are decoded on request."""
-        return Records(str(folder), self.labels, partial(self._decoded, decoder), [*map(str, self.files)])
+        return Records(str(folder), self.labels, partial(self._decoded, decoder))
 
     def _decoded(self, decoder: Decoder, rows: np.ndarray) -> np.ndarray:
         """Decode some files, which must be alike."""

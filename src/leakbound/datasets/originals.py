@@ -55,10 +55,12 @@ def describe_originals(
 
 
 def _content(path: Path) -> dict[str, str]:
-    """Return the hash of a file or folder, and what a Parquet file states that it is a part of."""
+    """Return the hash of a file, or of the names and hashes of a folder's files, and what a file is a part of."""
     from pyarrow import parquet
 
-    facts = {"sha256": _content_hash(path)}
+    if path.is_dir():
+        return {"sha256": _hash_of([f"{file_hash(file)}\0{name}" for name, file in _files(path).items()])}
+    facts = {"sha256": file_hash(path)}
     if path.suffix == ".parquet":
         with suppress(OSError, ValueError):  # its reader refuses it later, in a sentence
             stated = (parquet.read_schema(path).metadata or {}).get(PART, b"")
@@ -82,13 +84,6 @@ def _size_and_time(path: Path) -> dict[str, Any]:
     statuses = {name: file.stat() for name, file in _files(path).items()}
     times = [f"{name}\0{status.st_size}\0{status.st_mtime_ns}" for name, status in statuses.items()]
     return {"size": sum(status.st_size for status in statuses.values()), "changed": _hash_of(times)}
-
-
-def _content_hash(path: Path) -> str:
-    """Compute SHA-256 of a file, or of the names and hashes of a folder's files."""
-    if not path.is_dir():
-        return file_hash(path)
-    return _hash_of([f"{file_hash(file)}\0{name}" for name, file in _files(path).items()])
 
 
 def _hash_of(lines: list[str]) -> str:

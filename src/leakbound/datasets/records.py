@@ -36,13 +36,11 @@ class Records:
         origin: Origin of the records, for messages: a file, a hub dataset or a package.
         labels: Class index of each record.
         decode: Row indices (k,) to pixels (k, height, width, colors) on the scale 0 to 255, all of one size.
-        names: File of each record, if each has a file to itself.
     """
 
     origin: str
     labels: Int[np.ndarray, " n"]
     decode: Callable[[np.ndarray], np.ndarray]
-    names: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -60,10 +58,6 @@ class Records:
                 "Return one for each row, in their order."
             )
         return decoded[1:]
-
-    def place(self, row: int) -> str:
-        """Return the place of a record, for messages."""
-        return f"{self.origin}: row {row}" if self.names is None else self.names[row]
 
 
 @dataclass(frozen=True)

@@ -66,22 +66,6 @@ class Keystream:
             self._encryptor.update_into(memoryview(_ZEROS)[: len(piece)], piece)
 
 
-def keystream(count: int) -> bytearray:
-    """Draw random bytes under a new key, independent of all others.
-
-    Args:
-        count: Number of bytes, at most 2³².
-
-    Raises:
-        ValueError: If ``count`` is out of range.
-    """
-    if not 0 <= count <= _MOST_BYTES:
-        raise ValueError(f"count = {count}: one key gives 0 to {_MOST_BYTES} bytes; ask for them in parts")
-    stream = bytearray(count)
-    Keystream().fill(stream)
-    return stream
-
-
 @runtime_checkable
 class NoiseSource(Protocol):
     """Independent draws for one purpose.
@@ -173,7 +157,10 @@ class SecureNoise:
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
         """Draw uniform numbers in [0, 1)."""
-        return ((_words(count, self.device) >> 11) & (2**53 - 1)).double().mul_(2.0**-53)
+        stream = bytearray(8 * count)
+        Keystream().fill(stream)
+        words = torch.from_numpy(np.frombuffer(stream, dtype=np.int64)).to(self.device)
+        return ((words >> 11) & (2**53 - 1)).double().mul_(2.0**-53)
 
     def state(self) -> None:
         """Return None, because nothing is kept from draw to draw."""
@@ -370,10 +357,3 @@ def check_origin(origin: str) -> None:
 def as_source(source: NoiseSource | torch.Generator) -> NoiseSource:
     """Return a source unchanged, and wrap a generator as seeded noise."""
     return SeededNoise(source) if isinstance(source, torch.Generator) else source
-
-
-def _words(count: int, device: torch.device) -> Int[Tensor, " count"]:
-    """Draw random 64-bit words."""
-    if count == 0:
-        return torch.empty(0, dtype=torch.int64, device=device)
-    return torch.frombuffer(keystream(8 * count), dtype=torch.int64).to(device)

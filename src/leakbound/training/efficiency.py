@@ -53,12 +53,7 @@ def measure_steps(
 
     Raises:
         UntrainableError: If a defense cannot train its network.
-        ValueError: If ``steps`` is not a multiple of ``NOISE_BATCHES``.
     """
-    if steps < 1 or steps % NOISE_BATCHES:
-        raise ValueError(
-            f"steps = {steps}: must be a multiple of {NOISE_BATCHES}, for which noise is drawn at once"
-        )
     # All defenses are refused or made before the first is measured.
     for request in requests.values():
         check_request(request)

@@ -86,11 +86,15 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
     # Finished stacks and the one in training, as a checkpoint of the same run holds them.
     identity = fingerprint(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
-    run = checkpoint.load() or {"size": size, "finished": [], "current": None}
+    run = checkpoint.load() or {"size": size, "finished": []}
     halved = False
     while slots := request.slots[sum(len(stack["events"]) for stack in run["finished"]) :][: run["size"]]:
-        if _trained(request, learner, slots, run, checkpoint):
+        try:
+            _train_stack(request, learner, slots, run, checkpoint)
             continue
+        except torch.OutOfMemoryError:
+            if len(slots) == 1:
+                raise
         # Too large for the memory: the same slots start again, half as many at a time.
         run["size"] = len(slots) // 2
         logger.log(
@@ -107,33 +111,25 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
     return _result(request, run["finished"])
 
 
-def _trained(
+def _train_stack(
     request: TrainingRequest,
     learner: MakeLearner,
     slots: Sequence[Slot],
     run: dict[str, Any],
     checkpoint: Checkpoint,
-) -> bool:
-    """Train some slots to their end, and add their result to the run. Return False if memory is too small.
+) -> None:
+    """Train some slots to their end, and add their result to the run.
 
     Raises:
-        torch.OutOfMemoryError: If memory does not hold one slot.
+        torch.OutOfMemoryError: If memory does not hold all of them.
     """
-    saved = run["current"]
-    run["current"] = None  # a stack that is halved starts again
-    try:
-        training = StackTraining(request, learner(request, slots), slots, saved)
-        while training.advance():
-            if checkpoint.due():
-                checkpoint.save({**run, "current": training.state()})
-        run["finished"].append(training.result())
-    except torch.OutOfMemoryError:
-        if len(slots) == 1:
-            raise
-        return False
+    training = StackTraining(request, learner(request, slots), slots, run.pop("current", None))
+    while training.advance():
+        if checkpoint.due():
+            checkpoint.save({**run, "current": training.state()})
+    run["finished"].append(training.result())
     if checkpoint.due():
         checkpoint.save(run)
-    return True
 
 
 def slots_together(request: TrainingRequest, records: int) -> int:

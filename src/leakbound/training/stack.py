@@ -199,9 +199,9 @@ def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],
     images: Float[Tensor, "n colors height width"],
-    rows: Int[Tensor, "slots k"] | None = None,
+    rows: Int[Tensor, "slots k"],
 ) -> Float[Tensor, "slots k classes"]:
-    """Compute logits of every slot for its rows of the images, by default for all, without gradients.
+    """Compute logits of every slot for its rows of the images, without gradients.
 
     A forward pass takes 500 images on a CPU and 4,000 on a GPU, over all slots together, which limits the
     memory.
@@ -210,12 +210,9 @@ def predict(
         model: Architecture. Its parameters are not used.
         params: Parameter name to its values (slots, ...).
         images: (n, colors, height, width), on the device of the stack.
-        rows: (slots, k), rows of the images for each slot. Default: all.
+        rows: (slots, k), rows of the images for each slot.
     """
-    first = next(iter(params.values()))
-    if rows is None:
-        rows = torch.arange(len(images), device=images.device).expand(len(first), -1)
-    chunk = max(1, memory.FORWARD_IMAGES.on(images.device) // len(first))
+    chunk = max(1, memory.FORWARD_IMAGES.on(images.device) // len(rows))
     return torch.cat(
         [forward(model, params, by_record(images, part)) for part in rows.split(chunk, dim=1)], dim=1
     )

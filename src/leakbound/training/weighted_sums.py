@@ -135,15 +135,13 @@ def _slot_by_slot(
         with torch.no_grad():
             for name, value in model.named_parameters():
                 value.copy_(params[name][slot])
-        totals.append(
-            weighted_sums(model, images[slot], labels[slot], partial(_of_slot, weigh, labels, slot))
-        )
+
+        def weigh_slot(norms: Tensor, slot: int = slot) -> Tensor:
+            """Compute the weights of one slot's records, as of a stack in which all slots have its norms."""
+            return weigh(norms.expand(len(labels), -1))[slot]
+
+        totals.append(weighted_sums(model, images[slot], labels[slot], weigh_slot))
     return {name: torch.stack([total[name] for total in totals]) for name in params}
-
-
-def _of_slot(weigh: Weigh, labels: Tensor, slot: int, norms: Tensor) -> Tensor:
-    """Compute the weights of one slot's records, as of a stack in which all slots have its norms."""
-    return weigh(norms.expand(len(labels), -1))[slot]
 
 
 def _parts(factors: list[Factor], slots: int = 1) -> list[_Part]:
