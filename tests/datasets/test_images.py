@@ -12,7 +12,7 @@ from PIL import Image
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, may_be_published, prepare
 from leakbound.datasets.collection import read_collection
-from leakbound.datasets.images import HubSource, ImageReader, read_celeba, read_cifar10, read_file
+from leakbound.datasets.images import HubSource, ImageReader, read_file
 from leakbound.datasets.pixels import resized
 from leakbound.datasets.splits import draw
 from leakbound.registry import DATASETS
@@ -243,11 +243,6 @@ def test_an_unreachable_hub_says_to_set_the_folder(hub, monkeypatch):
     shutil.rmtree(hub.repository)
     with pytest.raises(DatasetError, match="cannot be loaded"):
         ImageReader("tiny", hub)("tiny", PINNED)
-
-
-def test_hub_columns_are_those_of_the_published_repositories():
-    assert read_cifar10.hub == HubSource("uoft-cs/cifar10", None, "img", "label")
-    assert read_celeba.hub == HubSource("flwrlabs/celeba", None, "image", "Smiling")
 
 
 @pytest.mark.parametrize(

@@ -111,13 +111,6 @@ def test_private_training_passes_on_what_opacus_refuses(request_for, registered)
         train(request_for(model="normalised", defense=DPSGD(), level=1.0))
 
 
-@pytest.mark.parametrize("defense", [{}, {"defense": DPSGD(), "level": 1.0}])
-def test_group_norm_is_trained_by_every_defense(request_for, registered, defense):
-    registered(MODELS, "normalised", lambda colors, classes: Normalised(colors, classes, nn.GroupNorm(2, 4)))
-    result = train(request_for(model="normalised", rounds=2, **defense))
-    assert result.weights["norm.weight"].shape == (1, 4)
-
-
 def test_unknown_model_is_named_before_any_step(request_for):
     with pytest.raises(UnknownNameError, match="did you mean 'lenet'"):
         train(request_for(model="lenett"))
