@@ -55,7 +55,7 @@ def describe_originals(
 
 
 def _content(path: Path) -> dict[str, str]:
-    """Return the hash of a file, or of the names and hashes of a folder's files, and what a file is a part of."""
+    """Return the hash of a file, or of a folder's names and hashes, and what a file is a part of."""
     from pyarrow import parquet
 
     if path.is_dir():

@@ -191,7 +191,7 @@ class StackTraining:
         self._request = request
         self._learner = learner
         self._slots = slots
-        # What the curves are measured on: records, rows and labels of each slot, by default all and their own.
+        # What curves are measured on: records, rows and labels of each slot, by default all and their own.
         data = request.dataset
         parts = [data.parts(slot.replica) for slot in slots]
         labels = np.stack([data.labels(slot.replica) for slot in slots])

@@ -249,7 +249,7 @@ class UploadScores:
         return inputs, turned, ((inputs if self._noise else turned) * inputs).sum(1)
 
     def _whitening(self, params: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor, Tensor | None]]:
-        """Estimate from public records what whitens each layer, as plain tuples, which a checkpoint can hold."""
+        """Estimate from public records what whitens each layer, as tuples, which a checkpoint can hold."""
         whitening = {}
         for name, (slopes, inputs) in self._outer(
             params, *self._public, skip_images=bool(self._images)
