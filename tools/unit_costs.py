@@ -13,7 +13,6 @@ import csv
 import logging
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,10 @@ import pandas as pd
 import torch
 
 from leakbound import models, storage
-from leakbound.attacks.gradient_inversion.published import PublishedReconstruction
-from leakbound.attacks.gradient_inversion.searches import answered
+from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, inverted
 from leakbound.attacks.membership.attack import View, scores_of
-from leakbound.attacks.membership.network import white_box_scores
 from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
-from leakbound.attacks.scheduling import side_by_side
 from leakbound.channels.channel import GaussianChannel
 from leakbound.cli.inputs import check_outputs, device_label, device_name
 from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
@@ -161,7 +157,7 @@ def attack_costs(
     def matches(iterations: int) -> None:
         """Iterations of gradient inversion."""
         config = GradientInversionConfig(iterations=iterations)
-        answered([PublishedReconstruction(one, *begun, config) for one in networks])
+        inverted([PublishedReconstruction(one, *begun, config) for one in networks])
 
     yield "match", _slope(matches, clock) / few
     known = read_signals(network, images.repeat(640 // count, 1, 1, 1), labels.repeat(640 // count))
@@ -169,8 +165,7 @@ def attack_costs(
     def epochs(passes: int) -> None:
         """Passes of the attack network of membership inference over 8 of 10 batches."""
         config = MembershipConfig(epochs=passes, learning_rates=(1e-5,), batch_size=BATCH)
-        attackers = [scores_of([View(known), View(known)], torch_generator(0, "costs")) for _ in networks]
-        side_by_side(attackers, partial(white_box_scores, config=config))
+        scores_of([([View(known), View(known)], torch_generator(0, "costs")) for _ in networks], config)
 
     yield "membership", _slope(epochs, clock, few=2, many=6) / 8
 

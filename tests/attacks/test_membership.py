@@ -1,5 +1,4 @@
 from dataclasses import fields
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from leakbound.attacks.membership.attack import ALONE, STRONGEST, View, infer_me
 from leakbound.attacks.membership.known_records import divide
 from leakbound.attacks.membership.network import FOLDS, AttackData, white_box_scores
 from leakbound.attacks.membership.signals import Signals, read_signals
-from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import prepare
@@ -59,8 +57,7 @@ def _values(rows, metric, replica=0):
 
 def areas(known, target, config=CONFIG, seed=0):
     """AUC of each attacker on signals of records of which the first half are members."""
-    attacker = scores_of([View(known), View(target)], torch_generator(seed))
-    (found,) = side_by_side([attacker], partial(white_box_scores, config=config))
+    (found,) = scores_of([([View(known), View(target)], torch_generator(seed))], config)
     halves = {variant: np.split(scores, 2) for variant, (_, scores) in found.items()}
     return {variant: (members[:, None] > others).mean() for variant, (members, others) in halves.items()}
 

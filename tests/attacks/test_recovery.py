@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,8 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.gradient_inversion.closed_form import descend, solvable
-from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, methods
+from leakbound.attacks.gradient_inversion import map_estimate
+from leakbound.attacks.gradient_inversion.closed_form import descend, solvable, solved_images
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, methods, recovered
 from leakbound.attacks.gradient_inversion.several_uses import invert_several_uses as attack_uses
 from leakbound.attacks.rows import COLUMNS, checked
 from leakbound.channels import Moments, estimate_moments
@@ -17,6 +20,7 @@ from leakbound.models import build
 from leakbound.models.gradients import record_gradients
 from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step
+from operations import Operations, waits
 
 SHAPE = (1, 32, 32)
 
@@ -66,6 +70,8 @@ def test_pooling_ends_the_way_at_the_features_before_linear_layers(digits):
     model, images = network("lenet"), torch.from_numpy(digits.members(0).images[:3])
     found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:3])), SHAPE)
     assert (found.layer, found.complete) == ("fc1", False)
+    with pytest.raises(ValueError, match="no equations lead from the gradients of LeNet"):
+        solved_images(model, record_gradients(model, images[:1], torch.tensor([1])), SHAPE)
     with torch.no_grad():
         features = F.relu(F.max_pool2d(model.conv1(images), 2))
         features = F.relu(F.max_pool2d(model.conv2(features), 2)).flatten(1)
@@ -142,22 +148,68 @@ def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
     partly, _ = problem(digits, network("lenet_sigmoid"), defense=GradientCompression(), level=0.1)
     assert [method.name for method in methods(partly, config)] == ["adam", "adam"]
     with pytest.raises(ValueError, match="adam needs a distribution"):
-        Recovering(partly, Method("adam", 1.0), None, 1).alone()
+        recovered(partly, Method("adam", 1.0), None, 1)
 
 
 def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
     known, images = problem(digits, network("lenet_sigmoid"), records=2, count=1)
-    found = Recovering(known, Method("quasi_newton", 1e9), law, 150).alone()
+    found = recovered(known, Method("quasi_newton", 1e9), law, 150)
     assert found.solved
     errors = ((found.images[0][:, None] - images[0].numpy()[None]) ** 2).mean(axis=(2, 3, 4)) / 4
     best = min(errors[0, 0] + errors[1, 1], errors[0, 1] + errors[1, 0]) / 2
     assert best < 0.002  # 27 dB
 
 
+def test_regression_is_the_best_linear_estimate_with_the_moments_of_its_draws(digits):
+    whole, _ = problem(digits, network("mlp"), defense=DPSGD(), level=0.1, count=3)
+    few = dataclasses.replace(whole, gradients={"head.bias": whole.gradients["head.bias"]})
+    law = Law(torch.full((1024,), 0.1), 0.3 * torch.eye(1024))
+    found = map_estimate._regressed(few, law, 0.02)
+    draws = 0.1 + 0.3 * torch.randn(map_estimate._DRAWS, 1024, generator=torch.Generator().manual_seed(0))
+    for row, label in enumerate(few.labels[:, 0]):
+        alike = dataclasses.replace(few, labels=label.expand(len(draws), 1))
+        seen = alike.averaged(draws.view(-1, 1, *SHAPE))
+        images, gradients = draws - draws.mean(0), seen - seen.mean(0)
+        weights = (gradients.T @ gradients / len(draws) + 0.02 * torch.eye(10)).inverse()
+        expected = draws.mean(0) + images.T @ gradients / len(draws) @ weights @ (few.flat[row] - seen.mean(0))
+        np.testing.assert_allclose(found[row].flatten(), expected.flatten(), rtol=0, atol=1e-5)
+
+
+def test_noise_on_the_gradient_of_a_smooth_image_leaves_what_the_linear_estimate_finds():
+    frequencies = torch.fft.fftfreq(32, dtype=torch.float64).abs().clamp(min=1 / 64)
+    axes = torch.fft.fft2(torch.eye(1024, dtype=torch.float64).view(-1, 32, 32)).view(-1, 1024)
+    deviations = 1 / torch.hypot(frequencies[:, None], frequencies).flatten()
+    root = (axes.real + axes.imag) * deviations / deviations.norm() / 2  # a Hartley transform; variance 1/4
+    images = torch.randn(16, 1024, generator=torch.Generator().manual_seed(4)).double() @ root.T
+    images, labels = images.float().view(16, 1, *SHAPE), torch.arange(16)[:, None] % 2
+    model, client = network("mlp"), client_step(DPSGD(), 0.1)
+    sent = client.upload(model, images, labels, torch.Generator().manual_seed(1))
+    known = MapProblem(model, client, sent.gradients, labels, SHAPE)
+    law = Law(torch.zeros(1024, dtype=torch.float64), root)
+    recoveries = [recovered(known, method, law, 200) for method in methods(known, GradientInversionConfig())]
+    errors = [4 * np.square(found.images - images.numpy()).mean() for found in recoveries]
+    assert min(errors) < 0.8  # the most probable images, which fit the noise, hardly err less than their mean
+
+
+def test_a_step_under_a_law_waits_for_nothing_and_asks_for_as_much_whatever_the_records(digits, law):
+    asked, waited = [], []
+    for count in (2, 3):
+        known, _ = problem(digits, network("lenet"), defense=DPSGD(), level=0.1, count=count)
+        found = []
+        for steps in (2, 4):
+            with Operations() as made:
+                waited.append(waits(lambda of=(known, law, 1.0, steps): map_estimate._climbed(*of)))
+            found.append(made.counts)
+        asked.append(found[1] - found[0])
+    assert asked[0] == asked[1]
+    assert asked[0].total() < 700
+    assert {name for found in waited for name in found} == {"aten::_local_scalar_dense"}  # Adam's own step number
+
+
 @pytest.mark.slow
 def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
     known, images = problem(digits, network("lenet"), count=4)
-    found = Recovering(known, Method("adam", 1e4), law, 300).alone()
+    found = recovered(known, Method("adam", 1e4), law, 300)
     error = ((found.images[:, 0] - images[:, 0].numpy()) ** 2).mean() / 4
     prior = ((digits.aux.images.mean(axis=0) - images[:, 0].numpy()) ** 2).mean() / 4
     assert error < 0.1 * prior
@@ -166,7 +218,7 @@ def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
 def test_what_is_not_finite_has_no_result(digits, law):
     known, _ = problem(digits, network("lenet_sigmoid"), records=2)
     known.gradients["head.bias"][0] = torch.nan
-    found = Recovering(known, Method("adam", 1e4), law, 3).alone()
+    found = recovered(known, Method("adam", 1e4), law, 3)
     assert np.isnan(found.images[0]).all()
     assert np.isfinite(found.images[1]).all()
     assert found.residuals[0] == np.inf

@@ -1,7 +1,5 @@
 """Attack networks of several replicas that learn in one stack, as on a GPU, learn what each learns alone."""
 
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -13,7 +11,6 @@ from leakbound.attacks.membership.attack import View, scores_of
 from leakbound.attacks.membership.network import AttackData, white_box_scores
 from leakbound.attacks.membership.reference_scores import Confidences
 from leakbound.attacks.membership.signals import Signals
-from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
@@ -82,18 +79,15 @@ def compared(seed, count):
 
 
 def test_attackers_with_references_and_without_them_learn_side_by_side():
-    def attacker(seed):
-        looks = [
-            View(one, compared(seed, len(one.labels)) if seed else None)
-            for one in (signals(seed), signals(seed + 10, 7))
-        ]
-        return scores_of(looks, torch_generator(seed, "draws"))
+    def attacked(seed):
+        known = (signals(seed), signals(seed + 10, 7))
+        views = [View(one, compared(seed, len(one.labels)) if seed else None) for one in known]
+        return views, torch_generator(seed, "draws")
 
-    learn = partial(white_box_scores, config=CONFIG)
-    found = side_by_side([attacker(seed) for seed in range(3)], learn)
+    found = scores_of([attacked(seed) for seed in range(3)], CONFIG)
     assert ["white_box_references" in own for own in found] == [False, True, True]
     for seed, own in enumerate(found):
-        (expected,) = side_by_side([attacker(seed)], learn)
+        (expected,) = scores_of([attacked(seed)], CONFIG)
         assert own.keys() == expected.keys()
         for name, groups in own.items():
             for scores, others in zip(groups, expected[name], strict=True):

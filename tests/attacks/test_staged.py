@@ -12,9 +12,8 @@ from torch import nn
 from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
-from leakbound.attacks.gradient_inversion import map_estimate as recovery
-from leakbound.attacks.gradient_inversion import searches, staged
-from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovering, Recovery, methods
+from leakbound.attacks.gradient_inversion import staged
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovery, methods, recovered
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig
@@ -57,12 +56,6 @@ def pictures(count, seed=1):
     return F.avg_pool2d(F.pad(noise, (2, 2, 2, 2), mode="circular"), 5, stride=1) * 3
 
 
-def encoder_of(*models):
-    values = [dict(model.named_parameters()) for model in models]
-    weights = {name: torch.stack([one[name].detach() for one in values]) for name in values[0]}
-    return staged.Encoder(staged.stages_of(models[0], SHAPE), weights)
-
-
 KINDS = [{"pool": "max"}, {"pool": "mean"}, {"pool": "none", "stride": 2}, {"pool": "max", "bias": False}]
 
 
@@ -86,7 +79,7 @@ def test_gradients_with_softened_kinks_tend_to_those_of_the_network(kind):
 
     def missed(temperature: float) -> float:
         """Largest relative error of features and of a convolution's gradients."""
-        features, gradients = encoder_of(model)(images, known.slopes, temperature)
+        features, gradients = staged.Encoder.of(model, SHAPE)(images, known.slopes, temperature)
         pairs = [
             (features, known.values),
             *((gradients[name].flatten(1), expected[name].flatten(1)) for name in gradients),
@@ -118,7 +111,7 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
 
     def error(method: Method) -> float:
         """Of images found by one method from the same starts."""
-        found = Recovering(known, method, law, 150).alone()
+        found = recovered(known, method, law, 150)
         return float(((torch.from_numpy(found.images[:, 0]) - images) ** 2).mean())
 
     soft = error(Method("staged", staged.WEIGHT))
@@ -129,28 +122,10 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
     assert soft < 0.8 * error(Method("adam", 1e4))
 
 
-def test_networks_in_a_stack_are_searched_as_each_alone(law, monkeypatch):
-    models = [tiny(seed).double() for seed in (0, 1)]
-    asked = [
-        Recovering(
-            problem_of(model, pictures(count, count), torch.arange(count)), Method("staged", staged.WEIGHT), law, 6
-        )
-        for model, count in zip(models, (3, 1), strict=True)
-    ]
-    monkeypatch.setattr(recovery, "problems_at_once", lambda *_: 8)  # two records of each network, from two starts
-    alone = [one.alone() for one in asked]
-    monkeypatch.setattr(Recovering, "alone", lambda _: pytest.fail("no search is done alone"))
-    for own, together in zip(alone, searches.answered(asked), strict=True):
-        np.testing.assert_allclose(together.images, own.images, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(together.residuals, own.residuals, rtol=1e-4)
-
-
 def test_start_that_diverges_is_not_kept(law, monkeypatch):
-    search = Recovering(
-        problem_of(tiny().float(), pictures(1).float(), torch.tensor([2])), Method("staged", 1.0), law, 3
-    )
+    known = problem_of(tiny().float(), pictures(1).float(), torch.tensor([2]))
     monkeypatch.setattr(staged, "_SPREAD", torch.nan)
-    assert np.isfinite(search.alone().images).all()
+    assert np.isfinite(recovered(known, Method("staged", 1.0), law, 3).images).all()
 
 
 class Overlapping(Tiny):
@@ -232,13 +207,13 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
         released.append(observe(scene, *arguments))
         return released[-1]
 
-    def alone(search):
-        (own,) = (one for one in released if len(one.units) == len(search.problem.labels))
-        images = own.sent.images[:, None].numpy() + errors[search.method.name]
+    def found(known, method, *_):
+        (own,) = (one for one in released if len(one.units) == len(known.labels))
+        images = own.sent.images[:, None].numpy() + errors[method.name]
         return Recovery(images.astype(np.float32), np.full(len(images), 0.5))
 
     monkeypatch.setattr(gradient_inversion._Replica, "observe", observed)
-    monkeypatch.setattr(Recovering, "alone", alone)
+    monkeypatch.setattr(gradient_inversion, "recovered", found)
     request = AttackRequest(
         model="lenet",
         dataset=digits,

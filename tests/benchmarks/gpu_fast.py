@@ -32,8 +32,7 @@ from leakbound import models
 from leakbound.attacks import search_images
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, reconstruct
-from leakbound.attacks.gradient_inversion.searches import answered
+from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, inverted, reconstruct
 from leakbound.attacks.model_inversion.attack import invert_models
 from leakbound.attacks.model_inversion.queries import invert
 from leakbound.channels import population_moments
@@ -409,7 +408,7 @@ def inversions(count: int, asked: Asked, seconds: float) -> Values:
         searches.append(
             PublishedReconstruction(network, observed, labels, places, torch.zeros_like(images), weights, config)
         )
-    steps: dict[str, Step] = {STACK: lambda: answered(searches), ONE: searches[0].alone}
+    steps: dict[str, Step] = {STACK: lambda: inverted(searches), ONE: lambda: inverted(searches[:1])}
     times = {STACK: 1 / config.iterations, ONE: count / config.iterations}
     yield from timed(steps, asked.device, seconds, times, STACK, f"K = {count}")
     yield {"metric": "operations", "value": operations(steps[STACK], 1) / config.iterations}

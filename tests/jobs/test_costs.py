@@ -156,9 +156,9 @@ def test_attacks_on_a_stack_are_measured_as_one(monkeypatch):
 
         monkeypatch.setattr(unit_costs, name, work)
 
-    seen("answered", len)
-    seen("white_box_scores", len)
+    seen("inverted", len)
+    seen("scores_of", lambda attacked, _: len(attacked))
     seen("invert", lambda network, parameters, labels, *_: (len(parameters["head.bias"]), len(labels)))
     units = dict(unit_costs.attack_costs(network, 1, "cpu", 8, 3))
     assert units.keys() == {"invert", "match", "membership"}
-    assert sizes == {"answered": {3}, "white_box_scores": {3}, "invert": {(3, 3 * 8)}}
+    assert sizes == {"inverted": {3}, "scores_of": {3}, "invert": {(3, 3 * 8)}}

@@ -11,7 +11,6 @@ logger = logging.getLogger("leakbound")
 Search = TypeVar("Search")
 Found = TypeVar("Found")
 Result = TypeVar("Result")
-Whole = TypeVar("Whole")
 
 
 def side_by_side(
@@ -68,46 +67,41 @@ def by_kind(
         alike.setdefault(kind(waiting), []).append(place)
     findings: dict[int, Found] = {}
 
-    def solve(places: list[int]) -> None:
+    def solve(places: Sequence[int]) -> None:
         """Do some searches together."""
         findings.update(zip(places, search([searches[place] for place in places]), strict=True))
 
     for places in alike.values():
-        for first in range(0, len(places), at_once or len(places)):
-            in_halves(places[first : first + at_once] if at_once else places, solve, divided, errors)
+        in_parts(places, at_once or len(places), solve, errors)
     return [findings[place] for place in range(len(searches))]
 
 
-def in_halves(
-    whole: Whole,
-    solve: Callable[[Whole], None],
-    halves: Callable[[Whole], Sequence[Whole]],
+def in_parts(
+    places: Sequence[int],
+    at_once: int,
+    solve: Callable[[Sequence[int]], None],
     errors: type[Exception] = torch.OutOfMemoryError,
 ) -> None:
-    """Solve problems at once or, where that fails, those of each half.
+    """Solve problems part by part or, where that fails, those of each half of a part.
 
     Args:
-        whole: The problems.
+        places: Numbers of the problems.
+        at_once: Problems of a part at most.
         solve: Solves some, may be called again for problems that it failed at.
-        halves: Divides some, or nothing where they cannot be divided.
-        errors: Failures that smaller stacks may be spared.
+        errors: Failures that smaller parts may be spared.
 
     Raises:
-        Exception: One of ``errors``, of what cannot be divided.
+        Exception: One of ``errors``, of a single problem.
     """
-    try:
-        solve(whole)
-        return
-    except errors as error:
-        parts = halves(whole)
-        if not parts:
-            raise
-        logger.info("A stack of an attack is divided into two: %s", error)
-    for part in parts:  # only now, as the error holds what the stack held
-        in_halves(part, solve, halves, errors)
-
-
-def divided(places: list[int]) -> Sequence[list[int]]:
-    """Divide a list into halves."""
-    middle = len(places) // 2
-    return (places[:middle], places[middle:]) if middle else ()
+    for first in range(0, len(places), at_once):
+        part = places[first : first + at_once]
+        middle = len(part) // 2
+        try:
+            solve(part)
+            continue
+        except errors as error:
+            if not middle:
+                raise
+            logger.info("A stack of an attack is divided into two: %s", error)
+        for half in (part[:middle], part[middle:]):  # only now, as the error holds what the stack held
+            in_parts(half, len(half), solve, errors)

@@ -362,12 +362,12 @@ class GradientInversionConfig(Attack):
         if run.batch_size <= self.most_records:
             searched = self.images + max(2, self.tuning_images // run.batch_size)
             if run.noisy_gradients:
-                yield run.stacked("match", searched * run.batch_size * self.search_iterations)
+                yield run.single("match", searched * run.batch_size * self.search_iterations)
                 if run.batch_size == 1:
                     yield "product", run.replicas * min(searched, run.size.classes) * _REGRESSED, "", 0, 1
             elif run.batch_size == 1 and run.model in _SOLVABLE:
-                yield run.stacked("match", searched * _SOLVED)
-            else:  # L-BFGS takes no stack
+                yield run.single("match", searched * _SOLVED)
+            else:
                 searches = _KINKED if run.batch_size == 1 else _METHODS * run.batch_size
                 yield run.single("match", searched * searches * self.search_iterations)
         yield "disk", 24 * run.replicas * self.images * run.size.pixels, "", 0, 1
@@ -393,7 +393,7 @@ class UsesConfig(Attack):
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield images that are solved for."""
-        yield run.stacked("match", self.images * max(self.uses) * _SOLVED)
+        yield run.single("match", self.images * max(self.uses) * _SOLVED)
 
 
 class NamingConfig(Attack):

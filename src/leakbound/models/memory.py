@@ -130,7 +130,7 @@ def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     return 4 * FORWARD_IMAGES.cuda * (4 * max(outputs) + math.prod(image_shape))
 
 
-def record_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+def record_bytes(model: nn.Module, image_shape: tuple[int, ...]) -> int:
     """Estimate the bytes that a training step needs for each record.
 
     They are three times the outputs of the layers: for the backward pass, for their gradients, and for
@@ -153,7 +153,7 @@ def slot_bytes(
 
 
 @torch.no_grad()
-def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[int]:
+def _layer_outputs(model: nn.Module, image_shape: tuple[int, ...]) -> list[int]:
     """Count the values that each layer outputs for one image."""
     outputs: list[int] = []
     handles = [
@@ -162,7 +162,7 @@ def _layer_outputs(model: nn.Module, image_shape: tuple[int, int, int]) -> list[
         if not list(layer.children())
     ]
     try:
-        model(torch.zeros(1, *image_shape, device=next(model.parameters()).device))
+        model(next(model.parameters()).new_zeros(1, *image_shape))
     finally:
         for handle in handles:
             handle.remove()

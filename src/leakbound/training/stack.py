@@ -14,8 +14,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -28,8 +26,7 @@ from torch.func import functional_call, vmap
 from leakbound.config.training import Precision
 from leakbound.datasets import Split
 from leakbound.models import memory
-from leakbound.models.gradients import Factors
-from leakbound.models.layers import WrittenOut, by_record, factorable, written_out
+from leakbound.models.layers import by_record, written_out
 from leakbound.training.eager_optimizers import SGD
 
 logger = logging.getLogger("leakbound")
@@ -387,38 +384,3 @@ def cuda_graph(step: TensorStep, tensors: Sequence[Tensor], earlier: TensorStep 
         if collects:
             gc.enable()
     return _Captured(graph, step, inputs)
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Several networks of one architecture whose records are processed together.
-
-    Attributes:
-        network: The architecture, written out.
-        params: Parameter name to values (slots, ...), which are not differentiated.
-    """
-
-    network: WrittenOut
-    params: Mapping[str, Tensor]
-
-    def factors(self, slots: Sequence[int]) -> Factors:
-        """Return factored gradients of some networks. Rows are record by record, with networks innermost."""
-        chosen = {name: torch.stack([value[slot] for slot in slots]) for name, value in self.params.items()}
-        return Factors(partial(self.network.of_rows, chosen), self.network.layers)
-
-
-def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> Stack | None:
-    """Stack networks. None if their architecture cannot be written out or its gradients not be factored.
-
-    Args:
-        models: Networks of one architecture on one device, in evaluation mode. Their weights are copied.
-        image_shape: (colors, height, width).
-    """
-    device = next(models[0].parameters()).device
-    params = {name: value.detach() for name, value in stacked(models, device).items()}
-    example = next(iter(params.values())).new_zeros((len(models), 1, *image_shape))
-    network = written_out(models[0], params, example, twice=True) if factorable(models[0]) else None
-    if network is None:
-        return None
-    several = Stack(network, params)
-    return several if several.factors(range(len(models))).cover(example.flatten(0, 1)) else None

@@ -27,17 +27,18 @@ from leakbound.attacks.gradient_inversion.map_estimate import (
     Law,
     MapProblem,
     Method,
-    Recovering,
     Recovery,
     methods,
+    recovered,
 )
-from leakbound.attacks.gradient_inversion.published import Geiping
-from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
+from leakbound.attacks.gradient_inversion.published import Attacker, Geiping, inverted
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
+from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.datasets import Split
+from leakbound.models import memory
 from leakbound.training.client_steps import ClientStep, Upload
 
 _PURPOSE = "gradient_inversion"
@@ -86,10 +87,20 @@ def invert_gradients(request: AttackRequest[GradientInversionConfig]) -> Attacke
         table, pictures = yield from _Replica(request, replica, network, prior, client, law).reconstruct()
         return table.assign(replica=replica), pictures
 
-    uploads = request.config.images + request.config.tuning_images
-    like = partial(request.network, torch.Generator())
     attackers = [attacker(replica) for replica in request.replicas]
-    return joined(attacked(attackers, request.device, like, uploads))
+    most = _replicas_at_once(request)
+    groups = (attackers[first : first + most] for first in range(0, len(attackers), most))
+    return joined(result for group in groups for result in side_by_side(group, inverted))
+
+
+def _replicas_at_once(request: AttackRequest[GradientInversionConfig]) -> int:
+    """Choose how many replicas are attacked as one stack: on a GPU their uploads fill half of the free memory."""
+    most = memory.SEARCHES_SIDE_BY_SIDE.on(request.device)
+    if torch.device(request.device).type != "cuda":
+        return most
+    parameters = sum(parameter.numel() for parameter in request.network(torch.Generator()).parameters())
+    held = 4 * (request.config.images + request.config.tuning_images) * parameters
+    return max(1, min(most, memory.free_bytes(request.device) // (2 * held)))
 
 
 @dataclass(frozen=True)
@@ -181,7 +192,7 @@ class _Replica:
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
             statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
-        limits = yield from self.limits(tuning, observed, errors)
+        limits = self.limits(tuning, observed, errors)
         for variant, limit in limits.items():
             pictures[variant] = pictures["geiping"] if limit is None else limit.images["attack"]
             statuses[variant] = statuses["geiping"] if limit is None else limit.statuses
@@ -201,16 +212,15 @@ class _Replica:
 
     def limits(
         self, tuning: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
-    ) -> Attacker[dict[str, _Limit | None]]:
+    ) -> dict[str, _Limit | None]:
         """Return the results of the best methods by variant, None where the published attack is best."""
         if self.size > self.request.config.most_records:
             return {"attack": None}
-        best = yield from self.best_methods(tuning.first(max(2, len(tuning.units) // self.size)), published)
+        best = self.best_methods(tuning.first(max(2, len(tuning.units) // self.size)), published)
         searched: dict[Method | None, _Limit | None] = {None: None}
         for method in dict.fromkeys(best.values()):
             if method is not None:
-                recovery: Recovery = yield self.recovering(observed, method)
-                searched[method] = self.limit(observed, recovery)
+                searched[method] = self.limit(observed, self.recovered(observed, method))
         return {variant: searched[method] for variant, method in best.items()}
 
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
@@ -227,9 +237,7 @@ class _Replica:
         statuses = np.where(lost, DIVERGED, "").astype(object)
         return _Limit({name: images.mean(axis=1) for name, images in restored.items()}, values, statuses)
 
-    def best_methods(
-        self, tuning: _Observed, published: Float[np.ndarray, " n"]
-    ) -> Attacker[dict[str, Method | None]]:
+    def best_methods(self, tuning: _Observed, published: Float[np.ndarray, " n"]) -> dict[str, Method | None]:
         """Find the method with the lowest mean error on the attacker's own batches, by variant.
 
         No method is better than one that explains the gradients. Two batches suffice to show that equations
@@ -241,7 +249,7 @@ class _Replica:
             if method.name == "staged":
                 best["unstaged"] = best["attack"]
             for tried in (tuning.first(2), tuning) if method.name == "recursive" else (tuning,):
-                recovery: Recovery = yield self.recovering(tried, method)
+                recovery = self.recovered(tried, method)
                 means = np.nan_to_num(self.estimated(recovery)["attack"].mean(axis=1), nan=LARGEST_PIXEL)
                 errors = metrics.mse(tried.truth, means)
                 if (
@@ -257,10 +265,10 @@ class _Replica:
                 break
         return best
 
-    def recovering(self, observed: _Observed, method: Method) -> Recovering:
+    def recovered(self, observed: _Observed, method: Method) -> Recovery:
         """Search for images by one method."""
         law = None if method.name == "recursive" else self.law()
-        return Recovering(self.problem(observed), method, law, self.request.config.search_iterations)
+        return recovered(self.problem(observed), method, law, self.request.config.search_iterations)
 
     def problem(self, observed: _Observed) -> MapProblem:
         """State the uploads as the family of recoveries takes them."""

@@ -3,29 +3,24 @@
 The gradient of the logits is that of the last bias. A layer's input follows from the gradient of its weights,
 which is linear in it, and from its output, which the layer above gave. So where activations can be inverted,
 the record that a gradient was computed on is found exactly, noise included, without a prior, a search or a
-pixel range. Records of several networks of one architecture are solved for at once, each by the weights of
-its own network.
+pixel range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
-from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
-from leakbound.attacks.gradient_inversion.layer_chain import INSIDE, Activation, Link, chain_of
-from leakbound.attacks.gradient_inversion.searches import Part, in_parts
+from leakbound.attacks.gradient_inversion.layer_chain import INSIDE, Link, chain_of
 from leakbound.models import memory
 from leakbound.models.layers import windows
-from leakbound.training import stack
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution, of which most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold
@@ -73,8 +68,31 @@ def descend(
     chain, complete = chain_of(model, image_shape)
     if not chain:
         return None
-    weights = {name: value.detach() for name, value in model.named_parameters()}
-    return Solution(chain[-1].name, *_bottom(chain, weights, gradients), complete)
+    gradients = {name: tensor.double() for name, tensor in gradients.items()}
+    weights = {name: value.detach().double() for name, value in model.named_parameters()}
+    slopes = gradients[f"{chain[0].name}.bias"]
+    outputs = slopes  # those of the last layer, which is linear, are not used
+    for position, link in enumerate(chain):
+        gradient = gradients[f"{link.name}.weight"]
+        weight = weights[f"{link.name}.weight"]
+        layer: Any = link.layer
+        if isinstance(layer, nn.Linear):
+            squares = slopes.square().sum(1, keepdim=True)
+            squares = squares.clamp(min=torch.finfo(squares.dtype).tiny)
+            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares
+            pulled = slopes @ weight
+        else:
+            above: Any = chain[position - 1].activation  # invertible, else the chain had ended
+            before = above.inverse(outputs)
+            if layer.bias is not None:
+                before = before - weights[f"{link.name}.bias"][..., None, None]
+            inputs = _deconvolved(link, weight, gradient, slopes, before, above.slope(outputs))
+            shape = (len(slopes), *link.input_shape)
+            pulled = conv2d_input(shape, weight, slopes, layer.stride, layer.padding, layer.dilation)
+        if link.activation is not None:
+            outputs = inputs.reshape(-1, *chain[position + 1].output_shape)
+            slopes = pulled.reshape(outputs.shape) * link.activation.slope(outputs)
+    return Solution(chain[-1].name, inputs, slopes, complete)
 
 
 def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
@@ -98,132 +116,27 @@ def solved_images(
     return layers.inputs.view(-1, *image_shape).float()
 
 
-@dataclass(frozen=True)
-class Solving:
-    """Search of an attacker for the images that gradients of single records were computed on, by equations.
-
-    Attributes:
-        model: Network that the gradients come from.
-        gradients: Parameter name to gradients (n, ...).
-        image_shape: (colors, height, width).
-    """
-
-    model: nn.Module
-    gradients: Mapping[str, Tensor]
-    image_shape: tuple[int, int, int]
-
-    @property
-    def kind(self) -> Hashable:
-        """One kind, as all searches go together."""
-        return Solving
-
-    def alone(self) -> Float[Tensor, "n colors height width"]:
-        """Solve for the images as :func:`solved_images`."""
-        return solved_images(self.model, self.gradients, self.image_shape)
-
-    def together(self, others: Sequence[Solving]) -> list[Tensor]:
-        """Solve for the images of this search and of others, the records of all networks in one stack.
-
-        They are solved one search after another where equations do not lead as far down each network as
-        another.
-        """
-        searches = [self, *others]
-        models = list(dict.fromkeys(search.model for search in searches))
-        chains = [chain_of(model, self.image_shape) for model in models]
-        traces = {(complete, *((link.name, link.activation) for link in chain)) for chain, complete in chains}
-        chain, complete = chains[0]
-        if len(traces) > 1 or not complete:
-            return [search.alone() for search in searches]
-        counts = [len(search.gradients[f"{chain[0].name}.bias"]) for search in searches]
-        gradients = {
-            name: torch.cat([search.gradients[name] for search in searches]) for name in self.gradients
-        }
-        device = next(self.model.parameters()).device
-        weights = {name: value.detach() for name, value in stack.stacked(models, device).items()}
-        slots = torch.tensor(
-            np.repeat([models.index(search.model) for search in searches], counts), device=device
-        )
-        images = slots.new_empty(len(slots), *self.image_shape, dtype=torch.float32)
-
-        def solve(part: Part) -> None:
-            """Solve for some records, whichever networks they come from."""
-            (rows,) = part.rows
-            weights_of_rows = {name: value[slots[rows]] for name, value in weights.items()}
-            gradients_of_rows = {name: tensor[rows] for name, tensor in gradients.items()}
-            inputs, _ = _bottom(chain, weights_of_rows, gradients_of_rows)
-            part.put(inputs.view(-1, *self.image_shape).float(), [images])
-
-        in_parts([len(slots)], problems_at_once(self.model, self.image_shape, device), device, solve)
-        return list(images.split(counts))
-
-
-class _Outputs(NamedTuple):
-    """Known values of an invertible activation of a layer's output."""
-
-    activation: Activation
-    values: Tensor
-
-
-def _bottom(
-    chain: Sequence[Link], weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Find the inputs of the lowest layer of a chain, and slopes of the loss by its outputs, float64.
-
-    Args:
-        chain: Layers from the logits down.
-        weights: Parameter name to its values in one network (...), or to those behind each record (n, ...).
-        gradients: Parameter name to gradients (n, ...).
-    """
-    gradients = {name: tensor.double() for name, tensor in gradients.items()}
-    weights = {name: tensor.double() for name, tensor in weights.items()}
-    slopes = gradients[f"{chain[0].name}.bias"]
-    outputs = None
-    for position, link in enumerate(chain):
-        gradient = gradients[f"{link.name}.weight"]
-        weight = weights[f"{link.name}.weight"]
-        if isinstance(link.layer, nn.Linear):
-            squares = slopes.square().sum(1, keepdim=True)
-            squares = squares.clamp(min=torch.finfo(squares.dtype).tiny)
-            inputs = torch.einsum("no,noi->ni", slopes, gradient) / squares
-        else:
-            bias = weights.get(f"{link.name}.bias")
-            inputs = _deconvolved(link, weight, bias, gradient, slopes, cast(_Outputs, outputs))
-        if link.activation is not None:
-            values = inputs.reshape(-1, *chain[position + 1].output_shape)
-            slopes = _pulled(link, weight, slopes).reshape(values.shape) * link.activation.slope(values)
-            outputs = _Outputs(link.activation, values) if link.activation.inverse is not None else None
-    return inputs, slopes
-
-
-def _pulled(link: Link, weight: Tensor, slopes: Tensor) -> Tensor:
-    """Compute slopes of the loss by a layer's inputs from those by its outputs."""
-    if isinstance(link.layer, nn.Linear):
-        return slopes @ weight if weight.ndim == 2 else torch.bmm(slopes[:, None], weight)[:, 0]
-    layer: Any = link.layer
-    if weight.ndim == 4:
-        shape = (len(slopes), *link.input_shape)
-        return conv2d_input(shape, weight, slopes, layer.stride, layer.padding, layer.dilation)
-    patches = weight.flatten(2).mT @ slopes.flatten(2)
-    geometry = (link.input_shape[1:], layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    return F.fold(patches, *geometry)
-
-
 def _deconvolved(
-    link: Link, weight: Tensor, bias: Tensor | None, gradient: Tensor, slopes: Tensor, outputs: _Outputs
+    link: Link, weight: Tensor, gradient: Tensor, slopes: Tensor, before: Tensor, held: Tensor
 ) -> Tensor:
     """Solve for the input of a convolution by least squares, with conjugate gradients on all records at once.
 
     The equations are weight · (W ∗ a) = weight · (output − bias), and Σ over positions of slope ⊗ patch(a) =
     gradient. Both are scaled to like size, and the unknowns so that each column of the system has norm 1.
+
+    Args:
+        link: The convolution.
+        weight: Its weight.
+        gradient: Gradients of its weight (n, ...).
+        slopes: Slopes of the loss by its outputs.
+        before: Its outputs less its bias.
+        held: Slopes of the activation of its outputs.
     """
     layer: Any = link.layer
-    shift = 0.0 if bias is None else bias[..., None, None]
     geometry = (link.input_shape[1:], layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    before = cast(Callable[[Tensor], Tensor], outputs.activation.inverse)(outputs.values)
-    held = outputs.activation.slope(outputs.values)
     held = (held / _norms(held).clamp(min=INSIDE) * held[0].numel() ** 0.5).flatten(2)
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
-    flat, taps = (factor * slopes).flatten(2), weight.flatten(-3)
+    flat, taps = (factor * slopes).flatten(2), weight.flatten(1)
 
     def forward(a: Tensor) -> tuple[Tensor, Tensor]:
         """Compute both sides of the system for inputs, from one set of patches."""
@@ -236,7 +149,7 @@ def _deconvolved(
 
     squares = taps.mT.square() @ held.square() + flat.square().sum(1, keepdim=True)
     columns = F.fold(squares, *geometry).clamp(min=INSIDE).rsqrt()
-    first, second = held * (before - shift).flatten(2), factor[:, 0] * gradient.flatten(2)
+    first, second = held * before.flatten(2), factor[:, 0] * gradient.flatten(2)
     solution = torch.zeros_like(columns)
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()

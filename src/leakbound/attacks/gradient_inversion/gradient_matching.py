@@ -7,7 +7,8 @@ of a linear layer. Any other network goes through vmap. Both are exact.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 
 from leakbound.models import memory
 from leakbound.models.gradients import Factors, Labels, record_gradients
-from leakbound.models.layers import ImageTensor, factorable, parameter_layers
+from leakbound.models.layers import ImageTensor, factorable, parameter_layers, written_out
+from leakbound.training.stack import stacked
 
 
 class Matching:
@@ -66,7 +68,7 @@ class GradientMatching(Matching):
     """
 
     def __init__(
-        self, model: nn.Module, observed: Mapping[str, Tensor], image_shape: tuple[int, int, int]
+        self, model: nn.Module, observed: Mapping[str, Tensor], image_shape: tuple[int, ...]
     ) -> None:
         names = [name for name, _ in model.named_parameters()]
         if sorted(names) != sorted(observed):
@@ -86,7 +88,26 @@ class GradientMatching(Matching):
         return torch.stack(products).sum(0), torch.stack(squares).sum(0)
 
 
-def problems_at_once(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
+def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, ...]) -> Factors | None:
+    """Stack networks: factored gradients of their records, ordered record by record, with networks innermost.
+
+    None if their architecture cannot be written out or its gradients not be factored.
+
+    Args:
+        models: Networks of one architecture on one device, in evaluation mode. Their weights are copied.
+        image_shape: (colors, height, width).
+    """
+    device = next(models[0].parameters()).device
+    params = {name: value.detach() for name, value in stacked(models, device).items()}
+    example = next(iter(params.values())).new_zeros((len(models), 1, *image_shape))
+    network = written_out(models[0], params, example, twice=True) if factorable(models[0]) else None
+    if network is None:
+        return None
+    factors = Factors(partial(network.of_rows, params), network.layers)
+    return factors if factors.cover(example.flatten(0, 1)) else None
+
+
+def problems_at_once(model: nn.Module, image_shape: tuple[int, ...], device: str | torch.device) -> int:
     """Count the candidates that are matched at once: on a CPU 64 of LeNet, 13 of ResNet10, 1 of VGG16.
 
     A problem is taken to need six copies of the parameters (the observed gradient, a copy, and those of

@@ -8,8 +8,7 @@ by the kinks of ReLU and pooling, and ``staged`` softens them, where a single re
 convolutions (:mod:`leakbound.attacks.gradient_inversion.staged`). Behind noise on the gradient of a single
 record the most probable images fit the noise, and ``regression`` errs less: the best linear estimate of the
 image from the gradient, learned from gradients of images of the same distribution and class. No search keeps
-to the range of pixels, as noisy images do not. On a GPU all but L-BFGS and the regression take several
-replicas in one stack.
+to the range of pixels, as noisy images do not.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -29,15 +28,14 @@ from scipy import linalg, optimize
 from torch import Tensor, nn
 
 from leakbound.attacks.gradient_inversion import staged
-from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
+from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
-from leakbound.attacks.gradient_inversion.searches import Part, in_parts, interleaved
+from leakbound.attacks.scheduling import in_parts
 from leakbound.channels.channel import GaussianChannel
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.models.gradients import Factors, Gradients, record_gradients
+from leakbound.models.gradients import Gradients, record_gradients
 from leakbound.training.client_steps import ClientStep
 from leakbound.training.eager_optimizers import Adam
-from leakbound.training.stack import Stack, stack_of, stacked
 
 logger = logging.getLogger("leakbound")
 
@@ -152,39 +150,6 @@ class MapProblem:
         return rows
 
 
-@dataclass(frozen=True)
-class StackedProblem(MapProblem):
-    """Batches of several networks, batch by batch with the networks next to each other.
-
-    Attributes:
-        factors: Factors of the gradients of all networks, record by record with the networks next to each
-            other.
-        slots: Number of networks.
-    """
-
-    factors: Factors
-    slots: int
-
-    @classmethod
-    def of(cls, problems: Sequence[MapProblem], stack: Stack, part: Part) -> StackedProblem:
-        """Stack some batches of each problem. Clients, numbers of records and shapes are those of all."""
-        parts = [problems[place].part(rows) for place, rows in zip(part.searches, part.rows, strict=True)]
-        names = parts[0].gradients
-        gradients = {name: interleaved(part.gradients[name] for part in parts) for name in names}
-        labels = interleaved(part.labels for part in parts)
-        shared = (problems[0].network, problems[0].client, gradients, labels, problems[0].image_shape)
-        return cls(*shared, stack.factors(part.searches), len(parts))
-
-    def averaged(
-        self, images: Float[Tensor, "n records colors height width"]
-    ) -> Float[Tensor, "n parameters"]:
-        """Average the gradients at images as clients do."""
-        records = images.unflatten(0, (-1, self.slots)).transpose(1, 2)
-        labels = self.labels.unflatten(0, (-1, self.slots)).transpose(1, 2)
-        rows = self.weighed(self.factors.gradients(records.flatten(0, 2), labels.flatten()))
-        return rows.unflatten(0, labels.shape).mean(1).flatten(0, 1)
-
-
 class Method(NamedTuple):
     """Member of the family, with the weight of the gradient against the distribution of images.
 
@@ -240,116 +205,61 @@ def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Me
             yield Method("staged", staged.WEIGHT)
 
 
-@dataclass(frozen=True)
-class Recovering:
-    """Search of an attacker for the images of each batch.
+def recovered(problem: MapProblem, method: Method, law: Law | None, iterations: int) -> Recovery:
+    """Recover the images of each batch.
 
-    Attributes:
+    Args:
         problem: The uploads.
         method: One of :func:`methods`.
         law: Distribution of what was released, which may be missing for ``recursive``.
         iterations: Steps of a search.
+
+    Raises:
+        ValueError: If a search has no distribution, or no equations lead to the images.
     """
+    if method.name == "recursive":
+        images = solved_images(problem.network, problem.gradients, problem.image_shape)[:, None]
+    elif law is None:
+        raise ValueError(f"{method.name} needs a distribution of the released images")
+    elif method.name == "quasi_newton":
+        images = _quasi_newton(problem, law, method.weight, iterations)
+    elif method.name == "staged":
+        images = _staged(problem, law, iterations)
+    elif method.name == "regression":
+        images = _regressed(problem, law, method.weight)
+    else:
+        images = _in_parts(problem, lambda rows: _climbed(problem.part(rows), law, method.weight, iterations))
+    return _checked(problem, images)
 
-    problem: MapProblem
-    method: Method
-    law: Law | None
-    iterations: int
 
-    @property
-    def kind(self) -> Hashable:
-        """Method, as searches of one attack by one method go together, whatever their weights."""
-        return Recovering, self.method.name
+def _staged(problem: MapProblem, law: Law, iterations: int) -> Tensor:
+    """Recover single records in stages, from what linear layers reveal."""
+    encoder = staged.Encoder.of(problem.network, problem.image_shape)
+    features = staged.features_of(problem.network, problem.gradients, problem.image_shape)
 
-    def alone(self) -> Recovery:
-        """Recover the images.
+    def searched(rows: slice) -> Tensor:
+        """Recover some records."""
+        seen = staged.Features(features.values[rows], features.slopes[rows])
+        gradients = problem.part(rows).gradients
+        return staged.search(encoder, seen, gradients, (law.mean, law.root), problem.image_shape, iterations)[
+            :, None
+        ]
 
-        Raises:
-            ValueError: If a search has no distribution, or no equations lead to the images.
-        """
-        if self.method.name == "recursive":
-            return _checked(self.problem, self._solving().alone()[:, None])
-        if self.law is None:
-            raise ValueError(f"{self.method.name} needs a distribution of the released images")
-        if self.method.name == "quasi_newton":
-            return _checked(
-                self.problem, _quasi_newton(self.problem, self.law, self.method.weight, self.iterations)
-            )
-        if self.method.name == "staged":
-            return self._staged([self], self.law)[0]
-        if self.method.name == "regression":
-            return _checked(self.problem, _regressed(self.problem, self.law, self.method.weight))
-        return self._adam([self], self.law, lambda part: self.problem.part(part.rows[0]))[0]
+    return _in_parts(problem, searched, staged.STARTS)
 
-    def together(self, others: Sequence[Recovering]) -> list[Recovery]:
-        """Recover the images of this search and of others in one stack, except by L-BFGS."""
-        searches = [self, *others]
-        problems = [search.problem for search in searches]
-        if self.method.name == "recursive":
-            solved = self._solving().together([search._solving() for search in others])
-            return [
-                _checked(problem, images[:, None]) for problem, images in zip(problems, solved, strict=True)
-            ]
-        if self.method.name == "staged" and self.law is not None:
-            return self._staged(searches, self.law)
-        stack = stack_of([problem.network for problem in problems], self.problem.image_shape)
-        if self.method.name != "adam" or self.law is None or stack is None:
-            return [search.alone() for search in searches]
-        return self._adam(searches, self.law, lambda part: StackedProblem.of(problems, stack, part))
 
-    def _solving(self) -> Solving:
-        """Make the search for a solution of equations."""
-        return Solving(self.problem.network, self.problem.gradients, self.problem.image_shape)
+def _in_parts(problem: MapProblem, images: Callable[[slice], Tensor], starts: int = 1) -> Tensor:
+    """Recover images of some rows at a time, as many as memory holds, each from a number of starts."""
+    count, records = problem.labels.shape
+    at_once = problems_at_once(problem.network, problem.image_shape, problem.labels.device)
+    pieces: list[Tensor] = []
 
-    def _adam(
-        self, searches: list[Recovering], law: Law, batches: Callable[[Part], MapProblem]
-    ) -> list[Recovery]:
-        """Recover the images of several searches, each with its weight, some batches at once."""
+    def solve(places: Sequence[int]) -> None:
+        """Recover the images of some batches."""
+        pieces.append(images(slice(places[0], places[-1] + 1)))
 
-        def climbed(part: Part) -> Tensor:
-            """Recover some batches of each search."""
-            weights = [searches[place].method.weight for place in part.searches] * len(part.rows[0])
-            return _climbed(batches(part), law, weights, self.iterations)
-
-        return self._in_parts(searches, climbed)
-
-    def _staged(self, searches: list[Recovering], law: Law) -> list[Recovery]:
-        """Recover the images of several searches in stages, from what linear layers reveal."""
-        shape = self.problem.image_shape
-        problems = [search.problem for search in searches]
-        features = [staged.features_of(problem.network, problem.gradients, shape) for problem in problems]
-        networks = stacked([problem.network for problem in problems], features[0].values.device)
-        weights = {name: value.detach() for name, value in networks.items()}
-        stages = staged.stages_of(self.problem.network, shape)
-
-        def searched(part: Part) -> Tensor:
-            """Recover some records of each search."""
-            places = list(zip(part.searches, part.rows, strict=True))
-            values = interleaved(features[place].values[rows] for place, rows in places)
-            slopes = interleaved(features[place].slopes[rows] for place, rows in places)
-            seen = {
-                name: interleaved(problems[place].gradients[name][rows] for place, rows in places)
-                for name in weights
-            }
-            encoder = staged.Encoder(stages, {name: value[part.searches] for name, value in weights.items()})
-            revealed = staged.Features(values, slopes)
-            return staged.search(encoder, revealed, seen, (law.mean, law.root), shape, self.iterations)[
-                :, None
-            ]
-
-        return self._in_parts(searches, searched, staged.STARTS)
-
-    def _in_parts(
-        self, searches: list[Recovering], images: Callable[[Part], Tensor], starts: int = 1
-    ) -> list[Recovery]:
-        """Recover the images of several searches part by part, each search from a number of starts."""
-        problem = self.problem
-        like = next(iter(problem.gradients.values()))
-        ends = [like.new_empty(*search.problem.labels.shape, *problem.image_shape) for search in searches]
-        at_once = problems_at_once(problem.network, problem.image_shape, like.device)
-        rows = max(1, at_once // (problem.labels.shape[1] * starts))
-        in_parts([len(end) for end in ends], rows, like.device, lambda part: part.put(images(part), ends))
-        return [_checked(search.problem, end) for search, end in zip(searches, ends, strict=True)]
+    in_parts(range(count), max(1, at_once // (records * starts)), solve)
+    return torch.cat(pieces)
 
 
 def _checked(problem: MapProblem, images: Tensor) -> Recovery:
@@ -374,16 +284,15 @@ def _starts(problem: MapProblem, values: int, dtype: torch.dtype) -> Tensor:
     return moved.to(problem.labels.device, dtype).expand(count, -1, -1).clone()
 
 
-def _climbed(part: MapProblem, law: Law, weights: Sequence[float], iterations: int) -> Tensor:
-    """Minimise over u by Adam with a cosine schedule, for batches that have a weight of the gradient each."""
+def _climbed(part: MapProblem, law: Law, weight: float, iterations: int) -> Tensor:
+    """Minimise over u by Adam with a cosine schedule."""
     root = Law(law.mean.to(part.flat), law.root.to(part.flat))
-    factors = torch.tensor(weights, dtype=torch.float64).to(part.flat)
     u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
     optimizer = Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
     for _ in range(iterations):
         differences = part.differences(_placed(root, u, part)).square().sum(1)
-        (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + (factors * differences).sum(), u)
+        (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + (weight * differences).sum(), u)
         optimizer.step()
         schedule.step()
     return _placed(root, u.detach(), part)

@@ -9,8 +9,10 @@ which noisy images are not. So behind a channel it fails whatever the gradient r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +24,10 @@ from leakbound.attacks.gradient_inversion.gradient_matching import (
     GradientMatching,
     Matching,
     problems_at_once,
+    stack_of,
 )
-from leakbound.attacks.gradient_inversion.searches import Attacker, Part, in_parts, interleaved
 from leakbound.attacks.rows import DIVERGED, NO_RESULT, NOT_CONVERGED, STUCK
+from leakbound.attacks.scheduling import by_kind, in_parts
 from leakbound.attacks.search_images import (
     EXTENSIONS,
     LARGEST_PIXEL,
@@ -37,7 +40,8 @@ from leakbound.attacks.search_images import (
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.models.gradients import Gradients, Labels
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.stack import stack_of
+
+Result = TypeVar("Result")
 
 
 def reconstruct(
@@ -85,7 +89,7 @@ def reconstruct(
     return candidates.detach()
 
 
-_Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
+Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
 """Images, and their statuses (n)."""
 
 
@@ -111,64 +115,69 @@ class PublishedReconstruction:
     tv_weights: Float[Tensor, " n"]
     config: GradientInversionConfig
 
-    @property
-    def kind(self) -> Hashable:
-        """One kind, as all inversions of one attack go together."""
-        return PublishedReconstruction
 
-    @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """(colors, height, width)."""
-        return self.starts.shape[1], self.starts.shape[2], self.starts.shape[3]
+Attacker: TypeAlias = Generator[PublishedReconstruction, Solved, Result]
+"""Yields problems, is sent how they were solved, and returns a result."""
 
-    def alone(self) -> _Solved:
-        """Invert the gradients, and return images and statuses."""
-        searches = [self]
-        return self._inverted(
-            searches, lambda _, rows: GradientMatching(self.network, rows, self.image_shape)
-        )[0]
 
-    def together(self, others: Sequence[PublishedReconstruction]) -> list[_Solved]:
-        """Invert the gradients of this search and of others, with all networks in one stack."""
-        searches = [self, *others]
-        stack = stack_of([search.network for search in searches], self.image_shape)
-        if stack is None:
-            return [search.alone() for search in searches]
-        return self._inverted(
-            searches, lambda part, gradients: Matching(stack.factors(part.searches), gradients)
+def inverted(searches: Sequence[PublishedReconstruction]) -> list[Solved]:
+    """Invert the gradients of several networks as one stack, or as several where memory does not hold one.
+
+    A stack launches as many kernels as one network. Each network gets what it would get alone, up to rounding.
+    """
+    network, starts = searches[0].network, searches[0].starts
+    size = problems_at_once(network, starts.shape[1:], starts.device)
+    return by_kind(searches, lambda _: None, partial(_stack_inverted, size=size), size)
+
+
+def _stack_inverted(searches: Sequence[PublishedReconstruction], size: int) -> list[Solved]:
+    """Invert the gradients of some networks, at most so many at once, one by one if they make no stack."""
+    first = searches[0]
+    shape = first.starts.shape[1:]
+    factors = stack_of([search.network for search in searches], shape) if len(searches) > 1 else None
+    if factors is None and len(searches) > 1:
+        return [_stack_inverted([search], size)[0] for search in searches]
+    counts = [len(search.starts) for search in searches]
+    ends: list[Tensor] = []
+    statuses: list[np.ndarray] = []
+
+    def solve(places: Sequence[int]) -> None:
+        """Invert some problems of each search. One that has fewer than others repeats its own."""
+        rows = [torch.tensor(places, device=first.starts.device) % count for count in counts]
+        pairs = [(search, row, search.record[row]) for search, row in zip(searches, rows, strict=True)]
+        observed = {
+            name: interleaved(search.observed[name][record] for search, _, record in pairs)
+            for name in first.observed
+        }
+        matching = (
+            GradientMatching(first.network, observed, shape)
+            if factors is None
+            else Matching(factors, observed)
         )
+        labels = interleaved(search.labels[record] for search, _, record in pairs)
+        starts = interleaved(search.starts[row] for search, row, _ in pairs)
+        weights = interleaved(search.tv_weights[row] for search, row, _ in pairs)
+        config = first.config
+        images = reconstruct(
+            matching,
+            labels,
+            starts,
+            weights,
+            iterations=config.iterations,
+            learning_rate=config.learning_rate,
+        )
+        judged = _statuses(matching, labels, starts, weights, images)
+        ends.append(images.unflatten(0, (-1, len(searches))))
+        statuses.append(judged.reshape(-1, len(searches)))
 
-    def _inverted(
-        self, searches: list[PublishedReconstruction], matching: Callable[[Part, Gradients], Matching]
-    ) -> list[_Solved]:
-        """Invert the problems of searches, as many at once as memory holds."""
-        ends = [torch.empty_like(search.starts) for search in searches]
-        statuses = [np.empty(len(search.starts), dtype=object) for search in searches]
+    in_parts(range(max(counts)), max(1, size // len(searches)), solve)
+    images, judged = torch.cat(ends), np.concatenate(statuses)
+    return [(images[:count, slot], judged[:count, slot]) for slot, count in enumerate(counts)]
 
-        def solve(part: Part) -> None:
-            """Invert some problems of each search."""
-            chosen = [
-                searches[place]._chosen(rows) for place, rows in zip(part.searches, part.rows, strict=True)
-            ]
-            observed, *others = zip(*chosen, strict=True)
-            gradients = {name: interleaved(each[name] for each in observed) for name in self.observed}
-            labels, starts, weights = map(interleaved, others)
-            problem = matching(part, gradients), labels, starts, weights
-            images = reconstruct(
-                *problem, iterations=self.config.iterations, learning_rate=self.config.learning_rate
-            )
-            part.put(images, ends)
-            part.put(_statuses(*problem, images), statuses)
 
-        size = problems_at_once(self.network, self.image_shape, self.starts.device)
-        in_parts([len(end) for end in ends], size, self.starts.device, solve)
-        return list(zip(ends, statuses, strict=True))
-
-    def _chosen(self, problems: Int[Tensor, " k"]) -> tuple[Gradients, Tensor, Tensor, Tensor]:
-        """Select some problems: gradients, and for each its labels, start and weight of the total variation."""
-        record = self.record[problems]
-        gradients = {name: tensor[record] for name, tensor in self.observed.items()}
-        return gradients, self.labels[record], self.starts[problems], self.tv_weights[problems]
+def interleaved(values: Iterable[Tensor]) -> Tensor:
+    """Interleave the values of searches, (n, ...) of each: the first of all, the second of all, and so on."""
+    return torch.stack(list(values), dim=1).flatten(0, 1)
 
 
 @dataclass(frozen=True)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
 from leakbound.accounting.gaussian import linear_mmse_from_covariances
 from leakbound.attacks import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
-from leakbound.attacks.gradient_inversion.closed_form import Solving, solvable
-from leakbound.attacks.gradient_inversion.searches import Attacker, attacked
+from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
+from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
 from leakbound.attacks.rows import rows
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel, linear_estimate
 from leakbound.channels.covariance import Moments
 from leakbound.config.attacks import UsesConfig
-from leakbound.randomness.sources import NoiseSource
+from leakbound.models import memory
 from leakbound.training.client_steps import ClientStep
 
 _SCALE = 4.0  # squared units of [-1, 1] in one of [0, 1]
@@ -59,16 +58,10 @@ def invert_several_uses(request: AttackRequest[UsesConfig]) -> Attacked:
     counts = [1] * len(uses) if client.keeps_copies else uses
     moments = request.known_moments()
     line = _line(channel, moments, counts)
-    records = [_Records.of(request, replica, client) for replica in request.replicas]
-    attackers = [record.use() for record in records for _ in range(max(counts))]
-    like = partial(request.network, torch.Generator())
-    solved = attacked(attackers, request.device, like, config.images)
     prior = request.dataset.aux.images.mean(axis=0)
     results = []
-    for place, replica in enumerate(request.replicas):
-        truth = records[place].images[:, 0].cpu().numpy()
-        first = place * max(counts)
-        seen = np.stack(solved[first : first + max(counts)])
+    for replica in request.replicas:
+        truth, seen = _attacked_uses(request, replica, client, max(counts))
         errors = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
         prior_error = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
         variants = {"attack": errors.mean(axis=0), "line": line, "prior": np.full(len(uses), prior_error)}
@@ -77,50 +70,39 @@ def invert_several_uses(request: AttackRequest[UsesConfig]) -> Attacked:
     return joined(results)
 
 
-@dataclass(frozen=True)
-class _Records:
-    """Attacked records of one replica, and the client whose uploads are attacked.
+def _attacked_uses(
+    request: AttackRequest[UsesConfig], replica: int, client: ClientStep, uses: int
+) -> tuple[Float[np.ndarray, "n colors height width"], Float[np.ndarray, "uses n colors height width"]]:
+    """Choose the records of a replica, and solve for the noisy images of each of their uses.
 
-    Attributes:
-        network: Untrained network of the replica.
-        client: Step that the uploads come from.
-        images: The records, each a batch of its own.
-        labels: Their classes.
-        source: Source of all noise.
+    Raises:
+        ValueError: If no equations lead from the network's gradients to the image.
     """
-
-    network: nn.Module
-    client: ClientStep
-    images: Float[Tensor, "n 1 colors height width"]
-    labels: Int[Tensor, "n 1"]
-    source: NoiseSource
-
-    @classmethod
-    def of(cls, request: AttackRequest[UsesConfig], replica: int, client: ClientStep) -> _Records:
-        """Choose the records of a replica.
-
-        Raises:
-            ValueError: If no equations lead from the network's gradients to the image.
-        """
-        network = request.untrained(_PURPOSE, replica)
-        if not solvable(network, request.image_shape):
-            raise ValueError(
-                f"{request.slug}: gradients of {request.model} cannot be solved for images; take lenet_sigmoid or mlp"
-            )
-        members = request.dataset.members(replica)
-        order = request.generators(_PURPOSE, replica)("images").permutation(len(members))
-        chosen = np.sort(order[: request.config.images])
-        images = torch.from_numpy(members.images[chosen])[:, None]
-        labels = torch.from_numpy(members.labels[chosen])[:, None]
-        source = request.noise(_PURPOSE, replica)("noise")
-        return cls(network, client, images.to(request.device), labels.to(request.device), source)
-
-    def use(self) -> Attacker[Float[np.ndarray, "n colors height width"]]:
-        """Attack one use of each record, whose noise is drawn as it begins, and return the noisy images."""
-        sent = self.client.upload(self.network, self.images, self.labels, self.source)
-        colors, height, width = self.images.shape[2:]
-        solved: Tensor = yield Solving(self.network, sent.gradients, (colors, height, width))
-        return solved.cpu().numpy()
+    network = request.untrained(_PURPOSE, replica)
+    if not solvable(network, request.image_shape):
+        raise ValueError(
+            f"{request.slug}: gradients of {request.model} cannot be solved for images; take lenet_sigmoid or mlp"
+        )
+    members = request.dataset.members(replica)
+    order = request.generators(_PURPOSE, replica)("images").permutation(len(members))
+    chosen = members.chosen(np.sort(order[: request.config.images]))
+    images = torch.from_numpy(chosen.images)[:, None].to(request.device)
+    labels = torch.from_numpy(chosen.labels)[:, None].to(request.device)
+    source = request.noise(_PURPOSE, replica)("noise")
+    # A GPU solves for several uses at once.
+    fitting = problems_at_once(network, request.image_shape, request.device) // len(images)
+    at_once = max(1, min(fitting, memory.SEARCHES_SIDE_BY_SIDE.on(request.device)))
+    seen: list[Tensor] = []
+    for first in range(0, uses, at_once):
+        sent = [
+            client.upload(network, images, labels, source) for _ in range(first, min(first + at_once, uses))
+        ]
+        gradients = {
+            name: torch.cat([upload.gradients[name] for upload in sent]) for name in sent[0].gradients
+        }
+        solved = solved_images(network, gradients, request.image_shape)
+        seen += solved.split(len(images))
+    return chosen.images, torch.stack(seen).cpu().numpy()
 
 
 def _errors(

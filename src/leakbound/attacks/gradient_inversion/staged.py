@@ -8,6 +8,8 @@ norm, because the convolutions are a hundredth of the whole gradient. ReLU and p
 and hardened step by step, as a search with kinks stays with the units that are active where it begins.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
 
 from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.attacks.gradient_inversion.layer_chain import calls_of, chain_of, equal, passable
 from leakbound.models.gradients import Gradients
-from leakbound.models.layers import Pulled, convolution, own_parameters, windows
+from leakbound.models.layers import windows
 from leakbound.training.eager_optimizers import Adam
 
 STARTS = 2
@@ -133,15 +136,21 @@ def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Convolutions of some networks, whose rows lie record by record with the networks next to each other.
+    """Convolutions of a network.
 
     Attributes:
         stages: From the image up.
-        weights: Parameter name to values (networks, ...).
+        weights: Parameter name to values.
     """
 
     stages: Sequence[Stage]
     weights: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, model: nn.Module, image_shape: tuple[int, int, int]) -> Encoder:
+        """Make the encoder of a network that has stages."""
+        weights = {name: value.detach() for name, value in model.named_parameters()}
+        return cls(stages_of(model, image_shape), weights)
 
     def __call__(
         self,
@@ -158,7 +167,9 @@ class Encoder:
         """
         values, kept = images, []
         for stage in self.stages:
-            before = convolution(stage.layer, self._parameters_of(stage), values)
+            layer = stage.layer
+            weight, bias = self.weights[f"{stage.name}.weight"], self.weights.get(f"{stage.name}.bias")
+            before = F.conv2d(values, weight, bias, layer.stride, layer.padding, layer.dilation)
             pooled, shares = _pooled(before, stage, temperature)
             kept.append((stage, values, before, shares))
             values = pooled
@@ -171,22 +182,10 @@ class Encoder:
             if stage.layer.bias is not None:
                 gradients[f"{stage.name}.bias"] = through.flatten(2).sum(2)
             if stage is not self.stages[0]:
-                slope = self._pulled(stage, through, inputs)
+                weight = self.weights[f"{stage.name}.weight"]
+                geometry = stage.layer.stride, stage.layer.padding, stage.layer.dilation
+                slope = conv2d_input(inputs.shape, weight, through, *geometry)
         return values.flatten(1), gradients
-
-    def _parameters_of(self, stage: Stage) -> dict[str, Tensor]:
-        """Return the parameters of a convolution in all networks."""
-        return {
-            parameter: self.weights[f"{stage.name}.{parameter}"] for parameter in own_parameters(stage.layer)
-        }
-
-    def _pulled(self, stage: Stage, slopes: Tensor, inputs: Tensor) -> Tensor:
-        """Compute slopes by the inputs of a convolution from those by its outputs."""
-        layer, weight = stage.layer, self.weights[f"{stage.name}.weight"]
-        side, before = (values.unflatten(0, (-1, len(weight))).flatten(1, 2) for values in (slopes, inputs))
-        settings = layer.stride, layer.padding, layer.dilation, len(weight)
-        pulled: Tensor = Pulled.apply(side, weight.flatten(0, 1), before.shape, *settings)
-        return pulled.unflatten(1, (len(weight), -1)).flatten(0, 1)
 
 
 def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ knows the channel of a defense, it shows each record to the networks with noise 
 """
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from leakbound.attacks import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined, load_weights
@@ -30,7 +30,6 @@ from leakbound.attacks.membership.reference_scores import (
 )
 from leakbound.attacks.membership.signals import Queries, Signals, read_signals
 from leakbound.attacks.rows import DIVERGED, row, table_of
-from leakbound.attacks.scheduling import side_by_side
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets import ImageDataset
@@ -126,8 +125,9 @@ def infer_membership(request: AttackRequest[MembershipConfig]) -> Attacked:
         cases = [
             _case(request, place, network, methods, sound[place]) for place in places[first : first + size]
         ]
-        attackers = [scores_of(case.views, case.generator) for case in cases if case.sound]
-        scores = iter(side_by_side(attackers, partial(white_box_scores, config=request.config)))
+        scores = iter(
+            scores_of([(case.views, case.generator) for case in cases if case.sound], request.config)
+        )
         results += [_results(case, next(scores) if case.sound else {}, variants) for case in cases]
     return joined(results)
 
@@ -200,39 +200,47 @@ def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
 
 
 def scores_of(
-    views: Sequence[View], generator: torch.Generator
-) -> Generator[AttackData, list[Tensor], Scores]:
-    """Score records by every attacker. Those that learn yield what they learn from. The model is not used.
+    attacked: Sequence[tuple[Sequence[View], torch.Generator]], config: MembershipConfig
+) -> list[Scores]:
+    """Score records of several replicas by every attacker. Attack networks of all replicas learn together.
 
     Args:
-        views: Views of the records whose membership the attacker knows, the first half members, and then of
-            groups to score.
-        generator: Generator of what the trained attackers draw, on the CPU.
+        attacked: For each replica views of the records whose membership the attacker knows, the first half
+            members, and then of groups to score, and the generator of what the trained attackers draw, on
+            the CPU.
+        config: Settings of the attack.
 
     Returns:
-        Attacker to its scores of the known records, for one that learns from them by networks that held them
-        out (NaN for the few that none did), and of each other group.
+        For each replica attacker to its scores of the known records, for one that learns from them by
+        networks that held them out (NaN for the few that none did), and of each other group.
     """
-    scores: dict[str, list[np.ndarray]] = {
-        "white_box": (yield from _learned(views, (), generator)),
-        "loss_threshold": [view.signals.confidence.cpu().numpy() for view in views],
-    }
-    if views[0].compared is not None:
-        scores |= _comparing(views, views[0].compared)
-        evidence = [_evidence(scores, number, view) for number, view in enumerate(views)]
-        scores["white_box_references"] = yield from _learned(views, evidence, generator)
-    return scores
-
-
-def _comparing(views: Sequence[View], of_known: Confidences) -> dict[str, list[np.ndarray]]:
-    """Score all views by attackers that compare the target's confidence with that of reference networks.
-
-    What distributions share, and RMIA's a, comes from the known records.
-    """
-    shared = shared_laws(of_known)
-    pairs = [
-        (view.signals.confidence.cpu().numpy(), view.compared) for view in views if view.compared is not None
+    learned = _learned([_task(views, (), generator) for views, generator in attacked], config)
+    all_scores: list[dict[str, list[np.ndarray]]] = [
+        {"white_box": scores, "loss_threshold": [view.signals.confidence.cpu().numpy() for view in views]}
+        for scores, (views, _) in zip(learned, attacked, strict=True)
     ]
+    tasks, compared = [], []
+    for scores, (views, generator) in zip(all_scores, attacked, strict=True):
+        references = [view.compared for view in views if view.compared is not None]
+        if references:
+            scores |= _comparing(scores["loss_threshold"], references)
+            evidence = [_evidence(scores, number, each) for number, each in enumerate(references)]
+            tasks.append(_task(views, evidence, generator))
+            compared.append(scores)
+    for scores, groups in zip(compared, _learned(tasks, config), strict=True):
+        scores["white_box_references"] = groups
+    return list(all_scores)
+
+
+def _comparing(
+    confidences: Sequence[np.ndarray], references: Sequence[Confidences]
+) -> dict[str, list[np.ndarray]]:
+    """Score groups of records by attackers that compare the target's confidence with that of references.
+
+    What distributions share, and RMIA's a, comes from the known records, which are the first group.
+    """
+    pairs = list(zip(confidences, references, strict=True))
+    shared = shared_laws(references[0])
     offline = max(_OFFLINE, key=lambda a: _area(rmia(*pairs[0], a)))
     return {
         "lira_offline": [lira_offline(*pair, shared) for pair in pairs],
@@ -241,25 +249,28 @@ def _comparing(views: Sequence[View], of_known: Confidences) -> dict[str, list[n
     }
 
 
-def _evidence(scores: Scores, number: int, view: View) -> Float[np.ndarray, "n inputs"]:
+def _evidence(scores: Scores, number: int, compared: Confidences) -> Float[np.ndarray, "n inputs"]:
     """Collect inputs of an attack network from references: scores, RMIA's first, and what references know."""
     columns = [scores[name][number] for name in ("rmia", "lira_offline", "lira_online")]
-    if view.compared is not None:
-        probability = np.maximum(view.compared.probability, np.finfo(np.float64).tiny)
-        columns += [view.compared.mean, np.log(probability)]
-    return np.stack(columns, axis=1)
+    probability = np.maximum(compared.probability, np.finfo(np.float64).tiny)
+    return np.stack([*columns, compared.mean, np.log(probability)], axis=1)
 
 
-def _learned(
+def _task(
     views: Sequence[View], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
-) -> Generator[AttackData, list[Tensor], list[np.ndarray]]:
-    """Score all views by an attack network that learns from the first of them, and from evidence if any."""
+) -> AttackData:
+    """Let an attack network learn from the first of some views, and from evidence if any, and score all."""
     signals, *others = (view.signals for view in views)
     device = signals.labels.device
     members = torch.arange(len(signals.labels), device=device) < len(signals.labels) // 2
     inputs = [torch.from_numpy(columns).to(device) for columns in evidence]
-    learned = yield AttackData(signals, members, others, generator, inputs)
-    return [scores.double().cpu().numpy() for scores in learned]
+    return AttackData(signals, members, others, generator, inputs)
+
+
+def _learned(tasks: Sequence[AttackData], config: MembershipConfig) -> list[list[np.ndarray]]:
+    """Return what attack networks score, as arrays."""
+    learned = white_box_scores(tasks, config)
+    return [[scores.double().cpu().numpy() for scores in groups] for groups in learned]
 
 
 def _methods(request: AttackRequest[MembershipConfig]) -> Iterator[Queries]:

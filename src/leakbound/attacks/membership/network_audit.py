@@ -5,7 +5,6 @@ Attackers are chosen on one half of the records, and all numbers come from the o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,11 +13,9 @@ from leakbound.accounting.coin_limits import CoinGuesses, CoinLimit, StatedBound
 from leakbound.accounting.risk import check_confidence
 from leakbound.attacks.membership.attack import View, scores_of, strongest
 from leakbound.attacks.membership.audited_records import ReferenceScores, Score, doubts, outputs
-from leakbound.attacks.membership.network import white_box_scores
 from leakbound.attacks.membership.reference_scores import Confidences
 from leakbound.attacks.membership.signals import signals_of_outputs
 from leakbound.attacks.metrics import Interval, auc_interval, blind_area, roc_curve, tpr_at_fpr
-from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import MembershipConfig
 from leakbound.datasets.audited import Records, check_records, check_shape
 from leakbound.randomness.seeding import numpy_generator, torch_generator
@@ -179,8 +176,8 @@ def _attacked(
         )
         for rows in halves
     ]
-    attackers = [scores_of(views, torch_generator(seed, "network_audit_attackers"))]
-    scores = side_by_side(attackers, partial(white_box_scores, config=MembershipConfig()))[0]
+    attacked = [(views, torch_generator(seed, "network_audit_attackers"))]
+    (scores,) = scores_of(attacked, MembershipConfig())
     first, second = ({name: parts[half] for name, parts in scores.items()} for half in (0, 1))
     return first, second
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from leakbound.attacks.scheduling import by_kind, divided, in_halves
+from leakbound.attacks.scheduling import by_kind, in_parts
 from leakbound.attacks.search_images import descent, total_variation
 from leakbound.training.stack import forward
 
@@ -119,14 +119,15 @@ class AnsweringNetworks:
             search = partial(invert, self.model, params, learning_rate=first.learning_rate)
             pieces: list[np.ndarray] = []
 
-            def solve(places: list[int]) -> None:
+            def solve(places: Sequence[int]) -> None:
                 """Invert some images of each question."""
                 part = slice(places[0] * len(queries), (places[-1] + 1) * len(queries))
                 *rows, bounds = (value[part] for value in values)
                 trace = search(*rows, bounds=bounds, moments=first.moments)
                 pieces.append(trace.unflatten(1, (-1, len(queries))).cpu().numpy())
 
-            in_halves(list(range(len(labels) // len(queries))), solve, divided)
+            count = len(labels) // len(queries)
+            in_parts(range(count), count, solve)
             iterates = np.concatenate(pieces, axis=1)
             return [iterates[:, : len(query.labels), slot] for slot, query in enumerate(queries)]
         images.requires_grad_()

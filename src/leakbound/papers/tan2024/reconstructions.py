@@ -9,8 +9,8 @@ import torch
 
 from leakbound.attacks import metrics
 from leakbound.attacks.gradient_inversion.closed_form import solved_images
-from leakbound.attacks.gradient_inversion.published import Geiping
-from leakbound.attacks.gradient_inversion.searches import alone
+from leakbound.attacks.gradient_inversion.published import Geiping, inverted
+from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import linear_estimate
 from leakbound.channels.covariance import Moments
@@ -72,7 +72,8 @@ def reconstructions(
         source = torch_generator(seed, *words, "noise")
         sent = client.upload(network, torch.from_numpy(clean)[:, None], labels[:, None], source)
         solved = solved_images(network, sent.gradients, clean.shape[1:]).numpy()
-        smooth, _ = alone(published.solve(sent.gradients, labels, [config.untuned_tv_weight], "images"))
+        attacker = published.solve(sent.gradients, labels, [config.untuned_tv_weight], "images")
+        ((smooth, _),) = side_by_side([attacker], inverted)
         seen = {
             "released": sent.images.numpy(),
             "geiping": smooth[0],
