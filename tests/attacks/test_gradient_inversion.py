@@ -3,16 +3,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion.attack import invert_gradients
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
-from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.search_images import total_variation
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import (
     DPPSAC,
     DPSGD,
@@ -168,24 +165,6 @@ def test_problems_of_large_networks_are_taken_in_smaller_parts():
     assert {name: problems_at_once(model, (3, 32, 32), "cpu") for name, model in models.items()} == expected
 
 
-def test_stacked_problems_give_what_each_gives_alone(digits):
-    model = network("lenet_sigmoid").double()
-    images = torch.from_numpy(digits.pool.images[:2]).double().repeat(2, 1, 1, 1)
-    labels = torch.from_numpy(digits.pool.labels[:2]).repeat(2)
-    weights = torch.tensor([1e-3, 1e-3, 1e-1, 1e-1], dtype=torch.float64)
-    observed = record_gradients(model, images, labels)
-    start = torch.zeros_like(images)
-
-    def solve(chosen):
-        matching = GradientMatching(model, {name: part[chosen] for name, part in observed.items()}, (1, 32, 32))
-        return reconstruct(matching, labels[chosen], start[chosen], weights[chosen], iterations=24, learning_rate=0.1)
-
-    together = solve([0, 1, 2, 3])
-    alone = torch.cat([solve([k]) for k in range(4)])
-    torch.testing.assert_close(together, alone, rtol=0, atol=1e-6)
-    assert (together[0] - together[2]).abs().max() > 0.1
-
-
 def test_total_variation_is_the_mean_jump_between_neighbours():
     images = torch.zeros(2, 1, 4, 4)
     images[1, :, :, 2:] = 1.0
@@ -201,15 +180,6 @@ def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
     assert mean_of(rows, "geiping") < 0.2 * mean_of(rows, "prior")
     assert mean_of(rows, "oracle") == 0.0
     assert all(np.abs(pictures[name]).max() <= 1.0 for name in ("attack", "geiping", "untuned"))
-
-
-@pytest.mark.slow
-def test_undefended_sigmoid_lenet_gives_clothes_away(image_folder):
-    dataset = datasets.prepare("fashion_mnist", DatasetConfig(source="folder", members=500, aux=200, test=50), seed=0)
-    config = CONFIG.model_copy(update={"images": 4, "iterations": 400})
-    rows, _ = attacked(dataset, estimate_moments([dataset.members(0).images]), config=config, replicas=3)
-    assert mean_of(rows, "attack", "psnr") >= 60.0
-    assert mean_of(rows, "geiping", "psnr") >= 18.0
 
 
 @pytest.mark.slow
@@ -292,12 +262,6 @@ def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
         attacked(digits, moments, batch_size=500)
     with pytest.raises(ValueError, match="own"):
         attacked(digits, moments, defense=Defense(mechanism="own"))
-
-
-def test_rows_have_the_columns_of_every_attack(undefended):
-    rows, pictures = undefended
-    assert list(rows.columns) == ["replica", "variant", "unit", "metric", "value", "low", "high", "status"]
-    assert {picture.shape for picture in pictures.values()} == {(2, CONFIG.images, 1, 32, 32)}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from scipy import stats
 from images import repooled
 from leakbound import models
 from leakbound.attacks.attack_request import AttackRequest, Networks, attack_networks
+from leakbound.attacks.membership import signals
 from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, infer_membership
 from leakbound.attacks.membership.known_records import attacked_records
 from leakbound.attacks.membership.reference_scores import (
@@ -32,6 +33,7 @@ from leakbound.config.defenses import ChannelDefense, Undefended
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, prepare
 from leakbound.datasets.splits import reference_dataset
+from leakbound.models.memory import DeviceLimit
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest, train
@@ -356,11 +358,12 @@ def test_references_of_candidates_see_the_members_of_their_target_and_none_of_an
     assert (blind["high"] >= 0.5).all()
 
 
-def test_noisy_queries_average_what_a_network_says_behind_the_channel(digits, trained):
+def test_noisy_queries_average_what_a_network_says_behind_the_channel(digits, trained, monkeypatch):
     weights, references = trained
     shape = SHAPES.get("white")()
     channel = shape.calibrate(shape.decompose(estimate_moments([digits.aux.images.reshape(50, -1)])), 30.0)
     sampler = ChannelSampler(channel, (1, 32, 32))
+    monkeypatch.setattr(signals, "FORWARD_IMAGES", DeviceLimit(cpu=3, cuda=3))
     queries = Queries(sampler, 3, torch.Generator().manual_seed(5))
     noise = sampler.noise(3, torch.Generator().manual_seed(5)).view(3, 1, 1, 32, 32)
     network = references.network
@@ -370,10 +373,10 @@ def test_noisy_queries_average_what_a_network_says_behind_the_channel(digits, tr
             parameter.copy_(weights[name][0])
         chances = torch.stack([network(images + one) for one in noise]).double().softmax(-1)
     expected = (chances / (1 - chances)).log().mean(0)
-    found = read_confidences(network, images, queries, batch_size=3)
+    found = read_confidences(network, images, queries)
     torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
-    signals = read_signals(network, images, labels, queries)
-    torch.testing.assert_close(signals.confidence, expected.gather(1, labels[:, None])[:, 0], rtol=1e-3, atol=1e-3)
+    read = read_signals(network, images, labels, queries)
+    torch.testing.assert_close(read.confidence, expected.gather(1, labels[:, None])[:, 0], rtol=1e-3, atol=1e-3)
 
 
 def test_strongest_is_chosen_by_the_known_records_alone(found):

@@ -57,7 +57,7 @@ def inversion(model, count, first=0, **config):
 
 
 @pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp", "resnet10"])
-def test_distances_slopes_and_gradients_of_a_stack_are_those_of_each_network(name):
+def test_distances_and_slopes_of_a_stack_are_those_of_each_network(name):
     dtype, count, rounding = (torch.float32, 1, 1e-4) if name == "resnet10" else (torch.float64, 2, 1e-10)
     models, (images, others) = networks(name, 2, dtype), pictures(2, 2, count, dtype=dtype)
     labels = torch.tensor([[1, 2], [3, 4]])[:, :count]
@@ -67,15 +67,12 @@ def test_distances_slopes_and_gradients_of_a_stack_are_those_of_each_network(nam
     rows = interleaved(images).requires_grad_()
     distances = matching.distances(rows, interleaved(labels))
     (slopes,) = torch.autograd.grad(distances.sum(), rows)
-    formed = factors.gradients(rows, interleaved(labels))
     for slot, model in enumerate(models):
         own = images[slot].clone().requires_grad_()
         alone = GradientMatching(model, observed[slot], SHAPE).distances(own, labels[slot])
         (slope,) = torch.autograd.grad(alone.sum(), own)
         assert near(distances[slot::2], alone, rounding)
         assert near(slopes[slot::2], slope, rounding)
-        for parameter, gradients in record_gradients(model, own.detach(), labels[slot]).items():
-            assert near(formed[parameter][slot::2], gradients, rounding)
 
 
 @pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp"])

@@ -66,15 +66,6 @@ def test_answers_of_a_stack_are_those_of_each_network(name, counts, moments):
         torch.testing.assert_close(gradients, torch.autograd.grad(exact.sum(), expected)[0], rtol=1e-9, atol=1e-12)
 
 
-def test_questions_of_one_network_and_of_other_moments_are_answered_apart():
-    model, params = networks("mlp", 3)
-    asked = [[search(2, 1, [2]), search(0, 3, [1, 2])], [], [Slopes(1, *drawn(1, 2)), search(2, 2, [2])]]
-    together, alone = (AnsweringNetworks(model, params, most).answers(asked) for most in (9, 1))
-    assert [len(own) for own in together] == [2, 0, 2]
-    for own, expected in zip(together, alone, strict=True):
-        assert_alike(own, expected)
-
-
 class Normalised(nn.Module):
     """A layer that is not written out; with ``looks`` also a glance at a value, which ``vmap`` does not know."""
 

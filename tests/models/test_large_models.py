@@ -10,7 +10,6 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound import models
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
@@ -80,38 +79,11 @@ def test_network_is_its_head_on_its_features(network, request):
     assert network.head.in_features == WIDTHS[request.node.callspec.params["network"]]
 
 
-@every
-def test_logits_of_an_image_do_not_depend_on_the_others(network):
-    images = noise_images(2)
-    with torch.no_grad():
-        torch.testing.assert_close(network(images)[1:], network(images[1:]), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["alexnet", "resnet10"])
 def test_network_takes_one_color(name):
     network = models.build(name, 1, 2, torch_generator(0, "init"))
     with torch.no_grad():
         assert network(noise_images(1, colors=1)).shape == (1, 2)
-
-
-@every
-def test_stack_gives_the_logits_of_its_networks(network):
-    params = stack.stacked([network, network])
-    with torch.no_grad():
-        params["head.weight"][1] *= -2.0
-        images = noise_images(2).view(2, 1, 3, 32, 32)
-        logits = stack.forward(network, params, images)
-        torch.testing.assert_close(logits[0], network(images[0]), rtol=1e-4, atol=1e-5)
-        other = network.features(images[1]) @ (-2.0 * network.head.weight.T) + network.head.bias
-        torch.testing.assert_close(logits[1], other, rtol=1e-4, atol=1e-5)
-
-
-@every
-def test_signals_of_membership_inference_are_finite(network, request):
-    signals = read_signals(network, noise_images(3), torch.tensor([0, 1, 2]), batch_size=2)
-    assert signals.finite
-    assert signals.features.shape == (3, WIDTHS[request.node.callspec.params["network"]])
-    assert signals.features.std() > 0
 
 
 @every

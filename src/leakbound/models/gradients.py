@@ -46,14 +46,6 @@ class Factor(NamedTuple):
             for parameter in own_parameters(self.layer)
         }
 
-    def gradients(self) -> Gradients:
-        """Compute the gradients: parameter name to (n, ...)."""
-        if isinstance(self.layer, nn.Linear):
-            weight = self.slopes[:, :, None] * self.inputs[:, None]
-        else:
-            weight = self.at_weight().view(-1, *self.layer.weight.shape)
-        return self.by_name(weight, self.at_bias())
-
     def compared(self, observed: Gradients) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Compute each record's inner product with observed gradients of this layer, and its squared norm.
 
@@ -104,11 +96,9 @@ class _Call(NamedTuple):
 
     def sound(self, records: int) -> bool:
         """Check that there is one row per record, and that no tensor was changed in place afterwards."""
-        rows = len(self.inputs) == records and (
-            self.inputs.ndim == 2 or not isinstance(self.layer, nn.Linear)
-        )
         return (
-            rows
+            len(self.inputs) == records
+            and (self.inputs.ndim == 2 or not isinstance(self.layer, nn.Linear))
             and self.outputs.requires_grad
             and self.versions == (self.inputs._version, self.outputs._version)
         )
@@ -162,21 +152,6 @@ class Factors:
             Factor(call.name, call.layer, call.inputs.detach(), slope)
             for call, slope in zip(calls, slopes, strict=True)
         ]
-
-    def gradients(self, images: ImageTensor, labels: Labels) -> Gradients:
-        """Compute the gradient of each record's cross-entropy, differentiable in the images.
-
-        Args:
-            images: A record in each row.
-            labels: Class of each record, or its probabilities of all classes.
-
-        Returns:
-            Parameter name to gradients (n, ...).
-        """
-        gradients: Gradients = {}
-        for factor in self(images, labels):
-            gradients |= factor.gradients()
-        return gradients
 
     def cover(self, example: ImageTensor) -> bool:
         """Check that each layer is called once, with a row per record, and not changed in place afterwards.

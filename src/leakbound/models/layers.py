@@ -248,10 +248,10 @@ class _Convolved(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the gradient of the inputs."""
         (weight,) = ctx.saved_tensors
-        return Pulled.apply(slope, weight, ctx.shape, *ctx.settings), *[None] * (2 + len(ctx.settings))
+        return _Pulled.apply(slope, weight, ctx.shape, *ctx.settings), *[None] * (2 + len(ctx.settings))
 
 
-class Pulled(torch.autograd.Function):
+class _Pulled(torch.autograd.Function):
     """Transpose of ``_Convolved``, from slopes at outputs to slopes at inputs. Its transpose convolves."""
 
     @staticmethod
@@ -284,7 +284,7 @@ def _linear(
     return several.flatten(0, 1)
 
 
-def convolution(
+def _convolution(
     layer: nn.Conv2d,
     values: Mapping[str, Tensor],
     inputs: Tensor,
@@ -323,13 +323,13 @@ def _group_norm(layer: nn.GroupNorm, values: Mapping[str, Tensor], inputs: Tenso
 
 _FORMS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Linear: _linear,
-    nn.Conv2d: convolution,
+    nn.Conv2d: _convolution,
     nn.GroupNorm: _group_norm,
 }
 _TWICE: dict[type[nn.Module], Callable[..., Tensor]] = {
     **_FORMS,
     nn.Linear: partial(_linear, products=_ProductsTwice),
-    nn.Conv2d: partial(convolution, convolved=_Convolved.apply),
+    nn.Conv2d: partial(_convolution, convolved=_Convolved.apply),
 }
 
 

@@ -7,12 +7,11 @@ none of them hides another one. The client applies its usual step (:mod:`leakbou
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
@@ -57,65 +56,52 @@ def audit_uploads(request: AttackRequest[AuditConfig]) -> Attacked:
     """
     config = request.config
     client = request.client()
-    clients = _Clients(client, config, request.image_shape, torch.device(request.device))
     results = []
     for replica in request.replicas:
         generators = request.generators("audit", replica)
         included = generators("coins").random((config.clients, config.canaries)) < 0.5
         source = request.noise("audit", replica)("noise")
-        scored = clients.scores(included, generators("batches"), source)
+        scored = _scores(request, client, included, generators("batches"), source)
         arrays = {"scores": scored, "included": included.astype(np.int64)}
         results.append((table_of(replica, _rows(client, config, scored, included)), arrays))
     return joined(results)
 
 
-@dataclass(frozen=True)
-class _Clients:
-    """Clients of one replica, and the server that scores their canaries."""
+def _scores(
+    request: AttackRequest[AuditConfig],
+    client: ClientStep,
+    included: Bool[np.ndarray, "clients canaries"],
+    generator: np.random.Generator,
+    source: NoiseSource,
+) -> Float[np.ndarray, "clients canaries"]:
+    """Score canaries by a sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)).
 
-    client: ClientStep
-    config: AuditConfig
-    image_shape: tuple[int, ...]
-    device: torch.device
-
-    def scores(
-        self,
-        included: Bool[np.ndarray, "clients canaries"],
-        generator: np.random.Generator,
-        source: NoiseSource,
-    ) -> Float[np.ndarray, "clients canaries"]:
-        """Score canaries by a sum over the steps of ln((1 − q) + q N(x; 1, m²) / N(x; 0, m²)).
-
-        x is an upload along a canary's gradient.
-        """
-        config, level = self.config, float(self.client.level)
-        linear = nn.Linear(math.prod(self.image_shape), _CLASSES, bias=False)
-        nn.init.zeros_(linear.weight)
-        network = nn.Sequential(nn.Flatten(), linear).to(self.device)
-        images, labels = self.canaries()
-        quiet = client_step(self.client.defense, 0.0)
-        clean = quiet.upload(network, images[:, None], labels[:, None], source)
-        gradients = clean.gradients["1.weight"].flatten(1)
-        scale = config.canaries / gradients.norm(dim=1) / self.client.defense.max_grad_norm
-        total = np.zeros(included.shape)
-        for _ in range(config.steps):
-            taken = included & (generator.random(included.shape) < config.sample_rate)
-            # A record that is not in the batch is a black one, whose gradient is 0: all batches are equally large.
-            batch = images * torch.from_numpy(taken).to(self.device)[..., None, None, None]
-            sent = self.client.upload(network, batch, labels.expand(len(batch), -1), source)
-            along = sent.gradients["1.weight"].flatten(1) @ gradients.T * scale
-            ratio = (2.0 * along.double().cpu().numpy() - 1.0) / (2.0 * level**2)
-            with np.errstate(divide="ignore"):
-                total += np.logaddexp(np.log1p(-config.sample_rate), math.log(config.sample_rate) + ratio)
-        return total
-
-    def canaries(self) -> tuple[Tensor, Tensor]:
-        """Make images with one lit pixel each, spread over all pixels, and their class."""
-        count, values = self.config.canaries, math.prod(self.image_shape)
-        images = torch.zeros(count, values)
-        images[torch.arange(count), torch.linspace(0, values - 1, count).long()] = _BRIGHT
-        labels = torch.zeros(count, dtype=torch.int64)
-        return images.view(count, *self.image_shape).to(self.device), labels.to(self.device)
+    x is an upload along a canary's gradient.
+    """
+    config, level, count = request.config, float(client.level), request.config.canaries
+    values = math.prod(request.image_shape)
+    linear = nn.Linear(values, _CLASSES, bias=False)
+    nn.init.zeros_(linear.weight)
+    network = nn.Sequential(nn.Flatten(), linear).to(request.device)
+    # Each canary has one lit pixel. They are spread over all pixels.
+    images = torch.zeros(count, values)
+    images[torch.arange(count), torch.linspace(0, values - 1, count).long()] = _BRIGHT
+    images = images.view(count, *request.image_shape).to(request.device)
+    labels = torch.zeros(count, dtype=torch.int64, device=request.device)
+    clean = client_step(client.defense, 0.0).upload(network, images[:, None], labels[:, None], source)
+    gradients = clean.gradients["1.weight"].flatten(1)
+    scale = count / gradients.norm(dim=1) / client.defense.max_grad_norm
+    total = np.zeros(included.shape)
+    for _ in range(config.steps):
+        taken = included & (generator.random(included.shape) < config.sample_rate)
+        # A record that is not in the batch is a black one, whose gradient is 0: all batches are equally large.
+        batch = images * torch.from_numpy(taken).to(request.device)[..., None, None, None]
+        sent = client.upload(network, batch, labels.expand(len(batch), -1), source)
+        along = sent.gradients["1.weight"].flatten(1) @ gradients.T * scale
+        ratio = (2.0 * along.double().cpu().numpy() - 1.0) / (2.0 * level**2)
+        with np.errstate(divide="ignore"):
+            total += np.logaddexp(np.log1p(-config.sample_rate), math.log(config.sample_rate) + ratio)
+    return total
 
 
 def _rows(

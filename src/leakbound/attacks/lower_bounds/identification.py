@@ -42,8 +42,9 @@ from leakbound.channels.channel import signal_to_noise
 from leakbound.channels.covariance import estimate_moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.datasets import Split
+from leakbound.models.gradients import Gradients
 from leakbound.randomness.sources import NoiseSource
-from leakbound.training.client_steps import ClientStep, Upload, client_step
+from leakbound.training.client_steps import ClientStep, client_step
 
 _SPARE = 2  # records that lists are drawn from, for each candidate of the longest one
 _ROUNDING = 1e-10  # part of the mean square of uploads: less is no noise
@@ -154,11 +155,6 @@ class _Replica:
     network: nn.Module
     client: ClientStep
 
-    @property
-    def pool(self) -> Split:
-        """Records that candidates are drawn from."""
-        return self.request.dataset.pool
-
     def generator(self, name: str) -> np.random.Generator:
         """Return the generator of the attacker's own draws for a purpose."""
         return self.request.generators(_PURPOSE, self.replica)(name)
@@ -167,15 +163,11 @@ class _Replica:
         """Return the source of the client's noise for a purpose."""
         return self.request.noise(_PURPOSE, self.replica)(name)
 
-    @property
-    def independent_uses(self) -> list[int]:
-        """Uses with independent noise among each number of uses. Frozen noise is the same at all of them."""
-        return [1 if self.client.keeps_copies else uses for uses in self.request.config.uses]
-
     def identified_by_images(self) -> _Outcome:
         """Run the trials of an attacker who sees the noisy images."""
-        count = min(_SPARE * max(self.request.config.candidates), len(self.pool))
-        records = self.pool.chosen(self.generator("images").permutation(len(self.pool))[:count])
+        pool = self.request.dataset.pool
+        count = min(_SPARE * max(self.request.config.candidates), len(pool))
+        records = pool.chosen(self.generator("images").permutation(len(pool))[:count])
         truth, lists = self.drawn("lists", count, self.request.config.candidates)
         score = self.image_scores(records)
         source = self.noise("images")
@@ -199,10 +191,11 @@ class _Replica:
 
     def identified_by_gradients(self) -> _Outcome:
         """Run the trials of an attacker who sees gradients."""
-        order = self.generator("gradients").permutation(len(self.pool))
+        pool = self.request.dataset.pool
+        order = self.generator("gradients").permutation(len(pool))
         if self.client.channel is not None:
-            order = _of_one_class(order, self.pool.labels[order], self.request.config)
-        records = self.pool.chosen(order[: self.request.config.gradients])
+            order = _of_one_class(order, pool.labels[order], self.request.config)
+        records = pool.chosen(order[: self.request.config.gradients])
         fitting = [count for count in self.request.config.candidates if count <= len(records)]
         truth, lists = self.drawn("gradient lists", len(records), fitting)
         kind: Kind = "approximate"
@@ -218,19 +211,10 @@ class _Replica:
             lambda: score(self.upload(self.client, true_records, source)), truth, lists, kind=kind
         )
 
-    def solved_scores(self, records: Split) -> Callable[[Tensor], np.ndarray]:
+    def solved_scores(self, records: Split) -> Callable[[Gradients], np.ndarray]:
         """Return a function that computes log-likelihoods from gradients, by solving for noisy images."""
         score = self.image_scores(records)
-        parameters = dict(self.network.named_parameters())
-        sizes = [value.numel() for value in parameters.values()]
-
-        def scores(seen: Tensor) -> Float[np.ndarray, "n records"]:
-            """Score the candidates by one use."""
-            pieces = zip(parameters.items(), seen.split(sizes, dim=1), strict=True)
-            gradients = {name: piece.view(-1, *value.shape) for (name, value), piece in pieces}
-            return score(solved_images(self.network, gradients, self.request.image_shape))
-
-        return scores
+        return lambda seen: score(solved_images(self.network, seen, self.request.image_shape))
 
     def judged(
         self,
@@ -241,7 +225,8 @@ class _Replica:
         kind: Kind,
     ) -> _Outcome:
         """Score the trials at each number of uses. Scores of uses with independent noise add up."""
-        uses = self.independent_uses
+        # Frozen noise is the same at all uses.
+        uses = [1 if self.client.keeps_copies else uses for uses in self.request.config.uses]
         rows = np.arange(len(truth))[:, None]
         shape = (len(lists), len(uses))
         hits, rates = np.zeros(shape, np.int64), np.zeros(shape)
@@ -278,7 +263,7 @@ class _Replica:
             lists[number] = np.column_stack([truth, others + (others >= truth[:, None])])
         return truth, lists
 
-    def clean_scores(self, records: Split) -> tuple[Callable[[Tensor], np.ndarray], Kind]:
+    def clean_scores(self, records: Split) -> tuple[Callable[[Gradients], np.ndarray], Kind]:
         """Return a function that scores candidates by the distance to their uploads without noise.
 
         Noise is the same on all coordinates, so the nearest one is the most likely one. Its variance is that
@@ -288,17 +273,18 @@ class _Replica:
         if quiet.defense.changes_gradients and quiet.defense.draws_noise:
             quiet = client_step(quiet.defense, 0.0)
         source = self.noise("clean")
-        means = self.upload(quiet, records, source).double()
+        means = _rows_of(self.upload(quiet, records, source)).double()
         half = 0.5 * means.square().sum(1)
-        variance = float((self.upload(self.client, records, source) - means).square().mean())
+        noisy_rows = _rows_of(self.upload(self.client, records, source))
+        variance = float((noisy_rows - means).square().mean())
         noisy = variance > _ROUNDING * float(means.square().mean())
         scale = 1.0 / variance if noisy else 1.0
         return (
-            lambda seen: ((seen.double() @ means.T - half) * scale).cpu().numpy(),
+            lambda seen: ((_rows_of(seen).double() @ means.T - half) * scale).cpu().numpy(),
             "exact" if noisy else "nearest",
         )
 
-    def noisy_scores(self, records: Split) -> Callable[[Tensor], np.ndarray]:
+    def noisy_scores(self, records: Split) -> Callable[[Gradients], np.ndarray]:
         """Return a function that scores candidates by Gaussian distributions of their gradients.
 
         They have a covariance in common, and are learned from draws.
@@ -307,7 +293,7 @@ class _Replica:
 
         source = self.noise("draws")
         draws = self.request.config.draws
-        first = self.upload(self.client, records, source)
+        first = _rows_of(self.upload(self.client, records, source))
         scale = first.std(0)
         factor = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
         generator = self.generator("sketch")
@@ -321,21 +307,23 @@ class _Replica:
             return sketch.index_add_(1, buckets, gradients * factor).double().cpu().numpy()
 
         pieces = [sketched(first)]
-        pieces += [sketched(self.upload(self.client, records, source)) for _ in range(draws - 1)]
+        pieces += [sketched(_rows_of(self.upload(self.client, records, source))) for _ in range(draws - 1)]
         means = np.mean(pieces, axis=0)
         covariance, _ = ledoit_wolf(np.concatenate(pieces) - np.tile(means, (draws, 1)), assume_centered=True)
         solved = linalg.cho_solve(linalg.cho_factor(covariance * draws / (draws - 1)), means.T)
         half = 0.5 * (means.T * solved).sum(axis=0)
-        return lambda seen: sketched(seen) @ solved - half
+        return lambda seen: sketched(_rows_of(seen)) @ solved - half
 
-    def upload(
-        self, client: ClientStep, records: Split, source: NoiseSource
-    ) -> Float[Tensor, "n parameters"]:
+    def upload(self, client: ClientStep, records: Split, source: NoiseSource) -> Gradients:
         """Upload a step on each record alone."""
         images = torch.from_numpy(records.images).to(self.request.device)
         labels = torch.from_numpy(records.labels).to(self.request.device)
-        sent: Upload = client.upload(self.network, images[:, None], labels[:, None], source)
-        return torch.cat([gradient.flatten(1) for gradient in sent.gradients.values()], dim=1)
+        return client.upload(self.network, images[:, None], labels[:, None], source).gradients
+
+
+def _rows_of(gradients: Gradients) -> Float[Tensor, "n parameters"]:
+    """Join gradients to one row for each upload."""
+    return torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
 
 
 def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:

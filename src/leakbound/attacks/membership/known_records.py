@@ -8,18 +8,12 @@ from jaxtyping import Float, Int
 from leakbound.attacks.membership.network import FOLDS
 from leakbound.datasets import ImageDataset
 
-
-@dataclass(frozen=True)
-class Division:
-    """Rows of the records that the attacker knows and of those it is scored on, all disjoint."""
-
-    known_members: Int[np.ndarray, " known"]
-    known_nonmembers: Int[np.ndarray, " known"]
-    scored_members: Int[np.ndarray, " scored"]
-    scored_nonmembers: Int[np.ndarray, " scored"]
+Rows = Int[np.ndarray, " _"]
 
 
-def divide(members: int, nonmembers: int, known_fraction: float, generator: np.random.Generator) -> Division:
+def divide(
+    members: int, nonmembers: int, known_fraction: float, generator: np.random.Generator
+) -> tuple[tuple[Rows, Rows], tuple[Rows, Rows]]:
     """Draw which records the attacker knows.
 
     Args:
@@ -28,21 +22,22 @@ def divide(members: int, nonmembers: int, known_fraction: float, generator: np.r
         known_fraction: Fraction that the attacker knows, in (0, 1).
         generator: Draws the order of the records.
 
+    Returns:
+        Rows of known members and non-members, and of those that are scored, all disjoint.
+
     Raises:
         ValueError: If fewer than ``FOLDS`` of a kind are left to learn from, or fewer than two to score.
     """
     count = min(members, nonmembers)
-    known_count = round(count * known_fraction)
-    if known_count < FOLDS or count - known_count < 2:
+    known = round(count * known_fraction)
+    if known < FOLDS or count - known < 2:
         raise ValueError(
-            f"known_fraction = {known_fraction} of {count} members leaves {known_count} to learn from and "
-            f"{count - known_count} to score: at least {FOLDS} and 2 are needed. Give the dataset more members and "
+            f"known_fraction = {known_fraction} of {count} members leaves {known} to learn from and "
+            f"{count - known} to score: at least {FOLDS} and 2 are needed. Give the dataset more members and "
             "test records."
         )
-    drawn = [generator.permutation(total)[:count] for total in (members, nonmembers)]
-    return Division(
-        drawn[0][:known_count], drawn[1][:known_count], drawn[0][known_count:], drawn[1][known_count:]
-    )
+    first, second = (generator.permutation(total)[:count] for total in (members, nonmembers))
+    return (first[:known], second[:known]), (first[known:], second[known:])
 
 
 @dataclass(frozen=True)
@@ -108,10 +103,10 @@ def attacked_records(
     parts, canaries = dataset.parts(replica), dataset.canaries(replica)
     labels = dataset.pool.labels
     pairs = len(canaries.inserted)
-    drawn = divide(len(parts.members) - pairs, len(parts.nonmembers) - pairs, known_fraction, generator)
-    rows = np.concatenate([parts.members[drawn.known_members], parts.nonmembers[drawn.known_nonmembers]])
-    others = parts.nonmembers[drawn.scored_nonmembers]
-    scored = np.concatenate([parts.members[drawn.scored_members], others])
+    counts = len(parts.members) - pairs, len(parts.nonmembers) - pairs
+    divided = divide(*counts, known_fraction, generator)
+    rows, scored = (np.concatenate([parts.members[m], parts.nonmembers[n]]) for m, n in divided)
+    others = scored[len(scored) // 2 :]
     planted = np.concatenate([canaries.rows.ravel(), others if pairs else others[:0]])
     return AttackedRecords(
         Group(rows, labels[rows]),

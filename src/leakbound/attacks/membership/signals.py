@@ -124,7 +124,6 @@ def read_signals(
     images: Float[Tensor, "n colors height width"],
     labels: Int[Tensor, " n"],
     queries: Queries | None = None,
-    batch_size: int | None = None,
 ) -> Signals:
     """Show records to a model and keep what an attacker can use, each signal as the mean over all queries.
 
@@ -133,10 +132,9 @@ def read_signals(
         images: Records on [−1, 1].
         labels: Their true classes.
         queries: How each record is shown. Default: as it is.
-        batch_size: Records per forward pass, which bounds memory. Default: 500 on a CPU and 4,000 on a GPU.
     """
     answers = []
-    for chunk in images.split(batch_size or FORWARD_IMAGES.on(images.device)):
+    for chunk in images.split(FORWARD_IMAGES.on(images.device)):
         features = torch.stack([model.features(view) for view in (queries or Queries()).shown(chunk)])  # type: ignore[operator]
         logits = model.head(features).double()  # type: ignore[operator]
         answers.append((logits.log_softmax(-1).mean(0), _confidences(logits).mean(0), features.mean(0)))
@@ -146,10 +144,7 @@ def read_signals(
 
 @torch.no_grad()
 def read_confidences(
-    model: nn.Module,
-    images: Float[Tensor, "n colors height width"],
-    queries: Queries,
-    batch_size: int | None = None,
+    model: nn.Module, images: Float[Tensor, "n colors height width"], queries: Queries
 ) -> Float[Tensor, "n classes"]:
     """Read the confidence ln p/(1 − p) of a model in every class of every record, as the mean over queries.
 
@@ -157,11 +152,10 @@ def read_confidences(
         model: Network on the images' device.
         images: Records on [−1, 1].
         queries: How each record is shown.
-        batch_size: Records per forward pass, which bounds memory. Default: 500 on a CPU and 4,000 on a GPU.
     """
     means = [
         torch.stack([_confidences(model(view).double()) for view in queries.shown(chunk)]).mean(0)
-        for chunk in images.split(batch_size or FORWARD_IMAGES.on(images.device))
+        for chunk in images.split(FORWARD_IMAGES.on(images.device))
     ]
     return torch.cat(means).float()
 
