@@ -54,3 +54,11 @@ def waits(work) -> Counter:
     with Waits() as mode:
         work()
     return mode.found
+
+
+def waits_of_adam(steps: int) -> Counter:
+    """What Adam looks up of its own step number, which is on the host."""
+    values = torch.zeros(2, requires_grad=True)
+    values.grad = torch.ones(2)
+    adam = torch.optim.Adam([values])
+    return waits(lambda: [adam.step() for _ in range(steps)])

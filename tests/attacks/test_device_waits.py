@@ -109,28 +109,3 @@ def test_searches_whose_steps_are_captured_find_what_they_find_kernel_by_kernel(
     for found, eager, expected in zip(replayed, one_by_one, plain, strict=True):
         assert torch.equal(found, eager)
         assert (found - expected).abs().median() < 1e-5  # another kernel of Adam, whose rounding units turn on
-
-
-def test_steps_of_searches_ask_for_no_value(lenet, images):
-    """Beyond what the optimizer looks up of its own step number, which is on the host."""
-    labels = torch.tensor([1, 2, 3])
-    matching = GradientMatching(lenet, record_gradients(lenet, images, labels), (1, 32, 32))
-    weights = torch.full((3,), 0.01)
-
-    def optimizer(steps):
-        values = torch.zeros(2, requires_grad=True)
-        adam = torch.optim.Adam([values])
-        values.grad = torch.ones(2)
-        for _ in range(steps):
-            adam.step()
-
-    def match(steps):
-        geiping.reconstruct(matching, labels, torch.zeros_like(images), weights, iterations=steps, learning_rate=0.1)
-
-    def invert(steps):
-        told = {"bounds": torch.ones(3), "learning_rate": 0.1, "moments": [steps]}
-        inverting.invert(lenet, stacked([lenet]), labels, torch.zeros_like(images), weights, **told)
-
-    own = waits(lambda: optimizer(8)) - waits(lambda: optimizer(2))
-    for search in (match, invert):
-        assert waits(lambda search=search: search(8)) - waits(lambda search=search: search(2)) == own

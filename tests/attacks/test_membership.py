@@ -291,12 +291,6 @@ def test_attack_repeats_by_seed_and_changes_with_it(digits):
     pd.testing.assert_frame_equal(first[0], run(0, "other")[0], check_exact=True)  # alike for every defense
 
 
-def test_attack_leaves_the_global_generator_alone(digits):
-    state = torch.get_rng_state()
-    attacked(_untrained(digits), digits)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_accuracies_are_those_of_the_scored_records(digits):
     weights = _untrained(digits)
     rows, _ = attacked(weights, digits)

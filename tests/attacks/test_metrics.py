@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 from skimage.metrics import structural_similarity
-from sklearn.metrics import mean_squared_error, roc_auc_score
+from sklearn.metrics import mean_squared_error
 
 from leakbound.attacks import metrics
 from leakbound.claims import fronts
@@ -38,12 +38,6 @@ def test_identical_images_have_infinite_psnr_and_full_similarity():
     assert metrics.psnr(image, image) == math.inf
     assert float(metrics.ssim(image, image)) == pytest.approx(1.0)
     assert float(metrics.cosine(image, image)) == pytest.approx(1.0)
-
-
-def test_ssim_of_two_constant_images_is_the_luminance_term_alone():
-    first, second = np.full((1, 16, 16), 0.2), np.full((1, 16, 16), -0.4)
-    a, b, constant = 0.6, 0.3, 0.01**2
-    assert float(metrics.ssim(first, second)) == pytest.approx((2 * a * b + constant) / (a**2 + b**2 + constant))
 
 
 @pytest.mark.parametrize(("shape", "sigma"), [((4, 3, 32, 24), 1.5), ((5, 1, 8, 10), 0.9)])
@@ -114,19 +108,6 @@ def test_auc_interval_has_the_variance_of_delongs_placements_with_ties():
     assert interval.value - interval.low == pytest.approx(half, rel=1e-9)
 
 
-def test_auc_interval_agrees_with_the_bootstrap():
-    members, nonmembers = _scores(4)
-    interval = metrics.auc_interval(members, nonmembers)
-    generator = np.random.default_rng(5)
-    labels = np.repeat([1, 0], [400, 300])
-    areas = [
-        roc_auc_score(labels, np.concatenate([generator.choice(members, 400), generator.choice(nonmembers, 300)]))
-        for _ in range(600)
-    ]
-    # The standard error of a bootstrap deviation from 600 draws is 3 % of it; 15 % is five of them.
-    assert (interval.high - interval.low) / (2 * 1.96) == pytest.approx(np.std(areas), rel=0.15)
-
-
 def test_auc_interval_covers_the_truth_as_often_as_it_says():
     truth = stats.norm.cdf(0.8 / math.sqrt(1.2**2 + 1))
     intervals = [metrics.auc_interval(*_scores(seed, 60, 80)) for seed in range(400)]
@@ -164,13 +145,6 @@ def test_tpr_at_fpr_is_the_highest_point_of_the_roc_curve_left_of_fpr(fpr):
     interval = metrics.tpr_at_fpr(members, nonmembers, fpr)
     assert interval.value == pytest.approx(expected)
     assert interval.low <= interval.value <= interval.high
-
-
-def test_tpr_at_fpr_of_a_coin_is_near_fpr():
-    generator = np.random.default_rng(7)
-    interval = metrics.tpr_at_fpr(generator.random(5000), generator.random(5000), 0.1)
-    # Both the threshold and the rate have a standard deviation of 0.0042; 0.03 is five of the difference.
-    assert interval.value == pytest.approx(0.1, abs=0.03)
 
 
 def test_tpr_interval_is_exact_binomial():

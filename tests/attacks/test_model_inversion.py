@@ -9,7 +9,7 @@ from torch.func import functional_call
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion.attack import Prior, class_means, invert_models, stopping_times
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks, invert
+from leakbound.attacks.model_inversion.queries import AnsweringNetworks
 from leakbound.attacks.rows import image_values
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.config.attacks import ModelInversionConfig
@@ -66,13 +66,6 @@ def test_tuned_attack_comes_closer_to_the_members_than_its_start(results):
     rows, _ = results
     for replica in (0, 1):
         assert np.median(values_of(rows, "tuned", "gain", replica)) > 0
-
-
-def test_tuned_attack_is_no_worse_than_the_printed_one(results):
-    rows, _ = results
-    for replica in (0, 1):
-        printed, tuned = (np.median(values_of(rows, variant, "mse", replica)) for variant in ("printed", "tuned"))
-        assert tuned <= printed
 
 
 def test_inverted_images_get_their_label_from_the_attacked_network(results, weights, digits):
@@ -200,24 +193,6 @@ def test_replica_gives_the_same_alone_as_among_others(results, weights, digits):
     alone, _ = attacked({name: value[1:2] for name, value in weights.items()}, digits, replicas=[1])
     expected = rows[rows.replica == 1].reset_index(drop=True)
     assert alone.equals(expected)
-
-
-def test_images_of_a_batch_are_optimised_independently(weights, digits):
-    model = build("lenet", 1, 10, torch.Generator().manual_seed(0)).double()
-    params = {name: value[:1].double() for name, value in weights.items()}
-    start = torch.from_numpy(digits.aux.images[:3]).double()
-    tv_weights, bounds = torch.tensor([0.0, 1e-2, 1e-1]).double(), torch.tensor([torch.inf, 1.0, 1.0]).double()
-    labels = torch.tensor([1, 2, 3])
-
-    def solve(chosen):
-        return invert(
-            model, params, labels[chosen], start[chosen], tv_weights[chosen],
-            bounds=bounds[chosen], learning_rate=0.01, moments=[10, 20],
-        )  # fmt: skip
-
-    together = solve([0, 1, 2])
-    assert together.shape == (2, 3, 1, 32, 32)
-    torch.testing.assert_close(together, torch.cat([solve([k]) for k in range(3)], dim=1), rtol=0, atol=1e-9)
 
 
 def test_stopping_times_halve_from_the_last_iteration():

@@ -206,15 +206,6 @@ def test_a_step_under_a_law_waits_for_nothing_and_asks_for_as_much_whatever_the_
     assert {name for found in waited for name in found} == {"aten::_local_scalar_dense"}  # Adam's own step number
 
 
-@pytest.mark.slow
-def test_kinks_of_relu_and_pooling_do_not_stop_the_search(digits, law):
-    known, images = problem(digits, network("lenet"), count=4)
-    found = recovered(known, Method("adam", 1e4), law, 300)
-    error = ((found.images[:, 0] - images[:, 0].numpy()) ** 2).mean() / 4
-    prior = ((digits.aux.images.mean(axis=0) - images[:, 0].numpy()) ** 2).mean() / 4
-    assert error < 0.1 * prior
-
-
 def test_what_is_not_finite_has_no_result(digits, law):
     known, _ = problem(digits, network("lenet_sigmoid"), records=2)
     known.gradients["head.bias"][0] = torch.nan

@@ -76,10 +76,11 @@ def test_gradients_with_softened_kinks_tend_to_those_of_the_network(kind):
     model, images, labels = tiny(**kind), pictures(3), torch.tensor([0, 3, 1])
     expected = record_gradients(model, images, labels)
     known = staged.features_of(model, expected, SHAPE)
+    stages, weights = staged.stages_of(model, SHAPE), {name: one.detach() for name, one in model.named_parameters()}
 
     def missed(temperature: float) -> float:
         """Largest relative error of features and of a convolution's gradients."""
-        features, gradients = staged.Encoder.of(model, SHAPE)(images, known.slopes, temperature)
+        features, gradients = staged.encoded(stages, weights, images, known.slopes, temperature)
         pairs = [
             (features, known.values),
             *((gradients[name].flatten(1), expected[name].flatten(1)) for name in gradients),
@@ -209,7 +210,7 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
 
     def found(known, method, *_):
         (own,) = (one for one in released if len(one.units) == len(known.labels))
-        images = own.sent.images[:, None].numpy() + errors[method.name]
+        images = own.released[:, None] + errors[method.name]
         return Recovery(images.astype(np.float32), np.full(len(images), 0.5))
 
     monkeypatch.setattr(gradient_inversion._Replica, "observe", observed)

@@ -10,11 +10,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from leakbound import models
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.model_inversion.queries import invert
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
-from leakbound.training import stack
 
 LARGE = ("alexnet", "vgg16", "resnet10")
 WIDTHS = {"alexnet": 4096, "vgg16": 4096, "resnet10": 512}
@@ -79,13 +77,6 @@ def test_network_is_its_head_on_its_features(network, request):
     assert network.head.in_features == WIDTHS[request.node.callspec.params["network"]]
 
 
-@pytest.mark.parametrize("name", ["alexnet", "resnet10"])
-def test_network_takes_one_color(name):
-    network = models.build(name, 1, 2, torch_generator(0, "init"))
-    with torch.no_grad():
-        assert network(noise_images(1, colors=1)).shape == (1, 2)
-
-
 @every
 def test_gradient_of_a_record_is_told_from_that_of_another(network):
     image, label = noise_images(1), torch.tensor([3])
@@ -95,19 +86,6 @@ def test_gradient_of_a_record_is_told_from_that_of_another(network):
     assert matching.distances(candidates, label).item() == pytest.approx(0.0, abs=1e-5)
     distance = matching.distances((-image).requires_grad_(), label)
     assert distance.item() > 0.01
-
-
-@pytest.mark.parametrize("network", ["alexnet", "resnet10"], indirect=True)
-def test_an_image_is_driven_to_a_label(network):
-    parameters = stack.stacked([network])
-    start, labels = 0.1 * noise_images(2), torch.tensor([1, 8])
-    found = invert(
-        network, parameters, labels, start, torch.zeros(2),
-        bounds=torch.tensor([1.0, 1.0]), learning_rate=0.05, moments=[5],
-    )  # fmt: skip
-    with torch.no_grad():
-        before, after = (F.cross_entropy(network(images), labels) for images in (start, found[-1]))
-    assert after < before - 0.1
 
 
 def test_vgg_repeats_the_one_position_that_its_poolings_leave(networks):

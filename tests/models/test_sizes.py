@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from leakbound import models
-from leakbound.attacks import metrics
 from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, BoxWeights, DatasetConfig, image_shape, size_of
 from leakbound.config.messages import ConfigError
 from leakbound.config.reading import config_of
@@ -53,21 +52,6 @@ def test_numbers_that_are_no_square_image_are_refused():
 @pytest.mark.parametrize(("side", "box"), [(32, ((12, 20), (8, 24))), (8, ((3, 5), (2, 6))), (12, ((4, 8), (3, 9)))])
 def test_the_box_of_weights_covers_the_same_part_of_smaller_images(side, box):
     assert BoxWeights().on(side) == box
-
-
-def test_ssim_of_small_images_has_a_window_of_seven_pixels():
-    first, second = np.random.default_rng(0).uniform(-1, 1, (2, 1, 8, 8))
-    one = np.exp(-(np.arange(-3, 4) ** 2) / (2 * 0.9**2))
-    window = np.outer(one, one) / one.sum() ** 2
-    found = []
-    for row, column in np.ndindex(2, 2):  # the places where a window lies within the image
-        x, y = ((image[0, row : row + 7, column : column + 7] + 1) / 2 for image in (first, second))
-        mean_x, mean_y = (window * x).sum(), (window * y).sum()
-        variances = (window * (x - mean_x) ** 2).sum() + (window * (y - mean_y) ** 2).sum()
-        covariance = (window * (x - mean_x) * (y - mean_y)).sum()
-        likeness = (2 * mean_x * mean_y + 1e-4) / (mean_x**2 + mean_y**2 + 1e-4)
-        found.append(likeness * (2 * covariance + 9e-4) / (variances + 9e-4))
-    np.testing.assert_allclose(metrics.ssim(first[None], second[None]), np.mean(found), rtol=1e-4)
 
 
 def test_a_study_whose_network_cannot_take_the_images_is_refused_before_it_runs():

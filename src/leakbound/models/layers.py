@@ -48,10 +48,16 @@ def whole(layer: nn.Module) -> bool:
 
 
 def stackable(model: nn.Module) -> bool:
-    """Check that each parameter is in one layer only, which can be computed for all slots at once."""
+    """Check that each parameter is in one layer only, which can be computed for all slots at once.
+
+    A subclass of a known kind of layer may compute something else.
+    """
     layers = parameter_layers(model).values()
     owned = [id(parameter) for layer in layers for parameter in own_parameters(layer).values()]
-    return len(owned) == len(set(owned)) and all(_is_known(layer) for layer in layers)
+    return len(owned) == len(set(owned)) and all(
+        whole(layer) and type(layer) in _FORMS and getattr(layer, "padding_mode", "zeros") == "zeros"
+        for layer in layers
+    )
 
 
 def factorable(model: nn.Module) -> bool:
@@ -62,14 +68,6 @@ def factorable(model: nn.Module) -> bool:
     layers = [layer for layer in parameter_layers(model).values() if isinstance(layer, nn.Conv2d)]
     return stackable(model) and not any(
         layer.groups != 1 or isinstance(layer.padding, str) for layer in layers
-    )
-
-
-def _is_known(layer: nn.Module) -> bool:
-    """Check that a layer is of a known kind. A subclass may compute something else."""
-    return whole(layer) and (
-        type(layer) in (nn.Linear, nn.GroupNorm)
-        or (type(layer) is nn.Conv2d and layer.padding_mode == "zeros")
     )
 
 

@@ -109,11 +109,6 @@ def noise_steps_ahead(device: str | torch.device, values: int) -> int:
     return min(PARAMETER_NOISE_VALUES.on(device) // values, PARAMETER_NOISE_STEPS)
 
 
-def byte_budget(device: str | torch.device, cpu_bytes: int) -> int:
-    """Return the bytes that work may use: ``cpu_bytes`` on a CPU, :func:`free_bytes` on a GPU."""
-    return free_bytes(device) if torch.device(device).type == "cuda" else cpu_bytes
-
-
 def free_bytes(device: str | torch.device) -> int:
     """Return the memory of a GPU that a training may plan with: 60 % of what is free now."""
     free, _ = torch.cuda.mem_get_info(device)

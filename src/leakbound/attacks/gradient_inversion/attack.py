@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
@@ -39,7 +39,7 @@ from leakbound.channels.channel import linear_estimate
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.datasets import Split
 from leakbound.models import memory
-from leakbound.training.client_steps import ClientStep, Upload
+from leakbound.training.client_steps import ClientStep
 
 _PURPOSE = "gradient_inversion"
 
@@ -110,14 +110,14 @@ class _Observed:
     Attributes:
         units: (n,), rows of the split that the first record of each batch comes from.
         records: (n, records, colors, height, width).
-        labels: (n, records), their classes.
-        sent: Uploads of the client for them.
+        released: (n, colors, height, width), mean images that the gradients were computed on.
+        problem: Uploads of the client for them.
     """
 
     units: np.ndarray
     records: Float[np.ndarray, "n records colors height width"]
-    labels: Int[Tensor, "n records"]
-    sent: Upload
+    released: Float[np.ndarray, "n colors height width"]
+    problem: MapProblem
 
     @property
     def truth(self) -> Float[np.ndarray, "n colors height width"]:
@@ -126,10 +126,8 @@ class _Observed:
 
     def first(self, count: int) -> _Observed:
         """Select the first of the batches."""
-        sent = Upload(
-            self.sent.images[:count], {name: values[:count] for name, values in self.sent.gradients.items()}
-        )
-        return _Observed(self.units[:count], self.records[:count], self.labels[:count], sent)
+        some = slice(count)
+        return _Observed(self.units[some], self.records[some], self.released[some], self.problem.part(some))
 
 
 @dataclass(frozen=True)
@@ -174,19 +172,17 @@ class _Replica:
 
     def reconstruct(self) -> Attacker[Attacked]:
         """Reconstruct the records of the replica, and return rows and pictures."""
-        tuning = self.observe(self.request.dataset.aux, self.request.config.tuning_images, "tuning")
-        observed = self.observe(
-            self.request.dataset.members(self.replica), self.request.config.images, "images"
-        )
-        published = Geiping(
-            self.network, self.prior, self.request.config, self.request.generators(_PURPOSE, self.replica)
-        )
-        weight, at_edge, errors = yield from published.tuned(
-            tuning.sent.gradients, self.labels(tuning), tuning.truth
-        )
-        weights = {"geiping": weight, "untuned": self.request.config.untuned_tv_weight}
+        config = self.request.config
+        tuning = self.observe(self.request.dataset.aux, config.tuning_images, "tuning")
+        observed = self.observe(self.request.dataset.members(self.replica), config.images, "images")
+        draws = self.request.generators(_PURPOSE, self.replica)
+        published = Geiping(self.network, self.prior, config, draws)
+        known = tuning.problem.gradients, self.labels(tuning)
+        weight, at_edge, errors = yield from published.tuned(*known, tuning.truth)
+        weights = {"geiping": weight, "untuned": config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
-        ends = yield from published.solve(observed.sent.gradients, self.labels(observed), distinct, "images")
+        attacked = observed.problem.gradients, self.labels(observed)
+        ends = yield from published.solve(*attacked, distinct, "images")
         solved = dict(zip(distinct, zip(*ends, strict=True), strict=True))
         pictures = {variant: solved[weight][0] for variant, weight in weights.items()}
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
@@ -199,8 +195,7 @@ class _Replica:
         best = limits["attack"]
         pictures |= {} if best is None else best.images
         pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
-        released = observed.sent.images.cpu().numpy()
-        pictures |= self.oracles(released)
+        pictures |= self.oracles(observed.released)
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
         table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
         chosen = [
@@ -208,7 +203,7 @@ class _Replica:
             for variant, weight in weights.items()
         ]
         table = pd.concat([table, *chosen], ignore_index=True)
-        return table, {"truth": observed.truth, "released": released, **pictures}
+        return table, {"truth": observed.truth, "released": observed.released, **pictures}
 
     def limits(
         self, tuning: _Observed, observed: _Observed, published: Float[np.ndarray, " n"]
@@ -226,11 +221,11 @@ class _Replica:
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
         """Estimate the records from what was recovered."""
         restored = self.estimated(recovery)
-        released = observed.sent.images.cpu().numpy()
+        errors = (recovery.images.mean(axis=1) - observed.released) ** 2
         lost = ~np.isfinite(recovery.residuals)
         values: dict[str, np.ndarray] = {
             "residual": recovery.residuals,
-            "released_mse": ((recovery.images.mean(axis=1) - released) ** 2).mean(axis=(1, 2, 3)) / 4,
+            "released_mse": errors.mean(axis=(1, 2, 3)) / 4,
         }
         if self.size > 1:
             values["matched_mse"] = _matched(observed.records, restored["attack"])
@@ -245,7 +240,7 @@ class _Replica:
         """
         best: dict[str, Method | None] = {"attack": None}
         least = float(published[: len(tuning.units)].mean())
-        for method in methods(self.problem(tuning), self.request.config):
+        for method in methods(tuning.problem, self.request.config):
             if method.name == "staged":
                 best["unstaged"] = best["attack"]
             for tried in (tuning.first(2), tuning) if method.name == "recursive" else (tuning,):
@@ -268,12 +263,7 @@ class _Replica:
     def recovered(self, observed: _Observed, method: Method) -> Recovery:
         """Search for images by one method."""
         law = None if method.name == "recursive" else self.law()
-        return recovered(self.problem(observed), method, law, self.request.config.search_iterations)
-
-    def problem(self, observed: _Observed) -> MapProblem:
-        """State the uploads as the family of recoveries takes them."""
-        gradients = observed.sent.gradients
-        return MapProblem(self.network, self.client, gradients, observed.labels, self.request.image_shape)
+        return recovered(observed.problem, method, law, self.request.config.search_iterations)
 
     def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
         """Estimate records from what was recovered, within the pixel range: ``attack``, and ``linear``."""
@@ -330,13 +320,14 @@ class _Replica:
         labels = torch.from_numpy(records.labels[batches]).to(self.prior.device)
         noise = self.request.noise(_PURPOSE, self.replica)(purpose)
         sent = self.client.upload(self.network, images, labels, noise)
-        return _Observed(first, images.cpu().numpy(), labels, sent)
+        problem = MapProblem(self.network, self.client, sent.gradients, labels, self.request.image_shape)
+        return _Observed(first, images.cpu().numpy(), sent.images.cpu().numpy(), problem)
 
     def labels(self, observed: _Observed) -> Tensor:
         """Return the class of each batch of one record, (n), or fractions of classes, (n, classes)."""
         if self.size == 1:
-            return observed.labels[:, 0]
-        return F.one_hot(observed.labels, len(self.request.dataset.classes)).float().mean(1)
+            return observed.problem.labels[:, 0]
+        return F.one_hot(observed.problem.labels, len(self.request.dataset.classes)).float().mean(1)
 
 
 def _matched(

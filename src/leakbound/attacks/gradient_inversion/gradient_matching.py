@@ -116,6 +116,7 @@ def problems_at_once(model: nn.Module, image_shape: tuple[int, ...], device: str
     the device. Images have a shape (colors, height, width).
     """
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    budget = memory.byte_budget(device, memory.MATCHING_BYTES)
+    on_gpu = torch.device(device).type == "cuda"
+    budget = memory.free_bytes(device) if on_gpu else memory.MATCHING_BYTES
     fitting = budget // (4 * 6 * parameters + 4 * memory.record_bytes(model, image_shape))
     return max(1, min(fitting, memory.MATCHED_CANDIDATES.on(device)))

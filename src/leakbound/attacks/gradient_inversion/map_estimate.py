@@ -234,16 +234,14 @@ def recovered(problem: MapProblem, method: Method, law: Law | None, iterations: 
 
 def _staged(problem: MapProblem, law: Law, iterations: int) -> Tensor:
     """Recover single records in stages, from what linear layers reveal."""
-    encoder = staged.Encoder.of(problem.network, problem.image_shape)
     features = staged.features_of(problem.network, problem.gradients, problem.image_shape)
 
     def searched(rows: slice) -> Tensor:
         """Recover some records."""
         seen = staged.Features(features.values[rows], features.slopes[rows])
-        gradients = problem.part(rows).gradients
-        return staged.search(encoder, seen, gradients, (law.mean, law.root), problem.image_shape, iterations)[
-            :, None
-        ]
+        part, known_law = problem.part(rows), (law.mean, law.root)
+        images = staged.search(part.network, seen, part.gradients, known_law, part.image_shape, iterations)
+        return images[:, None]
 
     return _in_parts(problem, searched, staged.STARTS)
 

@@ -8,10 +8,7 @@ norm, because the convolutions are a hundredth of the whole gradient. ReLU and p
 and hardened step by step, as a search with kinks stays with the units that are active where it begins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -134,58 +131,42 @@ def features_of(model: nn.Module, gradients: Gradients, image_shape: tuple[int, 
     return Features(layers.inputs.flatten(1), layers.slopes @ weight.double())
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """Convolutions of a network.
+def encoded(
+    stages: Sequence[Stage],
+    weights: Mapping[str, Tensor],
+    images: Float[Tensor, "rows colors height width"],
+    slopes: Float[Tensor, "rows features"],
+    temperature: float,
+) -> tuple[Float[Tensor, "rows features"], Gradients]:
+    """Compute features, and gradients of the convolutions for known slopes of the loss by the features.
 
-    Attributes:
-        stages: From the image up.
+    Args:
+        stages: Convolutions from the image up.
         weights: Parameter name to values.
+        images: The images.
+        slopes: The slopes.
+        temperature: Temperature of the softened kinks. At 0 features and gradients are the network's own.
     """
-
-    stages: Sequence[Stage]
-    weights: Mapping[str, Tensor]
-
-    @classmethod
-    def of(cls, model: nn.Module, image_shape: tuple[int, int, int]) -> Encoder:
-        """Make the encoder of a network that has stages."""
-        weights = {name: value.detach() for name, value in model.named_parameters()}
-        return cls(stages_of(model, image_shape), weights)
-
-    def __call__(
-        self,
-        images: Float[Tensor, "rows colors height width"],
-        slopes: Float[Tensor, "rows features"],
-        temperature: float,
-    ) -> tuple[Float[Tensor, "rows features"], Gradients]:
-        """Compute features, and gradients of the convolutions for known slopes of the loss by the features.
-
-        Args:
-            images: The images.
-            slopes: The slopes.
-            temperature: Temperature of the softened kinks. At 0 features and gradients are the network's own.
-        """
-        values, kept = images, []
-        for stage in self.stages:
-            layer = stage.layer
-            weight, bias = self.weights[f"{stage.name}.weight"], self.weights.get(f"{stage.name}.bias")
-            before = F.conv2d(values, weight, bias, layer.stride, layer.padding, layer.dilation)
-            pooled, shares = _pooled(before, stage, temperature)
-            kept.append((stage, values, before, shares))
-            values = pooled
-        gradients: Gradients = {}
-        slope = slopes.view(values.shape)
-        for stage, inputs, before, shares in reversed(kept):
-            through = _spread(slope, shares, before)
-            patches = windows(inputs, stage.layer)
-            gradients[f"{stage.name}.weight"] = torch.bmm(through.flatten(2), patches.transpose(1, 2))
-            if stage.layer.bias is not None:
-                gradients[f"{stage.name}.bias"] = through.flatten(2).sum(2)
-            if stage is not self.stages[0]:
-                weight = self.weights[f"{stage.name}.weight"]
-                geometry = stage.layer.stride, stage.layer.padding, stage.layer.dilation
-                slope = conv2d_input(inputs.shape, weight, through, *geometry)
-        return values.flatten(1), gradients
+    values, kept = images, []
+    for stage in stages:
+        layer, parameters = stage.layer, (weights[f"{stage.name}.weight"], weights.get(f"{stage.name}.bias"))
+        before = F.conv2d(values, *parameters, layer.stride, layer.padding, layer.dilation)
+        pooled, shares = _pooled(before, stage, temperature)
+        kept.append((stage, values, before, shares))
+        values = pooled
+    gradients: Gradients = {}
+    slope = slopes.view(values.shape)
+    for stage, inputs, before, shares in reversed(kept):
+        layer = stage.layer
+        through = _spread(slope, shares, before)
+        patches = windows(inputs, layer)
+        gradients[f"{stage.name}.weight"] = torch.bmm(through.flatten(2), patches.transpose(1, 2))
+        if layer.bias is not None:
+            gradients[f"{stage.name}.bias"] = through.flatten(2).sum(2)
+        if stage is not stages[0]:
+            weight = weights[f"{stage.name}.weight"]
+            slope = conv2d_input(inputs.shape, weight, through, layer.stride, layer.padding, layer.dilation)
+    return values.flatten(1), gradients
 
 
 def _pooled(before: Tensor, stage: Stage, temperature: float) -> tuple[Tensor, Tensor]:
@@ -220,7 +201,7 @@ def _spread(slopes: Tensor, shares: Tensor, before: Tensor) -> Tensor:
 
 
 def search(
-    encoder: Encoder,
+    model: nn.Module,
     features: Features,
     gradients: Gradients,
     law: tuple[Float[Tensor, " d"], Float[Tensor, "d d"]],
@@ -234,18 +215,20 @@ def search(
     of ReLU and pooling falls to 0. Of several starts the one with the lowest value at temperature 0 is kept.
 
     Args:
-        encoder: The convolutions.
+        model: Network that has stages.
         features: Features of each row.
         gradients: Parameter name to observed gradients (rows, ...).
         law: Mean of the distribution of images, and the root of its covariance.
         image_shape: (colors, height, width).
         steps: Steps of Adam from each start.
     """
-    like = next(iter(encoder.weights.values()))
+    stages = stages_of(model, image_shape)
+    weights = {name: value.detach() for name, value in model.named_parameters()}
+    like = next(iter(weights.values()))
     mean, root = law[0].to(like), law[1].to(like).T
     # The empty name stands for the features, which the last layer gives away.
-    shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in encoder.stages}}
-    shares[f"{encoder.stages[0].name}.bias"] = _BIAS
+    shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in stages}}
+    shares[f"{stages[0].name}.bias"] = _BIAS
     wanted = {
         name: torch.cat([value.flatten(1).to(like)] * STARTS)
         for name, value in {"": features.values, **gradients}.items()
@@ -257,8 +240,9 @@ def search(
 
     def values(u: Tensor, weight: float, temperature: float) -> Float[Tensor, " rows"]:
         """Compute the value of each row."""
-        values_reached, reached = encoder((mean + u @ root).view(-1, *image_shape), slopes, temperature)
-        reached[""] = values_reached
+        images = (mean + u @ root).view(-1, *image_shape)
+        reached_features, reached = encoded(stages, weights, images, slopes, temperature)
+        reached[""] = reached_features
         misfits = [
             scales[name] * (reached[name].flatten(1) - value).square().sum(1)
             for name, value in wanted.items()
