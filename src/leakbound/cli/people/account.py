@@ -3,10 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from leakbound.accounting.statement import replay
+from leakbound.channels.channel import signal_to_noise
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.terminal import text_table
 from leakbound.config.messages import printable
@@ -44,15 +46,16 @@ def account(
 
     Example: leakbound account results/quick/runs/digits/mlp/natural-4/n400-b32/provenance.json
     """
-    record = _provenance(provenance)
+    advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
+    if not provenance.is_file():
+        raise typer.BadParameter(f"{provenance}: there is no such file; {advice}{nearest_path(provenance)}")
+    if not seal_of(provenance).exists():
+        raise typer.BadParameter(
+            f"{provenance}: is no file that a training wrote: it has no checksum file; {advice}"
+        )
+    record = read_record(provenance, "train")
     noise, source = read_channel(channel, spectrum)
-    ratios = None
-    if noise is not None and source is not None:
-        from leakbound.channels.channel import signal_to_noise
-
-        ratios = signal_to_noise(noise, source)
-    from leakbound.accounting.statement import replay
-
+    ratios = None if noise is None or source is None else signal_to_noise(noise, source)
     try:
         rows = replay(record, ratios)
     except ValueError as error:
@@ -60,14 +63,10 @@ def account(
     if as_json:
         sys.stdout.write(json.dumps({"provenance": str(provenance), "replay": rows}, indent=2) + "\n")
         return
-    cells = [
-        ["nats", "one network", "all networks"],
-        *(
-            [words, *(f"{row[name]:.6g}" for row in rows)]
-            for name, words in _WORDS.items()
-            if rows[0][name] is not None
-        ),
-    ]
+    cells = [["nats", "one network", "all networks"]]
+    for name, words in _WORDS.items():
+        if rows[0][name] is not None:
+            cells.append([words, *(f"{row[name]:.6g}" for row in rows)])
     joint = "as stated: give --channel and --spectrum"
     if rows[0]["verified"]:
         joint = "computed again from events and channel; labels as stated"
@@ -75,20 +74,3 @@ def account(
         f"{text_table(cells)}joint bound: {joint}\n"
         "events and the number of labels: as the file states them; `leakbound verify` says whether it was altered\n"
     )
-
-
-def _provenance(path: Path) -> dict[str, Any]:
-    """Read the provenance of a training.
-
-    Raises:
-        BadParameter: If there is no such file, or no command wrote it.
-        DamagedFileError: If it has changed since then.
-    """
-    advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
-    if not path.is_file():
-        raise typer.BadParameter(f"{path}: there is no such file; {advice}{nearest_path(path)}")
-    if not seal_of(path).exists():
-        raise typer.BadParameter(
-            f"{path}: is no file that a training wrote: it has no checksum file; {advice}"
-        )
-    return read_record(path, "train")

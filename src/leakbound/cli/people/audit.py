@@ -3,7 +3,6 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,76 +31,6 @@ def _option(metavar: str, text: str) -> Any:
     return typer.Option(metavar=metavar, rich_help_panel=_NETWORK, help=text)
 
 
-_CheckpointOption = Annotated[
-    Path | None,
-    _option(
-        "FILE",
-        "File of the network. The script's function load(path) reads it. Without such a function it must be "
-        "a file that torch.save wrote.",
-    ),
-]
-_ScriptOption = Annotated[
-    str | None,
-    _option(
-        "FILE:FUNCTION",
-        "Python file and a function in it. The function of (network, records, labels) returns logits of all "
-        "classes or a loss of each record. The file is executed with all your rights.",
-    ),
-]
-_MembersOption = Annotated[
-    Path | None,
-    _option(
-        "PATH",
-        "Members, the records of the training: .npz with arrays records and labels, a folder with a subfolder of "
-        "images for each class, a Parquet file of images, or a table .csv or .parquet. Images are levels from 0 to 255 "
-        "of shape (n, colors, height, width), and classes are numbered in the order of their names.",
-    ),
-]
-_OthersOption = Annotated[
-    Path | None, _option("PATH", "Non-members of the same distribution, in the same form.")
-]
-_ReferencesOption = Annotated[
-    Path | None,
-    _option(
-        "NPZ",
-        "Outputs of two or more reference networks for the same records: arrays members and others. In addition, 1 for "
-        "each record that a network was trained on and 0 for the rest: inside_members and inside_others.",
-    ),
-]
-_CanariesOption = Annotated[
-    Path | None,
-    _option(
-        "NPZ", "Canaries: arrays records, labels, and included, which is 0 or 1 by a fair coin for each."
-    ),
-]
-_EpsilonOption = Annotated[
-    float | None, _option("EPSILON", "Bound to test: epsilon for adding or removing one record, at --delta.")
-]
-_DeltaOption = Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")]
-_NatsOption = Annotated[
-    float | None, _option("NATS", "Bound to test: mean nats one use reveals about a record and its label.")
-]
-_UsesOption = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        max=10**9,
-        rich_help_panel=_NETWORK,
-        help="Number of uses of each record, by which --nats is multiplied.",
-    ),
-]
-_OutOption = Annotated[Path | None, _option("FILE", "Page to write, HTML. It must not exist.")]
-_SeedOption = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        max=2**32 - 1,
-        rich_help_panel=_NETWORK,
-        help="Seed of the split into halves and of the attack networks.",
-    ),
-]
-
-
 def audit(
     run: Annotated[
         str | None,
@@ -112,18 +41,76 @@ def audit(
         float, typer.Option(help="Confidence of each lower limit.", min=0.5, max=0.9999)
     ] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
-    checkpoint: _CheckpointOption = None,
-    script: _ScriptOption = None,
-    members: _MembersOption = None,
-    others: _OthersOption = None,
-    references: _ReferencesOption = None,
-    canaries: _CanariesOption = None,
-    epsilon: _EpsilonOption = None,
-    delta: _DeltaOption = None,
-    nats: _NatsOption = None,
-    uses: _UsesOption = 1,
-    out: _OutOption = None,
-    seed: _SeedOption = 0,
+    checkpoint: Annotated[
+        Path | None,
+        _option(
+            "FILE",
+            "File of the network. The script's function load(path) reads it. Without such a function it must be "
+            "a file that torch.save wrote.",
+        ),
+    ] = None,
+    script: Annotated[
+        str | None,
+        _option(
+            "FILE:FUNCTION",
+            "Python file and a function in it. The function of (network, records, labels) returns logits of all "
+            "classes or a loss of each record. The file is executed with all your rights.",
+        ),
+    ] = None,
+    members: Annotated[
+        Path | None,
+        _option(
+            "PATH",
+            "Members, the records of the training: .npz with arrays records and labels, a folder with a subfolder "
+            "of images for each class, a Parquet file of images, or a table .csv or .parquet. Images are levels from "
+            "0 to 255 of shape (n, colors, height, width), and classes are numbered in the order of their names.",
+        ),
+    ] = None,
+    others: Annotated[
+        Path | None, _option("PATH", "Non-members of the same distribution, in the same form.")
+    ] = None,
+    references: Annotated[
+        Path | None,
+        _option(
+            "NPZ",
+            "Outputs of two or more reference networks for the same records: arrays members and others. In addition, "
+            "1 for each record that a network was trained on and 0 for the rest: inside_members and inside_others.",
+        ),
+    ] = None,
+    canaries: Annotated[
+        Path | None,
+        _option(
+            "NPZ", "Canaries: arrays records, labels, and included, which is 0 or 1 by a fair coin for each."
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        _option("EPSILON", "Bound to test: epsilon for adding or removing one record, at --delta."),
+    ] = None,
+    delta: Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")] = None,
+    nats: Annotated[
+        float | None,
+        _option("NATS", "Bound to test: mean nats one use reveals about a record and its label."),
+    ] = None,
+    uses: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=10**9,
+            rich_help_panel=_NETWORK,
+            help="Number of uses of each record, by which --nats is multiplied.",
+        ),
+    ] = 1,
+    out: Annotated[Path | None, _option("FILE", "Page to write, HTML. It must not exist.")] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2**32 - 1,
+            rich_help_panel=_NETWORK,
+            help="Seed of the split into halves and of the attack networks.",
+        ),
+    ] = 0,
     label: own_records.LabelOption = "label",
     image: own_records.ImageOption = "image",
     resize: own_records.ResizeOption = None,
@@ -178,21 +165,22 @@ def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> 
     table = job_list(reading.load(configfile)).table
     root = Path(table.config.root)
     attacks = _demonstrating(table, run, configfile)
-    rows = {
-        name: read_table(path, SCORES, "attack")
-        for name, path in _files(root, run, attacks, configfile).items()
-    }
-    trained = table.runs[run].rounds > 0
-    leakage = (
-        read_record(output(root, "train", run, "provenance"), "train").get("leakage") if trained else None
-    )
+    files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}
+    if missing := [str(path) for path in files.values() if not path.is_file()]:
+        raise typer.BadParameter(
+            f"RUN = {run!r} was not attacked yet: {', '.join(missing)} does not exist; make it by snakemake "
+            f"-j 2 --configfile {configfile} -- {' '.join(missing)}"
+        )
+    rows = {name: read_table(path, SCORES, "attack") for name, path in files.items()}
+    leakage = None
+    if table.runs[run].rounds:
+        leakage = read_record(output(root, "train", run, "provenance"), "train").get("leakage")
     scores, uploads = (membership_scores(root, run, attacks, name) for name in MEMBERSHIP)
     limits = evidence(rows, scores, leakage, confidence, uploads)
     listed = [limit.to_dict() for limit in limits]
     if as_json:
-        sys.stdout.write(
-            json.dumps({"run": run, "confidence": confidence, "evidence": listed}, indent=2) + "\n"
-        )
+        facts = {"run": run, "confidence": confidence, "evidence": listed}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
         cells = [[_text(limit[name]) for name in _COLUMNS] for limit in listed]
         sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
@@ -223,21 +211,6 @@ def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
             f"add one of {', '.join(demonstrating)} to attacks of {table.first_study[run]}"
         )
     return attacks
-
-
-def _files(root: Path, run: str, attacks: Sequence[str], configfile: Path) -> dict[str, Path]:
-    """List the files of rows of each attack on a run.
-
-    Raises:
-        BadParameter: If some do not exist yet.
-    """
-    files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}
-    if missing := [str(path) for path in files.values() if not path.is_file()]:
-        raise typer.BadParameter(
-            f"RUN = {run!r} was not attacked yet: {', '.join(missing)} does not exist; make it by snakemake "
-            f"-j 2 --configfile {configfile} -- {' '.join(missing)}"
-        )
-    return files
 
 
 def _text(value: object) -> str:

@@ -20,14 +20,13 @@ from leakbound import storage
 from leakbound.accounting.coin_limits import DELTA, StatedBound
 from leakbound.attacks.membership.audited_records import ReferenceScores
 from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
-from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import counted, text_table
 from leakbound.config.messages import shown
 from leakbound.datasets.collection import read_collection
 from leakbound.registry import nearest_path
 
-_LIMITS = ("coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right")
+_LIMITS = ["coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right"]
 _MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more
 epsilon: of adding or removing one record; nats: about one record, a mean over trainings
 """
@@ -92,26 +91,21 @@ def audit_checkpoint(
         BadParameter: If a file or the script cannot be used.
     """
     if out is not None:
-        check_outputs(out)
         own_records.check_absent(out)
     members, others = _records(files, reading)
-    references = planted = None
+    references = canaries = None
     if files.references is not None:
-        references = ReferenceScores(
-            *_arrays(
-                "references", files.references, ("members", "others"), ("inside_members", "inside_others")
-            )
-        )
+        inside = ("inside_members", "inside_others")
+        references = ReferenceScores(*_arrays("references", files.references, ("members", "others"), inside))
     if files.canaries is not None:
-        records, wrong, included = _arrays("canaries", files.canaries, ("records", "labels", "included"))
-        planted = records, wrong, included
+        canaries = _arrays("canaries", files.canaries, ("records", "labels", "included"))
     with counted("scoring records", None) as each:
         audit = audit_network(
             _score(files, each),
             members,
             others,
             references=references,
-            canaries=planted,
+            canaries=canaries,
             bound=bound,
             confidence=confidence,
             seed=seed,
@@ -129,7 +123,7 @@ def audit_checkpoint(
         raise typer.Exit(1)
 
 
-def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Read members and non-members: arrays as they are stored, or folders and tables as all commands read them.
 
     Raises:
@@ -145,8 +139,7 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[np.n
                 f"classes {shown(held.classes)}, columns {shown(held.names if held.kind == 'table' else ())}"
             )
         else:
-            values, labels = _arrays(option, path, ("records", "labels"))
-            pairs.append((values, labels))
+            pairs.append(_arrays(option, path, ("records", "labels")))
             forms.append("arrays")
     if forms[0] != forms[1]:
         raise typer.BadParameter(
@@ -156,7 +149,7 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[np.n
     return pairs
 
 
-def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] = ()) -> list[Any]:
+def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] = ()) -> tuple[Any, ...]:
     """Read the named arrays of a file .npz, and further ones, which are None if missing.
 
     Raises:
@@ -174,7 +167,7 @@ def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] =
             f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(held) or 'no names'}): "
             f"write it by numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
         )
-    return [held.get(name) for name in (*names, *more)]
+    return tuple(held.get(name) for name in (*names, *more))
 
 
 def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.ndarray, np.ndarray], Any]:
@@ -262,13 +255,10 @@ def _shown(what: str) -> Iterator[None]:
 def _facts(files: NetworkFiles, audit: NetworkAudit) -> dict[str, Any]:
     """Return plain values of an audit, for JSON and for the page."""
     best = audit.choices[None]
-    measures = [
-        _measure("AUC", best, 0.5, audit.areas[best]),
-        *(
-            _measure(f"TPR at {100 * rate:g} % FPR", audit.choices[rate], rate, interval, audit.needed[rate])
-            for rate, interval in audit.rates.items()
-        ),
-    ]
+    measures = [_measure("AUC", best, 0.5, audit.areas[best])]
+    for rate, interval in audit.rates.items():
+        name = f"TPR at {100 * rate:g} % FPR"
+        measures.append(_measure(name, audit.choices[rate], rate, interval, audit.needed[rate]))
     if audit.blind is not None:
         measures.append(_measure("AUC without the network", "ridge classifier", 0.5, audit.blind))
     return {
@@ -302,7 +292,7 @@ def _text(facts: Mapping[str, Any], out: Path | None) -> str:
         value = f"{row['value']:.3f}" if row["value"] is not None else f"needs {row['others_needed']} others"
         interval = "" if row["value"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
         cells.append([row["measure"], value, interval, f"{row['guessing']:g}", row["attacker"]])
-    limits = [list(_LIMITS)]
+    limits = [_LIMITS]
     for limit in facts["limits"]:
         bound = "-" if limit["bound"] is None else f"{limit['bound']:g}"
         numbers = [f"{limit['demonstrated']:.3g}", bound, f"{limit['reachable']:.3g}"]

@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from leakbound.cli.inputs import check_outputs, refusing
+from leakbound import storage
+from leakbound.accounting.risk import naming_bound
+from leakbound.channels.covariance import LARGE
+from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted, text_table
+from leakbound.engine.calibrations import Calibration, OwnMoments
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.targets import Target
+from leakbound.registry import SHAPES
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
-    from leakbound.engine.calibrations import Calibration
-    from leakbound.engine.targets import Target
 
 _SHAPES: tuple[own_records.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
 _COLUMNS = {
@@ -80,7 +85,9 @@ def calibrate_records(
     if box is not None and shape is None:
         shape = "personalized"
     if out is not None:
-        _check_out(out, shape)
+        if shape is None:
+            raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
+        own_records.check_absent(out, _spectrum_of(out))
     private, others = own_records.read_both(
         path, public, label, (resize, color, span), standardize, exclude, image=image
     )
@@ -114,16 +121,6 @@ def calibrate_records(
     write_guidance(calibrations[0], target, source)
 
 
-def _check_out(out: Path, shape: str | None) -> None:
-    """Refuse several channels in one file, and files that exist or cannot be written."""
-    if shape is None:
-        raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
-    files = (out, _spectrum_of(out))
-    check_outputs(*files)
-    for path in files:
-        own_records.check_absent(path)
-
-
 def _spectrum_of(out: Path) -> Path:
     """Return the file of the spectrum, next to that of the channel."""
     return out.parent / f"{out.stem}.spectrum.safetensors"
@@ -135,7 +132,6 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
     Raises:
         BadParameter: If they are larger than the workflow allows.
     """
-    from leakbound.channels.covariance import LARGE
     from leakbound.datasets.tabular import DEVIATIONS
 
     if (width := collection.values[0].size) > LARGE:
@@ -159,13 +155,7 @@ def _calibrated(
     Raises:
         BadParameter: If a shape has none.
     """
-    from leakbound.channels.covariance import population_moments
-    from leakbound.engine.calibrations import Progress
-    from leakbound.registry import SHAPES
-
-    progress = Progress(len(source), source.values[0].size)
-    moments = population_moments(source.values, progress)
-    progress("covariance done", 1.0)
+    moments = own_records.moments_of(source)
     target = own_records.in_units(target, source)
     calibrations = []
     with counted("calibrating", len(shapes)) as each:
@@ -190,9 +180,6 @@ def _compared(
         BadParameter: If ``protect`` would refuse these records and the user asked for this shape, which is
             ``required``. Of other shapes a warning says so.
     """
-    from leakbound.engine.calibrations import OwnMoments
-    from leakbound.engine.refusals import GuaranteeError
-
     values = private.values.reshape(len(private), -1)
     refused = ""
     try:
@@ -216,8 +203,6 @@ def _compared(
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
     """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
-    from leakbound.accounting.risk import naming_bound
-
     nats = calibration.information(uses)
     std = own_records.deviations(calibration.channel)
     unit = private.unit
@@ -236,8 +221,6 @@ def _row(calibration: Calibration, private: Collection, uses: int, candidates: i
 
 def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
     """Write a channel and its spectrum in the form of the workflow."""
-    from leakbound import storage
-
     source = {"covariance_of": covariance_of}
     spectrum = calibration.spectrum
     channel = calibration.channel

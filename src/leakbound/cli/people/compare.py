@@ -1,7 +1,5 @@
 """Command: which protection is worth its cost on one's own records, by the whole workflow."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -13,48 +11,38 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
+import yaml
+from jaxtyping import Float
 
 from leakbound import storage
+from leakbound.channels.calibration import water_filling
+from leakbound.channels.covariance import population_moments
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.channels.shapes import Natural
 from leakbound.cli.inputs import read_dataset, refusing
 from leakbound.cli.people import own_records
+from leakbound.cli.results import read_usage
+from leakbound.cli.steps.job_list import job_list
+from leakbound.config import comparing
+from leakbound.config.comparing import OwnImages
+from leakbound.config.data import ORIGINALS, DatasetConfig
+from leakbound.config.defenses import NOISE_BATCHES, Undefended
+from leakbound.config.reading import config_of, load
+from leakbound.config.training import TrainingConfig
+from leakbound.config.whole import Config
+from leakbound.datasets import Drawing, ImageDataset, Split, prepare
+from leakbound.jobs.job_costs import Machine, job_cost
 from leakbound.jobs.paths import output
-
-if TYPE_CHECKING:
-    import numpy as np
-    from jaxtyping import Float
-
-    from leakbound.config.comparing import OwnImages
-    from leakbound.config.whole import Config
-    from leakbound.datasets import ImageDataset
+from leakbound.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
 _ROOT = Path(__file__).parents[4]
 """Clone of the repository that holds the workflow."""
-_StandardizeOption = Annotated[
-    bool,
-    typer.Option(
-        help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's records. "
-        "Otherwise all values must be in -1 to 1."
-    ),
-]
-_SeesOption = Annotated[
-    Literal["uploads", "weights"],
-    typer.Option(
-        help="What the attacker on membership sees: each upload, as a server does, or the last weights alone."
-    ),
-]
-_LabelNatsOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="NATS",
-        help="Most nats that a label reveals. Each label gets one randomized response, the same for all defenses. "
-        "Default: labels are kept, and reveal up to the logarithm of the number of classes.",
-    ),
-]
 
 
 def compare(
@@ -89,15 +77,33 @@ def compare(
             help="Number of records that one client trains on. Default: as many as the records allow.",
         ),
     ] = None,
-    sees: _SeesOption = "uploads",
+    sees: Annotated[
+        Literal["uploads", "weights"],
+        typer.Option(
+            help="What the attacker on membership sees: each upload, as a server does, or the last weights alone."
+        ),
+    ] = "uploads",
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
     color: own_records.ColorOption = None,
     span: own_records.RangeOption = None,
     image: own_records.ImageOption = "image",
     exclude: own_records.ExcludeOption = None,
-    standardize: _StandardizeOption = True,
-    label_nats: _LabelNatsOption = None,
+    standardize: Annotated[
+        bool,
+        typer.Option(
+            help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's "
+            "records. Otherwise all values must be in -1 to 1."
+        ),
+    ] = True,
+    label_nats: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            help="Most nats that a label reveals. Each label gets one randomized response, the same for all defenses. "
+            "Default: labels are kept, and reveal up to the logarithm of the number of classes.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of splits, networks and noise.")] = 0,
     profile: Annotated[
         str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
@@ -118,9 +124,6 @@ def compare(
 
     Example: leakbound compare patients.csv --label diagnosis --exclude patient_id
     """
-    from leakbound.config.comparing import shares
-    from leakbound.config.reading import load
-
     if not (_ROOT / "workflow" / "Snakefile").is_file():
         raise typer.BadParameter(
             "compare runs the workflow, which the installed package does not hold: clone the repository, and "
@@ -147,7 +150,7 @@ def compare(
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     config = load(target)
     said = f"{target.relative_to(_ROOT)}: the configuration of this comparison\n"
-    sys.stdout.write("\n".join([*shares(config), said]))
+    sys.stdout.write("\n".join([*comparing.shares(config), said]))
     if not run:
         return
     words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
@@ -163,7 +166,7 @@ def compare(
 
 
 def _preset(name: str | None, records: str) -> str:
-    """Name of the configuration.
+    """Return the name of the configuration.
 
     Raises:
         BadParameter: If it is no name of a folder.
@@ -191,31 +194,30 @@ def _configured(
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
             anything.
     """
-    from leakbound.channels.randomized_response import RandomizedResponse
-    from leakbound.config.comparing import FEWEST_REPLICAS, LEAST_RECORDS, MOST_REPLICAS, comparison, targets
-
     images, folder = dataset
-    if images.count < LEAST_RECORDS:
+    if images.count < comparing.LEAST_RECORDS:
         held = images.count + images.test
         raise typer.BadParameter(
-            f"{records}: holds {held} records; a comparison needs {LEAST_RECORDS} besides those for tests, "
-            f"{math.ceil(LEAST_RECORDS * held / images.count)} in all"
+            f"{records}: holds {held} records; a comparison needs {comparing.LEAST_RECORDS} besides those for tests, "
+            f"{math.ceil(comparing.LEAST_RECORDS * held / images.count)} in all"
         )
     prepared = _prepared(images, folder, attacked["seed"])
     if images.label_nats is not None:
         with refusing("--label-nats"):
             RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
-    capacities = targets(_eigenvalues(prepared))
+    capacities = comparing.targets(_eigenvalues(prepared))
     pace = _pace()
     shortest = 0.0
-    for replicas in range(MOST_REPLICAS, FEWEST_REPLICAS - 1, -1):
-        values = comparison(images, preset, capacities, replicas=replicas, **attacked)
+    for replicas in range(comparing.MOST_REPLICAS, comparing.FEWEST_REPLICAS - 1, -1):
+        values = comparing.comparison(images, preset, capacities, replicas=replicas, **attacked)
         shortest = pace * _planned_minutes(values, jobs)
-        if shortest <= 0.85 * minutes or replicas == FEWEST_REPLICAS:  # starts and the page take the rest
+        if (
+            shortest <= 0.85 * minutes or replicas == comparing.FEWEST_REPLICAS
+        ):  # starts and the page take the rest
             break
     if shortest > minutes:
         sys.stderr.write(
-            f"leakbound: warning: --minutes {minutes:g}: {FEWEST_REPLICAS} replicas, the fewest that can "
+            f"leakbound: warning: --minutes {minutes:g}: {comparing.FEWEST_REPLICAS} replicas, the fewest that can "
             f"decide anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it "
             "whenever you like, the same command resumes it\n"
         )
@@ -230,8 +232,6 @@ def _records_of(
     Raises:
         BadParameter: If the options do not fit the records.
     """
-    from leakbound.config.comparing import SIDES, OwnImages
-    from leakbound.config.data import ORIGINALS
     from leakbound.datasets.own import copy_table, write_dataset
     from leakbound.datasets.tabular import is_table, load_table
 
@@ -247,10 +247,10 @@ def _records_of(
         settings = {"path": name, "label": reading["label"], "standardize": standardize}
         rows, columns = table.values.shape[1:]
         return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
-    if form[0] not in (None, *SIDES):
+    if form[0] not in (None, *comparing.SIDES):
         raise typer.BadParameter(
             f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "
-            f"{', '.join(map(str, SIDES))}; without the option all sizes are brought to one of these"
+            f"{', '.join(map(str, comparing.SIDES))}; without the option all sizes are brought to one of these"
         )
     if records == _EMBEDDED:
         digits = ORIGINALS[_EMBEDDED]
@@ -264,9 +264,6 @@ def _records_of(
 
 def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
     """The records as the workflow prepares them from the folder of their copy, with their true labels."""
-    from leakbound.config.data import DatasetConfig
-    from leakbound.datasets import prepare
-
     before = dict(os.environ)
     os.environ.update({_DATA: str(folder)} if folder else {})
     try:
@@ -278,28 +275,17 @@ def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset
 
 def _eigenvalues(dataset: ImageDataset) -> Float[np.ndarray, " d"]:
     """Eigenvalues of the covariance of the attacker's records."""
-    from leakbound.channels.covariance import population_moments
-    from leakbound.channels.shapes import Natural
-
     aux = dataset.aux.images
     return Natural.decompose(population_moments(aux.reshape(len(aux), -1))).eigenvalues
 
 
 def _recoverable(eigenvalues: Float[np.ndarray, " d"]) -> Callable[[float], float]:
     """Rate-distortion function of Gaussian records: nats to the share of their variance that these can reveal."""
-    from leakbound.channels.calibration import water_filling
-
     return lambda nats: 1.0 - water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())
 
 
 def _pace() -> float:
     """Time training steps for about a second. Return their time over that in the packaged table of costs."""
-    import numpy as np
-
-    from leakbound.config.defenses import NOISE_BATCHES, Undefended
-    from leakbound.config.training import TrainingConfig
-    from leakbound.datasets import Drawing, ImageDataset, Split
-    from leakbound.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
     from leakbound.training.efficiency import measure_steps
     from leakbound.training.request import TrainingRequest
 
@@ -318,18 +304,12 @@ def _pace() -> float:
         slug="pace",
     )
     times = measure_steps({"none": request}, steps=64 * NOISE_BATCHES, repeats=2, max_seconds=0.4)
-    return float(times["seconds"].min()) / UnitCosts(read_costs(PACKAGED), "cpu").on_cpu(
-        "step_none", "mlp", 1
-    )
+    costs = UnitCosts(read_costs(PACKAGED), "cpu")
+    return float(times["seconds"].min()) / costs.on_cpu("step_none", "mlp", 1)
 
 
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Minutes that a configuration is planned to take on the machine of the packaged table of costs."""
-    from leakbound.cli.steps.job_list import job_list
-    from leakbound.config.reading import config_of
-    from leakbound.jobs.job_costs import Machine, job_cost
-    from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
-
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
     estimates = [job_cost(job, costs) for job in job_list(config)]
@@ -338,8 +318,6 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
 
 def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None:
     """Write the configuration with a word on how to run it by hand."""
-    import yaml
-
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
         "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
@@ -352,22 +330,19 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None
 
 def _write_page(config: Config, home: Path) -> None:
     """Write the page of a finished comparison, and say what it opens with and where it lies."""
-    from leakbound.cli.results import read_usage
     from leakbound.figures.report.decision import Decision, decision_page
 
     tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}
     dataset = read_dataset(output(home, "prepare", next(iter(config.datasets)), "out"))
-    drawn = {
-        path.relative_to(home / "figures").with_suffix("").as_posix(): storage.read_bytes(
-            path, most=storage.limits.TEXT
-        )
-        for path in sorted((home / "figures").rglob("*.svg"))
-    }
+    drawings = {}
+    for path in sorted((home / "figures").rglob("*.svg")):
+        name = path.relative_to(home / "figures").with_suffix("").as_posix()
+        drawings[name] = storage.read_bytes(path, most=storage.limits.TEXT)
     decision = Decision(
         config=config,
         claims=storage.read_rows(home / "claims.parquet"),
         tables=tables,
-        drawings=drawn,
+        drawings=drawings,
         seconds=sum(read_usage(path).cpu_seconds for path in sorted((home / "benchmarks").rglob("*.tsv"))),
         trainings={
             run: storage.read_json(output(home, "train", run, "provenance"))

@@ -12,7 +12,6 @@ import numpy as np
 import typer
 
 from leakbound import datasets, storage
-from leakbound.cli.inputs import check_outputs
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import counted
 from leakbound.config.data import ORIGINALS, DatasetConfig
@@ -50,7 +49,6 @@ def demo(
 
     Example: leakbound demo --dataset cifar10 --out cifar10.html
     """
-    check_outputs(out)
     own_records.check_absent(out)
     publishable = [original for original in ORIGINALS if datasets.may_be_published(DATASETS.get(original))]
     if dataset not in publishable:
@@ -111,18 +109,15 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
         }
         for upload in shown
     ]
-    return (
-        templates()
-        .get_template("demo.html")
-        .render(
-            dataset=images.name,
-            sentences=_sentences(shown),
-            truth=_strip(truth),
-            uploads=uploads,
-            missed=max(upload.missed for upload in shown),
-            trials=_TRIALS,
-            aux=len(images.aux),
-        )
+    page = templates().get_template("demo.html")
+    return page.render(
+        dataset=images.name,
+        sentences=_sentences(shown),
+        truth=_strip(truth),
+        uploads=uploads,
+        missed=max(upload.missed for upload in shown),
+        trials=_TRIALS,
+        aux=len(images.aux),
     )
 
 

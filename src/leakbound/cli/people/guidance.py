@@ -9,17 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
 
+from leakbound.channels.covariance import Moments, population_moments
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import counted
-from leakbound.engine.calibrations import nats_for_half, recovered, visible
+from leakbound.engine.calibrations import Calibration, nats_for_half, recovered, visible
+from leakbound.engine.targets import Reconstruction, Target
+from leakbound.registry import SHAPES
 
 if TYPE_CHECKING:
-    from leakbound.channels.covariance import Moments
     from leakbound.datasets.collection import Collection
-    from leakbound.engine.calibrations import Calibration
-    from leakbound.engine.targets import Target
 
 LITTLE = 0.1
 """Share of the variance below which next to nothing is left."""
@@ -28,28 +27,19 @@ _MOST = 1_000  # pictures from which the noise on smaller ones is estimated
 
 
 def write_guidance(calibration: Calibration, target: Target, public: Collection) -> None:
-    """Write the sentences of :func:`guidance` as warnings, for all uses of the target.
+    """Write :func:`_guidance` as warnings.
 
     Args:
         calibration: Channel, and the moments of the records that it was calibrated to.
         target: Target that it meets, in the user's units.
         public: Records that it was calibrated to.
     """
-    for sentence in guidance(calibration, target, target.uses or 1, public):
+    for sentence in _guidance(calibration, target, target.uses or 1, public):
         sys.stderr.write(f"leakbound: warning: {sentence}\n")
 
 
-def guidance(calibration: Calibration, target: Target, uses: int, public: Collection) -> Iterator[str]:
-    """Yield what is lost if next to nothing is left, and what would leave more. Nothing if enough is left.
-
-    Args:
-        calibration: Channel, and the moments of the records that it was calibrated to.
-        target: Target that it meets, in the user's units.
-        uses: Copies that the target limits, each with its own noise.
-        public: Records that it was calibrated to.
-    """
-    from leakbound.engine.targets import Reconstruction
-
+def _guidance(calibration: Calibration, target: Target, uses: int, public: Collection) -> Iterator[str]:
+    """Yield what is lost if next to nothing is left, and what would leave more. Nothing if enough is left."""
     share = recovered(calibration, uses)
     shown = visible(calibration, uses)
     if min(share, shown) >= LITTLE:
@@ -75,9 +65,8 @@ def guidance(calibration: Calibration, target: Target, uses: int, public: Collec
     levels = (f"from about {_nats(of, natural, uses)} nats on {text}" for of, text in reached)
     yield f"more nats about the values leave more: with the shape {kind}, {', and '.join(levels)}"
     if public.pictures and not isinstance(target, Reconstruction):  # whose unit is a value of these pictures
-        smaller = [*_smaller(kind, target, uses, public)]
-        if smaller:
-            yield f"smaller pictures need less noise for the same target: {', '.join(smaller)}"
+        smaller = ", ".join(_smaller(kind, target, uses, public))
+        yield from [f"smaller pictures need less noise for the same target: {smaller}"] if smaller else ()
 
 
 def _nats(share: Callable[[Calibration, int], float], calibration: Calibration, uses: int) -> str:
@@ -88,32 +77,28 @@ def _nats(share: Callable[[Calibration, int], float], calibration: Calibration, 
 
 def _smaller(shape: str, target: Target, uses: int, public: Collection) -> Iterator[str]:
     """Yield the noise that the target needs on smaller pictures, and the share that is recovered from them."""
-    from leakbound.channels.covariance import population_moments
-
     sides = [side for side in _SIDES if side < min(public.values.shape[2:])]
     with counted("the same target on smaller pictures", len(sides)) as each:
         for side in sides:
-            pictures = replace(public, values=_resized(public, side), unit=1.0)
+            pictures = _resized(public, side)
             solved = _solved(shape, population_moments(pictures.values), target, uses, pictures)
             std = own_records.deviations(solved.channel)["root_mean_square"]
             yield f"--resize {side} std {std:.2g} (recovers {_percent(recovered(solved, uses))})"
             each(1)
 
 
-def _resized(public: Collection, side: int) -> Float[np.ndarray, "n colors {side} {side}"]:
+def _resized(public: Collection, side: int) -> Collection:
     """Resize at most 1,000 pictures as --resize does, with values from 0 (black) to 1 (white)."""
     from PIL import Image, ImageOps
 
     values = public.values[:_MOST]
     planes = values.reshape(-1, *values.shape[2:]).astype(np.float32) * np.float32(public.unit)
     small = [np.asarray(ImageOps.fit(Image.fromarray(plane), (side, side))) for plane in planes]
-    return np.stack(small).reshape(*values.shape[:2], side, side)
+    return replace(public, values=np.stack(small).reshape(*values.shape[:2], side, side), unit=1.0)
 
 
 def _solved(shape: str, moments: Moments, target: Target, uses: int, public: Collection) -> Calibration:
     """Find the channel of a shape without weights that meets the target for records of these moments."""
-    from leakbound.registry import SHAPES
-
     chosen = SHAPES.get(shape)
     return own_records.in_units(target, public).solve(chosen, chosen.decompose(moments), moments, uses)
 

@@ -16,17 +16,22 @@ import numpy as np
 import typer
 from jaxtyping import Float
 
-from leakbound.cli.inputs import refusing
+from leakbound.accounting.risk import bound_text
+from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.covariance import Moments, population_moments
+from leakbound.channels.directions import blocks
+from leakbound.channels.shapes import box_weights
+from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.terminal import counted
 from leakbound.config.messages import shown
+from leakbound.datasets.pixels import PictureForm
+from leakbound.engine.calibrations import Progress, unlike_units
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
 from leakbound.storage.seals import check_new
 
 if TYPE_CHECKING:
-    from leakbound.channels.channel import GaussianChannel
     from leakbound.datasets.collection import Collection
-    from leakbound.datasets.pixels import PictureForm
-    from leakbound.engine.targets import Target
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
@@ -186,8 +191,6 @@ def target_of(
     Raises:
         BadParameter: If none or several are given, or a number is out of range.
     """
-    from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction
-
     targets: dict[str, tuple[float | None, Callable[[float], Target]]] = {
         "--kappa": (kappa, partial(Capacity, uses=uses)),
         "--target-leakage": (leakage, partial(Leakage, uses=uses)),
@@ -223,8 +226,6 @@ def weights_of(
         )
     if box is None:
         return None
-    from leakbound.channels.shapes import box_weights
-
     if not collection.pictures:
         raise typer.BadParameter(f"--box: {collection.origin} holds no images; take another shape")
     colors, height, width = collection.values.shape[1:]
@@ -258,7 +259,6 @@ def read_both(
         DatasetError: If one of them cannot be read.
     """
     from leakbound.datasets.collection import read_collection
-    from leakbound.datasets.pixels import PictureForm
 
     pictures = PictureForm(*form)
     reading: dict[str, Any] = {"label": label, "form": pictures, "exclude": exclude or (), **more}
@@ -319,8 +319,6 @@ def _check_options(
 
 def _warn_columns(private: Collection, scaled: bool) -> None:
     """Warn about columns that look like identifiers, and about values that equal noise hides unequally."""
-    from leakbound.engine.calibrations import unlike_units
-
     flat = private.values.reshape(len(private), -1)
     if private.kind == "table" and len(flat) >= _FEW_RECORDS:
         whole = (flat == np.rint(flat)).all(axis=0)
@@ -352,9 +350,6 @@ def check_reachable(target: Target, source: Collection) -> None:
     Raises:
         BadParameter: If the target requires such an error.
     """
-    from leakbound.channels.directions import blocks
-    from leakbound.engine.targets import Reconstruction
-
     if isinstance(target, Reconstruction):
         flat = source.values.reshape(len(source), -1)
         variances = [flat[:, part].var(axis=0, dtype=np.float64) for part in blocks(*flat.shape)]
@@ -373,8 +368,6 @@ def in_units(target: Target, records: Collection) -> Target:
         target: Target as the user gives it, with pixels from 0 to 1 for images.
         records: The records.
     """
-    from leakbound.engine.targets import Reconstruction
-
     return replace(target, mse=target.mse / records.unit**2) if isinstance(target, Reconstruction) else target
 
 
@@ -438,13 +431,14 @@ def check_new_folder(folder: Path) -> None:
         check_new(folder)
 
 
-def check_absent(path: Path) -> None:
-    """Refuse to overwrite a file.
+def check_absent(*paths: Path) -> None:
+    """Refuse to overwrite a file, and outputs that cannot be written.
 
     Raises:
-        BadParameter: If it exists.
+        BadParameter: If one exists, or cannot be written.
     """
-    if path.exists():
+    check_outputs(*paths)
+    for path in filter(Path.exists, paths):
         raise typer.BadParameter(f"--out {path}: is there already; name another file, nothing is overwritten")
 
 
@@ -463,6 +457,14 @@ def not_replaced(path: Path) -> Iterator[None]:
         ) from error
 
 
+def moments_of(collection: Collection) -> Moments:
+    """Estimate mean and covariance of the population of some records, and show progress if that takes long."""
+    progress = Progress(len(collection), collection.values[0].size)
+    moments = population_moments(collection.values, progress)
+    progress("covariance done", 1.0)
+    return moments
+
+
 def units(collection: Collection) -> str:
     """Return the units of the values of some records."""
     if collection.scale is not None:
@@ -472,8 +474,6 @@ def units(collection: Collection) -> str:
 
 def limit_text(share: float) -> str:
     """Write a bound on a probability or an area under a curve, rounded up, or that it limits nothing."""
-    from leakbound.accounting.risk import bound_text
-
     return "no limit" if (text := bound_text(share)) == "1" else text
 
 

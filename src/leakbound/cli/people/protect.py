@@ -13,11 +13,15 @@ import numpy as np
 import typer
 from jaxtyping import Int
 
-from leakbound import storage
+from leakbound import __version__, storage
+from leakbound.accounting.risk import naming_bound
+from leakbound.channels.observed import rounded_up
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.storage.seals import created
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -106,8 +110,6 @@ def protect(
     Example: leakbound protect patients.csv --label diagnosis --public others.csv
     --target-identification 0.1 --candidates 1000 --out noisy.parquet
     """
-    from leakbound.storage.seals import created
-
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:
         raise typer.BadParameter(_LAW)
@@ -127,11 +129,14 @@ def protect(
     released, copies = _released(engine, private)
     with created(out) as folder:
         written = _write(folder, private, released, values)
+        # SHA-256 over the output of sha256sum for all files, sorted by name.
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        lines = "".join(f"{storage.file_hash(folder / name)}  {name}\n" for name in names)
         statement = {
             **_statement(engine, private, others, candidates, copies),
             "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
             "written": written,
-            "digest": _digest(folder),
+            "digest": hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest(),
         }
         storage.write_json(folder / STATEMENT, statement, sealed=False)
     sys.stdout.write(_text(statement, out))
@@ -141,7 +146,13 @@ def protect(
             f"the values of a record; this number is in no file, keep it to yourself\n"
         )
     write_guidance(engine.calibration, target, others or private)
-    _warn_faint(engine, private)
+    # Less than a grey level, or a hundredth of the spread of an array.
+    std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
+    if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
+        sys.stderr.write(
+            f"leakbound: warning: the copies are nearly the originals: the noise has a standard deviation of "
+            f"{std * private.unit:.2g}, {own_records.units(private)}. Ask for fewer nats to hide anything\n"
+        )
     if seed is not None:
         sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
 
@@ -162,16 +173,6 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
             value_range=(0, WHITE) if private.pictures else None,
             calibrate_to_own=public is None,
             **options,
-        )
-
-
-def _warn_faint(engine: ChannelEngine, private: Collection) -> None:
-    """Warn about noise of less than a grey level, or a hundredth of the spread of an array."""
-    std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
-    if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
-        sys.stderr.write(
-            f"leakbound: warning: the copies are nearly the originals: the noise has a standard deviation of "
-            f"{std * private.unit:.2g}, {own_records.units(private)}. Ask for fewer nats to hide anything\n"
         )
 
 
@@ -201,15 +202,12 @@ def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from leakbound.engine.refusals import GuaranteeError
-
     size = max(1, min(_BATCH, _VALUES // values[0].size))
+    loader = DataLoader(TensorDataset(torch.from_numpy(values)), batch_size=size)
     at = 0
     with counted("releasing", len(values)) as each, own_records.warned():
         try:
-            for (batch,) in engine.protect(
-                DataLoader(TensorDataset(torch.from_numpy(values)), batch_size=size)
-            ):
+            for (batch,) in engine.protect(loader):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
@@ -255,10 +253,6 @@ def _statement(
     engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int, copies: int
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
-    from leakbound import __version__
-    from leakbound.accounting.risk import naming_bound
-    from leakbound.channels.observed import rounded_up
-
     calibration = engine.calibration
     channel = calibration.channel
     moments = calibration.moments
@@ -337,13 +331,6 @@ def _assumed(
     }[private.kind]
     if not engine.secure:
         yield _SEEDED
-
-
-def _digest(folder: Path) -> str:
-    """Compute SHA-256 over the output of ``sha256sum`` for all files, sorted by name."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    lines = "".join(f"{storage.file_hash(folder / name)}  {name}\n" for name in names)
-    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _text(statement: dict[str, Any], out: Path) -> str:

@@ -17,6 +17,8 @@ from leakbound.accounting.risk import bound_text as _up
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import text_table
+from leakbound.engine.targets import Leakage
+from leakbound.registry import SHAPES
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -114,14 +116,7 @@ def risk(
 
 def _reconstruction(private: "Collection", nats: float) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
-    from leakbound.channels.covariance import population_moments
-    from leakbound.engine.calibrations import Progress
-    from leakbound.engine.targets import Leakage
-    from leakbound.registry import SHAPES
-
-    progress = Progress(len(private), private.values[0].size)
-    moments = population_moments(private.values, progress)
-    progress("covariance done", 1.0)
+    moments = own_records.moments_of(private)
     shape = SHAPES.get("natural")
     with refusing(f"--nats {nats:g}"):
         solved = Leakage(nats, 1).solve(shape, shape.decompose(moments), moments, 1)
