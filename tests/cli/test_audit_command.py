@@ -15,6 +15,7 @@ NAMED = "digits/lenet_sigmoid/natural-4/n0-b1"
 TRAINED = "digits/lenet/dpsgd-1/n20-b64"
 FIGURES = Path(__file__).parents[2] / "config/figures"
 RESULTS = Path("results/shown")
+UNTRIED = {"low": np.nan, "high": np.nan, "status": "", "chosen": True}
 
 
 @pytest.fixture
@@ -70,10 +71,9 @@ def test_more_than_is_allowed_is_an_alarm(configured):
 
 def test_a_higher_confidence_demonstrates_less(configured):
     write_named(bound=4.0)
-    limits = [
-        json.loads(audit(NAMED, "--json", "--confidence", c).out)["evidence"][0]["demonstrated"] for c in (0.9, 0.99)
-    ]
-    assert limits[0] > limits[1]
+    found = [json.loads(audit(NAMED, "--json", "--confidence", level).out) for level in (0.9, 0.99)]
+    low, high = (one["evidence"][0]["demonstrated"] for one in found)
+    assert low > high
 
 
 def test_trained_weights_are_audited_by_scores_and_stated_bounds(configured):
@@ -86,7 +86,7 @@ def test_trained_weights_are_audited_by_scores_and_stated_bounds(configured):
         "canaries_inserted": inserted,
     }
     rows = pd.DataFrame({"replica": [0], "variant": [""], "unit": [-1], "metric": ["auc"], "value": [0.9]})
-    rows = rows.assign(low=np.nan, high=np.nan, status="", learning_rate=0.01, chosen=True)
+    rows = rows.assign(learning_rate=0.01, **UNTRIED)
     storage.write_rows(RESULTS / f"attacks/{TRAINED}/membership.parquet", rows)
     storage.write_arrays(RESULTS / f"attacks/{TRAINED}/membership.safetensors", scores)
     bounds = {"epsilon": 0.5, "delta": 1e-5, "accountant": "rdp", "record": 9.0, "stated": "ε = 0.5"}
@@ -95,12 +95,8 @@ def test_trained_weights_are_audited_by_scores_and_stated_bounds(configured):
     result = audit(TRAINED, "--json")
     nats, _, epsilon = json.loads(result.out)["evidence"]
     assert (nats["quantity"], nats["allowed"], nats["trials"], nats["alarming"]) == ("nats", 9.0, 3, False)
-    assert (epsilon["quantity"], epsilon["allowed"], epsilon["trials"], epsilon["alarming"]) == (
-        "epsilon",
-        0.5,
-        120,
-        True,
-    )
+    told = [epsilon[name] for name in ("quantity", "allowed", "trials", "alarming")]
+    assert told == ["epsilon", 0.5, 120, True]
     assert result.code == 1
 
 

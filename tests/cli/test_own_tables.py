@@ -10,6 +10,7 @@ import pytest
 from calling import called
 from leakbound import storage
 from leakbound.channels.channel import GaussianChannel
+from leakbound.datasets.own import copy_table
 from leakbound.datasets.tabular import DEVIATIONS, load_table
 
 COLUMNS = ("age", "grams", "rate")
@@ -104,18 +105,7 @@ def test_risk_takes_tables(tables):
     assert facts["units"] == "standard deviations"
 
 
-def test_arrays_have_no_columns_to_leave_out(tables):
-    np.savez("mine.npz", records=np.random.default_rng(0).normal(size=(50, 2, 8)), labels=np.arange(50) % 2)
-    words = ("mine.npz", "--kappa", 3, "--calibrate-to-own", "--out", "out", "--exclude", "age")
-    outcome = called("protect", *words)
-    assert outcome.code == 2
-    assert "arrays have no named columns to leave out" in outcome.message
-    assert not (tables / "out").exists()
-
-
 def test_compare_leaves_out_columns(tables):
-    from leakbound.datasets.own import copy_table
-
     table = load_table(tables / "mine.csv", "ill", exclude=["grams"])
     name, train, test = copy_table(tables / "copy", table, "ill")
     again = load_table(tables / "copy" / name, "ill")
@@ -133,10 +123,12 @@ def test_compare_leaves_out_columns(tables):
         (("mine.csv", "--label", "ill", "--resize", 32), "--resize: mine.csv holds a table"),
         (("mine.csv", "--label", "ill", "--color", "rgb"), "--color: mine.csv holds a table"),
         (("mine.npy", "--exclude", "age"), "--exclude: mine.npy holds arrays"),
+        (("mine.npz", "--exclude", "age"), "arrays have no named columns to leave out"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_anything_is_written(tables, words, problem):
     np.save("mine.npy", np.random.default_rng(1).normal(size=(50, 4)))
+    np.savez("mine.npz", records=np.random.default_rng(0).normal(size=(50, 2, 8)), labels=np.arange(50) % 2)
     outcome = called("protect", *words, "--kappa", 3, "--calibrate-to-own", "--out", "out")
     assert outcome.code == 2
     assert problem in outcome.message

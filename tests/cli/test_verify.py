@@ -6,10 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from calling import called
 from leakbound import storage
-from leakbound.cli.command_line import app
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.job import Job
@@ -21,10 +20,8 @@ FIGURES = Path(__file__).parents[2] / "config/figures"
 def results(tmp_path, monkeypatch) -> Path:
     """Results of a configuration: three whole files, and what has no seal of its own."""
     monkeypatch.chdir(tmp_path)
-    study = {"datasets": ["digits"], "models": ["lenet"], "rounds": [20]}
-    study |= {"defenses": {"none": [], "natural": [4.0]}}
-    datasets = {"digits": {}}
-    config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": datasets, "studies": {"capacity": study}}
+    study = {"datasets": ["digits"], "models": ["lenet"], "rounds": [20], "defenses": {"none": [], "natural": [4.0]}}
+    config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": {"digits": {}}, "studies": {"capacity": study}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
     root = Path("results/shown")
     storage.write_json(root / "data/digits.json", {"content": "a"})  # without settings, as before they were recorded
@@ -38,8 +35,8 @@ def results(tmp_path, monkeypatch) -> Path:
 
 def verify(*options: str) -> tuple[int, list[str]]:
     """Exit code and lines of the command."""
-    result = CliRunner().invoke(app, ["verify", "--configfile", "shown.yaml", *options], catch_exceptions=False)
-    return result.exit_code, result.output.splitlines()
+    result = called("verify", "--configfile", "shown.yaml", *options)
+    return result.code, f"{result.out}{result.err}".splitlines()
 
 
 def content(root: Path) -> dict[Path, bytes]:

@@ -18,17 +18,13 @@ def attacks(**settings) -> AttackConfig:
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_changes_exactly_the_settings_that_it_states(name):
     preset = PRESETS[name]
+    assert any(character.isdigit() for character in preset.citation)
+    assert preset.differences.endswith(".")
     usual = ATTACKS.get(preset.attack)().model_dump(mode="json")
     found = attacks(**{preset.attack: {"preset": name}})
     assert getattr(found, preset.attack).model_dump(mode="json") == usual | preset.settings
     others = set(ATTACKS.builtin) - {preset.attack}
     assert all(getattr(found, other) == getattr(AttackConfig(), other) for other in others)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_names_its_paper_and_its_differences(name):
-    assert any(character.isdigit() for character in PRESETS[name].citation)
-    assert PRESETS[name].differences.endswith(".")
 
 
 def test_settings_beside_the_name_replace_those_of_the_preset():

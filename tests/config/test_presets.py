@@ -1,3 +1,4 @@
+import copy
 import re
 import warnings
 from pathlib import Path
@@ -39,11 +40,13 @@ class Guess(Attack):
 
 
 TIMED = {"dataset": "digits", "models": ["lenet"], "defenses": {"none": []}}
+OUTSIDE = {"mechanisms": {"mine": f"{__name__}:Mine"}, "attacks": {"guess": f"{__name__}:Guess"}}
+OWN = {"plugins": OUTSIDE, "defenses": {"own": {"mechanism": "mine", "strength": 3}}}
 
 
 def mistakes_of(**changes) -> str:
     """Message for the quick configuration with settings changed, dots written as ``__``."""
-    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    values = copy.deepcopy(PLAIN)
     for key, value in changes.items():
         inner = values
         *way, last = key.split("__")
@@ -59,14 +62,10 @@ def test_generated_default_reads_back_as_itself():
     assert reading.config_of(PLAIN, "generated") == reading.quick()
 
 
-class Bare(Settings):
-    """An attack that has no setting."""
-
-
 class Written(Config):
-    """A configuration with it."""
+    """A configuration with a section that has no setting."""
 
-    bare: Bare = Bare()
+    bare: Settings = Settings()
 
 
 def test_section_without_a_setting_is_written_as_one_without_values():
@@ -95,27 +94,17 @@ def test_catalogue_is_one_file_or_all_of_a_folder():
     assert reading.load_catalogue(folder, reading.quick()).figures == tuple(f for part in parts for f in part)
 
 
-def test_misspelled_origin_of_noise_says_what_is_allowed():
-    assert mistakes_of(privacy_noise="secured") == (
-        "some.yaml: privacy_noise = 'secured': should be 'seeded' or 'secure'"
-    )
-
-
 def test_unknown_key_names_the_nearest():
     message = mistakes_of(training__momentun=0.9)
     assert message.startswith("some.yaml: training.momentun: unknown setting; known: ")
     assert message.endswith("did you mean 'momentum'?")
 
 
-def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
-    message = mistakes_of(defenses={"dpsgd": {"mechanism": "dpsgd", "max_grad_nrm": 1.0}})
-    assert "defenses.dpsgd.max_grad_nrm: unknown setting" in message
-    assert "did you mean 'max_grad_norm'?" in message
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"privacy_noise": "secured"}, "some.yaml: privacy_noise = 'secured': should be 'seeded' or 'secure'"),
+        ({"defenses": {"dpsgd": {"mechanism": "dpsgd", "max_grad_nrm": 1.0}}}, "did you mean 'max_grad_norm'?"),
         ({"replicas": "3"}, "replicas = '3': should be a valid integer"),
         ({"replicas": 0}, "replicas = 0: should be greater than or equal to 1"),
         ({"seed": 1.5}, "seed = 1.5: should be a valid integer"),
@@ -139,10 +128,6 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"studies__gradient_inversion__batch_sizes": [101]}, "batch_sizes[0] = 101: digits has only 100 members"),
         ({"studies__capacity__defenses": {"large_batch": [2.0, 13.0]}}, "large_batch[1] = 13.0: makes batches of 416"),
         ({"studies__capacity__defenses": {"large_batch": [1.5]}}, "large_batch[0] = 1.5: large_batch needs a factor"),
-        (
-            {"studies__capacity__defenses": {"gradient_compression": [0.0]}},
-            "compression[0] = 0.0: gradient_compression",
-        ),
         ({"studies__capacity__defenses": {"gradient_compression": [1.1]}}, "fraction of coordinates that is sent"),
         ({"studies__capacity__defenses": {"compression": [0.5]}}, "compression[0] = 0.5: compression needs the index"),
         ({"studies__capacity__defenses": {"compression": [3072.0]}}, "compression[0] = 3072.0"),
@@ -167,14 +152,7 @@ def test_unknown_key_of_a_defense_names_the_nearest_of_its_kind():
         ({"efficiency": {**TIMED, "dataset": "digts"}}, "efficiency.dataset = 'digts': unknown dataset"),
         ({"efficiency": {**TIMED, "defenses": {"none": [], "naturl": [1.0]}}}, "did you mean 'natural'?"),
         ({"efficiency": {**TIMED, "defenses": {"natural": [1.0]}}}, "efficiency.defenses: lacks none"),
-        (
-            {
-                "plugins": {"mechanisms": {"mine": f"{__name__}:Mine"}},
-                "defenses": {"own": {"mechanism": "mine", "strength": 3}},
-                "efficiency": {**TIMED, "defenses": {"none": [], "own": [1.0]}},
-            },
-            "cannot be timed step by step",
-        ),
+        ({**OWN, "efficiency": {**TIMED, "defenses": {"none": [], "own": [1.0]}}}, "cannot be timed step by step"),
         ({"studies__efficiency": PLAIN["studies"]["capacity"]}, "give the study another name"),
     ],
 )
@@ -270,10 +248,7 @@ def test_levels_that_a_study_has_in_part_are_read(tmp_path):
             {"select": NATURAL, "claims": [claim_of(where=NATURAL, a={"metric": "x"}, b={"defense": "natrual"})]},
             "claims.c.options.b.defense = 'natrual': the figure's select.defense = 'natural' leaves no such row",
         ),
-        (
-            {"select": {"metric": ["auc", "mse"]}, "options": {"where": {"metric": "aux"}}},
-            "options.where.metric = 'aux': the figure's select.metric = ",
-        ),
+        ({"select": {"metric": "auc"}, "options": {"where": {"metric": "aux"}}}, "options.where.metric = 'aux': the "),
     ],
 )
 def test_conditions_that_no_row_can_meet_are_refused_before_a_run(tmp_path, changes, expected):
@@ -285,18 +260,8 @@ def test_columns_that_a_figure_may_select_are_those_of_its_table():
     assert {*STUDY_COLUMNS} == {*tabulation.COLUMNS, "length"}
 
 
-def test_outside_things_become_known_by_one_line():
-    values = yaml.safe_load(reading.as_yaml(reading.quick()))
-    values["plugins"]["models"] = {"mine": f"{__name__}:Mine"}
-    values["studies"]["capacity"]["models"] = ["mine"]
-    assert reading.config_of(values, "x").studies["capacity"].models == ("mine",)
-
-
-OUTSIDE = {"mechanisms": {"mine": f"{__name__}:Mine"}, "attacks": {"guess": f"{__name__}:Guess"}}
-
-
 def test_settings_from_outside_are_parsed_by_their_own_class():
-    values = {**PLAIN, "plugins": OUTSIDE, "defenses": {"own": {"mechanism": "mine", "strength": 3}}}
+    values = {**PLAIN, **OWN}
     values["attacks"] = {**PLAIN["attacks"], "custom": {"guess": {"auc": 0.75}}}
     config = reading.config_of(values, "x")
     assert config.defense("own") == Mine(strength=3)
@@ -312,29 +277,13 @@ def test_settings_from_outside_are_parsed_by_their_own_class():
     [
         ({"defenses": {"own": {"mechanism": "mine"}}}, "defenses.own.strength: is missing"),
         ({"defenses": {"own": {"mechanism": "mien"}}}, "defenses.own: unknown mechanism 'mien'; known: .*mean 'mine'"),
-        (
-            {"defenses": {"own": {"strength": 3}}},
-            "defenses.own: mechanism is missing and has no default; known: .*channel",
-        ),
+        ({"defenses": {"own": {"strength": 3}}}, "defenses.own: mechanism is missing and has no default; known: "),
         ({"defenses": {"own": 3}}, "defenses.own = 3: should be a valid mapping"),
-        (
-            {"attacks": {"custom": {"gradient_inversion": {"images": 5}}}},
-            "attacks.custom: gradient_inversion is built in: its settings are attacks.gradient_inversion",
-        ),
-        (
-            {"defenses": {"own": {"mechanism": "mine", "strength": 3, "strenght": 3}}},
-            "defenses.own.strenght: unknown setting; known: .*strength; did you mean 'strength'",
-        ),
-        (
-            {"defenses": {"own": {"mechanism": "odd"}}},
-            "mechanism 'odd' is no subclass of leakbound.config.defenses.Def",
-        ),
+        ({"attacks": {"custom": {"uses": {}}}}, "attacks.custom: uses is built in: its settings are attacks.uses"),
+        ({"defenses": {"own": {"mechanism": "mine", "strenght": 3}}}, "own.strenght: .*did you mean 'strength'"),
+        ({"defenses": {"own": {"mechanism": "odd"}}}, "mechanism 'odd' is no subclass of leakbound.config.defenses.D"),
         ({"defenses": {"own": {"mechanism": "gone"}}}, "mechanism 'gone' cannot be imported: .*no_such_module"),
         ({"attacks": {"custom": {"guess": {"auk": 1.0}}}}, "attacks.custom.guess.auk: unknown .*did you mean 'auc'"),
-        (
-            {"attacks": {"custom": {"guess": {"auc": "high"}}}},
-            "attacks.custom.guess.auc = 'high': should be a valid num",
-        ),
         ({"attacks": {"custom": {"gues": {}}}}, "attacks.custom: unknown attack 'gues'; known: .*did you mean 'guess'"),
     ],
 )
@@ -405,10 +354,7 @@ def test_facts_of_a_class_from_outside_are_checked_when_a_configuration_is_read(
     ("target", "expected"),
     [
         ("no_such_module:read", "there is no module 'no_such_module'; put the folder that holds it on PYTHONPATH"),
-        (
-            "leakbound.datasets.digits:raad",
-            "leakbound.datasets.digits has no 'raad'; known: DigitsReader, read; did you mean 'read'",
-        ),
+        ("leakbound.datasets.digits:raad", "leakbound.datasets.digits has no 'raad'; .*; did you mean 'read'"),
     ],
 )
 def test_plugin_that_does_not_exist_is_refused_before_a_job_imports_it(target, expected):

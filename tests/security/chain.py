@@ -15,6 +15,19 @@ from leakbound.jobs.job import Job, JobList
 ROOT = Path(__file__).parents[2]
 
 
+def small_study(preset: str, model: str, defenses: dict, **changed: object) -> dict:
+    """A configuration of digits and one network that trains for five steps."""
+    lists = {"datasets": ["digits"], "models": [model], "rounds": [5], "batch_sizes": [16]}
+    return {
+        "preset": preset,
+        "datasets": {"digits": {"members": 60, "pool": 150, "test": 60, "aux": 60}},
+        "training": {"learning_rates": [0.01], "evaluations": 1},
+        "studies": {"small": {**lists, "defenses": defenses, "attacks": []}},
+        "tracking": {"enabled": False},
+        **changed,
+    }
+
+
 def run_jobs(
     folder: Path,
     config: dict,
@@ -26,8 +39,8 @@ def run_jobs(
     (folder / "config").mkdir(parents=True, exist_ok=True)
     if not (folder / "config/figures.yaml").exists():
         (folder / "config/figures.yaml").write_text("figures: []\n")
-    tracking = {"uri": f"sqlite:///{folder}/results/mlflow.db"}
-    config = {"catalogue": "config/figures.yaml", "tracking": tracking, **config}
+    tracking = {"uri": f"sqlite:///{folder}/results/mlflow.db"} | config.get("tracking", {})
+    config = {"catalogue": "config/figures.yaml", **config, "tracking": tracking}
     (folder / "config/config.yaml").write_text(yaml.safe_dump(config))
     patch.chdir(folder)
     made = job_list(reading.load(Path("config/config.yaml")))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chain import run_jobs
+from chain import run_jobs, small_study
 
 from calling import called
 from leakbound import storage
@@ -13,24 +13,9 @@ from leakbound.accounting.dp import epsilon
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import GaussianChannel, Spectrum, composed_capacity, population_moments
 
-CONFIG = {
-    "preset": "account",
-    "privacy_noise": "secure",
-    "replicas": 2,
-    "datasets": {"digits": {"members": 40, "pool": 100, "test": 40, "aux": 700}},
-    "training": {"learning_rates": [0.01], "evaluations": 1},
-    "studies": {
-        "small": {
-            "datasets": ["digits"],
-            "models": ["mlp"],
-            "defenses": {"natural": [4.0], "natural_frozen": [4.0], "dpsgd": [1.0], "none": []},
-            "rounds": [5],
-            "batch_sizes": [16],
-            "attacks": [],
-        }
-    },
-    "tracking": {"enabled": False},
-}
+ARMS = {"natural": [4.0], "natural_frozen": [4.0], "dpsgd": [1.0], "none": []}
+CONFIG = small_study("account", "mlp", ARMS, privacy_noise="secure", replicas=2)
+CONFIG["datasets"]["digits"] = {"members": 40, "pool": 100, "test": 40, "aux": 700}
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,8 @@ MEMBERS, ROUNDS, KILLED = 200, 6, 4
 
 @pytest.fixture(scope="module")
 def digits() -> ImageDataset:
-    return dataclasses.replace(
-        prepare("digits", DatasetConfig(members=MEMBERS, pool=450, test=40, aux=20), 0), secret="0" * 64
-    )
+    prepared = prepare("digits", DatasetConfig(members=MEMBERS, pool=450, test=40, aux=20), 0)
+    return dataclasses.replace(prepared, secret="0" * 64)
 
 
 def request(dataset: ImageDataset, defense: DPSGD, path) -> TrainingRequest:

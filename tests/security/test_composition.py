@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from chain import run_jobs
+from chain import run_jobs, small_study
 from scipy import linalg
 
 from leakbound import storage
@@ -13,23 +13,11 @@ from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import Moments
 from leakbound.cli.results import composed, summary
 
-CONFIG = {
-    "preset": "composed",
-    "replicas": 2,
-    "datasets": {"digits": {"members": 60, "pool": 150, "test": 60, "aux": 60}},
-    "training": {"learning_rates": [0.01, 0.03], "evaluations": 1},
-    "attacks": {"membership": {"epochs": 1, "learning_rates": [1e-3], "references": 2}},
-    "studies": {
-        "small": {
-            "datasets": ["digits"],
-            "models": ["lenet"],
-            "defenses": {"none": [], "natural": [4.0], "white": [4.0], "white_frozen": [4.0], "dpsgd": [1.0]},
-            "rounds": [5],
-            "batch_sizes": [16],
-            "attacks": ["membership"],
-        }
-    },
-}
+ARMS = {"none": [], "natural": [4.0], "white": [4.0], "white_frozen": [4.0], "dpsgd": [1.0]}
+CONFIG = small_study("composed", "lenet", ARMS, replicas=2, tracking={})
+CONFIG["training"]["learning_rates"] = [0.01, 0.03]
+CONFIG["attacks"] = {"membership": {"epochs": 1, "learning_rates": [1e-3], "references": 2}}
+CONFIG["studies"]["small"]["attacks"] = ["membership"]
 
 
 @pytest.fixture(scope="module")
@@ -138,25 +126,13 @@ def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, boun
 def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     from leakbound.figures.report.overview import bounds_table
 
-    study = {
-        "datasets": ["digits", "again"],
-        "models": ["mlp"],
-        "defenses": {"natural": [4.0]},
-        "rounds": [2],
-        "batch_sizes": [16],
-        "attacks": [],
-    }
-    config = {
-        "preset": "twice",
-        "replicas": 1,
-        "datasets": {name: {"reader": "digits", "pool": 900, "test": 60, "aux": 60} for name in study["datasets"]},
-        "training": {"learning_rates": [0.01], "evaluations": 1},
-        "studies": {"small": study},
-        "tracking": {"enabled": False},
-    }
+    names = ["digits", "again"]
+    data = {name: {"reader": "digits", "pool": 900, "test": 60, "aux": 60} for name in names}
+    config = small_study("twice", "mlp", {"natural": [4.0]}, replicas=1, datasets=data)
+    config["studies"]["small"] |= {"datasets": names, "rounds": [2]}
     steps = {"prepare", "covariance", "spectrum", "calibrate", "train"}
     root, made = run_jobs(tmp_path, config, monkeypatch, steps)
-    paths = [root / f"data/{name}.safetensors" for name in study["datasets"]]
+    paths = [root / f"data/{name}.safetensors" for name in names]
     first, second = (storage.read_arrays(path)["pool_images"] for path in paths)
     assert len({one.tobytes() for one in first} & {one.tobytes() for one in second}) > 300
     told = composed(root, made)
@@ -173,8 +149,8 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
 def test_references_of_candidates_are_trained_for_each_network_and_rows_say_what_they_hold(tmp_path, monkeypatch):
     """Two replicas have two references each, at the rates that they chose, and half of these hold a scored record."""
     attacked = {"epochs": 1, "learning_rates": [1e-3], "references": 2, "reference_records": "candidates"}
-    study = {**CONFIG["studies"]["small"], "defenses": {"none": []}}
-    config = {**CONFIG, "attacks": {"membership": attacked}, "studies": {"small": study}}
+    config = small_study("composed", "lenet", {"none": []}, replicas=2, attacks={"membership": attacked})
+    config["studies"]["small"]["attacks"] = ["membership"]
     root, _ = run_jobs(tmp_path, config, monkeypatch, {"prepare", "train", "references", "attack"})
     run = "digits/lenet/none/n5-b16"
     chosen = storage.read_rows(root / f"runs/{run}/rates.parquet").query("kept")

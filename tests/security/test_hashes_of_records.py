@@ -123,25 +123,16 @@ def test_secrets_are_drawn_anew_stay_with_the_records_and_are_readable_by_nobody
 @pytest.mark.parametrize("kind", ["training", "federation"])
 def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_is_trained(tmp_path, kind):
     common = {"dataset": prepare("digits", DatasetConfig(**CONFIG), 0), "checkpoint": tmp_path / "kept"}
-    run = averaging.FederatedRun(
-        dataset="digits",
-        model="mlp",
-        scheme="personalized",
-        n_clients=2,
-        max_param_norm=4.0,
-        mi_budget=2000.0,
-        budget_spread=600.0,
-    )
+    facts = {"dataset": "digits", "model": "mlp", "scheme": "client", "n_clients": 2}
+    run = averaging.FederatedRun(**facts, max_param_norm=4.0, mi_budget=2000.0)
+    common |= {"seed": 0, "privacy_noise": "secure"}
     config = averaging.FederatedConfig(communication_rounds=1)
-    federation = averaging.FederatedRequest(
-        run=run, config=config, records=10, seed=0, privacy_noise="secure", **common
-    )
-    start = {
-        "training": lambda: train(request(origin="secure", **common)),
-        "federation": lambda: averaging.train_federation(federation),
-    }
+    federation = averaging.FederatedRequest(run=run, config=config, records=10, **common)
+    start, asked = train, request(origin="secure", **common)
+    if kind == "federation":
+        start, asked = averaging.train_federation, federation
     with pytest.raises(ValueError, match="digits: a checkpoint under secure noise needs a dataset with a secret"):
-        start[kind]()
+        start(asked)
     assert not list(tmp_path.iterdir())
 
 

@@ -23,13 +23,10 @@ def hub(tmp_path, monkeypatch):
     def push(commit: str, value: int, train: int = 1438, test: int = 359) -> None:
         features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])})
         picture = Image.fromarray(np.full((8, 8), value, np.uint8))
-        splits = {
-            split: datasets.Dataset.from_dict(
-                {"image": [picture] * n, "label": [0, 1] * (n // 2) + [0] * (n % 2)}, features
-            )
-            for split, n in (("train", train), ("test", test))
-        }
-        commits[commit] = commits[None] = datasets.DatasetDict(splits)
+        commits[commit] = commits[None] = datasets.DatasetDict()
+        for split, count in (("train", train), ("test", test)):
+            held = {"image": [picture] * count, "label": [row % 2 for row in range(count)]}
+            commits[commit][split] = datasets.Dataset.from_dict(held, features)
 
     def load_dataset(repository, configuration=None, *, split, revision=None):
         asked.append(revision)

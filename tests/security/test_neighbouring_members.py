@@ -69,21 +69,20 @@ def mean_gradient(network, dataset: ImageDataset) -> torch.Tensor:
 
 def trained_on(dataset: ImageDataset, rounds: int = ROUNDS):
     """Weights that DP-SGD trains, and its privacy event."""
-    result = train(
-        TrainingRequest(
-            dataset=dataset,
-            model="mlp",
-            defense=DPSGD(),
-            level=3.0,
-            rounds=rounds,
-            batch_size=150,
-            learning_rates=(1e-3,),
-            config=TrainingConfig(momentum=0.0, evaluations=1),
-            seed=SEED,
-            slug="unlabelled/mlp/dpsgd-3/n10-b150",
-            privacy_noise="secure",
-        )
+    request = TrainingRequest(
+        dataset=dataset,
+        model="mlp",
+        defense=DPSGD(),
+        level=3.0,
+        rounds=rounds,
+        batch_size=150,
+        learning_rates=(1e-3,),
+        config=TrainingConfig(momentum=0.0, evaluations=1),
+        seed=SEED,
+        slug="unlabelled/mlp/dpsgd-3/n10-b150",
+        privacy_noise="secure",
     )
+    result = train(request)
     return {name: tensor[0] for name, tensor in result.weights.items()}, result.events[0]
 
 
@@ -140,9 +139,8 @@ def test_preparing_under_secure_noise_lets_no_label_say_who_is_a_member(tmp_path
         prepared(label)
         told = {"dataset": "unlabelled", "config": SIZES.model_dump(), "seed": SEED, "privacy_noise": "secure"}
         out = tmp_path / f"{label}.safetensors"
-        done = called(
-            "step", "prepare", "--settings", json.dumps(told), "--out", out, "--provenance", tmp_path / f"{label}.json"
-        )
+        files = ("--out", out, "--provenance", tmp_path / f"{label}.json")
+        done = called("step", "prepare", "--settings", json.dumps(told), *files)
         assert done.code == 0, done.err
         kept.append(read_dataset(out))
     assert np.array_equal(*(one.pool.images for one in kept))

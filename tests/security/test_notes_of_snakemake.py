@@ -13,27 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from chain import ROOT, small_study
 from PIL import Image
 
-ROOT = Path(__file__).parents[2]
-CONFIG = {
-    "preset": "notes",
-    "catalogue": "config/figures.yaml",
-    "privacy_noise": "secure",
-    "datasets": {"mine": {"reader": "parquet", "members": 10, "test": 10, "aux": 10}},
-    "training": {"learning_rates": [0.01], "evaluations": 1},
-    "studies": {
-        "small": {
-            "datasets": ["mine"],
-            "models": ["mlp"],
-            "defenses": {"dpsgd": [1.0]},
-            "rounds": [1],
-            "batch_sizes": [8],
-            "attacks": [],
-        }
-    },
-    "tracking": {"enabled": False},
-}
+CONFIG = small_study("notes", "mlp", {"dpsgd": [1.0]}, catalogue="config/figures.yaml")
+CONFIG["datasets"] = {"mine": {"reader": "parquet", "members": 10, "test": 10, "aux": 10}}
+CONFIG["studies"]["small"] |= {"datasets": ["mine"], "rounds": [1], "batch_sizes": [8]}
 
 
 def original(path: Path, seed: int) -> None:

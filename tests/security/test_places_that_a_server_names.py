@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from leakbound.tracking.run_records import Artifact, RunRecord
+from leakbound.tracking.run_records import RunRecord
 from leakbound.tracking.sending import Outcome, log_run
 
 
@@ -114,7 +114,7 @@ def logged(uri: str, folder: Path, monkeypatch) -> Outcome:
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "alice")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2-hunter2")
     (folder / "provenance.json").write_text("what a job logs")
-    record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact(folder / "provenance.json"),))
+    record = RunRecord("run", "e", "a run", 0, 1, artifacts=((folder / "provenance.json", ""),))
     return log_run(record, uri, folder / "marker.json")
 
 
@@ -174,7 +174,7 @@ def test_server_does_not_choose_a_folder_of_the_clients_machine(evil, tmp_path, 
     (home / sent.name).write_text("what was there")
     sent.write_text("what a job logs")
     monkeypatch.setattr(Evil, "place", form.format(home))
-    record = RunRecord("run", "e", "a run", 0, 1, artifacts=(Artifact(sent),))
+    record = RunRecord("run", "e", "a run", 0, 1, artifacts=((sent, ""),))
     outcome = log_run(record, evil, tmp_path / "marker.json")
     assert (home / sent.name).read_text() == "what was there"
     assert (outcome.status, sorted(path.name for path in Path(home).iterdir())) == ("pending", [sent.name])

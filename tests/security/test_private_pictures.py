@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from chain import ROOT, run_jobs
+from chain import ROOT, run_jobs, small_study
 from matplotlib.image import imread
 from private_photos import GRAY
 
@@ -24,24 +24,12 @@ FOLDERS = ("results/private/figures", "kept/figures", "results/mlartifacts/*/*/*
 
 
 def configuration(reader: str) -> dict:
-    return {
-        "preset": "private",
-        "replicas": 1,
-        "plugins": {"datasets": {"photos": f"private_photos:{reader}"}},
-        "datasets": {"photos": {"members": 32, "test": 20, "aux": 20}},
-        "training": {"learning_rates": [0.01], "evaluations": 1},
-        "studies": {
-            "small": {
-                "datasets": ["photos"],
-                "models": ["lenet"],
-                "defenses": {"none": []},
-                "rounds": [1],
-                "batch_sizes": [8],
-                "attacks": [],
-            }
-        },
-        "illustrations": {"noisy_images": {"dataset": "photos", "levels": {"natural": [4.0]}, "images": 2}},
-    }
+    found = small_study("private", "lenet", {"none": []}, replicas=1, tracking={})
+    found["datasets"] = {"photos": {"members": 32, "test": 20, "aux": 20}}
+    found["studies"]["small"] |= {"datasets": ["photos"], "rounds": [1], "batch_sizes": [8]}
+    shown = {"dataset": "photos", "levels": {"natural": [4.0]}, "images": 2}
+    plugins = {"datasets": {"photos": f"private_photos:{reader}"}}
+    return {**found, "plugins": plugins, "illustrations": {"noisy_images": shown}}
 
 
 def run_all(folder: Path, reader: str, monkeypatch) -> Path:

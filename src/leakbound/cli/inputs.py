@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,12 +93,10 @@ def check_outputs(*paths: Path) -> None:
         if not home.is_dir():
             raise typer.BadParameter(f"{path}: {home} is not a folder, so nothing can be written there")
         try:
-            with tempfile.TemporaryFile(dir=home):
-                pass
+            tempfile.TemporaryFile(dir=home).close()
         except OSError as error:
-            raise typer.BadParameter(
-                f"{path}: nothing can be written to {home} ({error.strerror})"
-            ) from error
+            reason = f"nothing can be written to {home} ({error.strerror})"
+            raise typer.BadParameter(f"{path}: {reason}") from error
     if len({path.absolute() for path in paths}) < len(paths):
         raise typer.BadParameter(f"{', '.join(map(str, paths))}: each output needs its own path")
 
@@ -326,19 +325,23 @@ def write_provenance(
         private: True if only the owner may read the file.
         facts: Further plain values.
     """
-    from leakbound.storage.provenance import collect
+    from leakbound.storage.provenance import commit, settings_hash, versions
 
     files = {role: file for role, file in inputs.items() if file is not None}
     if "channel" in files:
         facts["covariance_of"] = covariance_of(files["channel"])
-    record = collect(
-        plain,
-        inputs=files,
-        device=device_label(device) if device else "cpu",
-        seconds=time.time() - began,
-        started=began,
+    record = {
+        **commit(),
+        "settings": plain,
+        "settings_hash": settings_hash(plain),
+        "inputs": {role: storage.file_hash(file) for role, file in files.items()},
+        "device": device_label(device) if device else "cpu",
+        "platform": f"{platform.system()} {platform.machine()}",
+        "versions": versions(),
+        "seconds": round(time.time() - began, 3),
+        "started": began,
         **facts,
-    )
+    }
     storage.write_json(path, record, private=private)
 
 
@@ -382,8 +385,6 @@ def device_label(device: str) -> str:
     Args:
         device: Torch device, ``cpu`` or ``cuda``.
     """
-    import platform
-
     import torch
 
     if device == "cpu":

@@ -8,7 +8,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,7 +59,6 @@ _AVERAGE = (
 )
 
 
-@dataclass
 class _Uses:
     """Uses of one dataset's members by all jobs.
 
@@ -74,13 +72,14 @@ class _Uses:
         released: Item to the number of jobs.
     """
 
-    channels: Counter[tuple[str, str]] = field(default_factory=Counter)
-    private: list[tuple[PrivacyEvent, dict[str, Any]]] = field(default_factory=list)
-    federated: float = 0.0
-    runs: dict[str, Any] = field(default_factory=dict)
-    jobs: Counter[str] = field(default_factory=Counter)
-    unbounded: list[str] = field(default_factory=list)
-    released: Counter[ReleasedItem] = field(default_factory=Counter)
+    def __init__(self) -> None:
+        self.channels: Counter[tuple[str, str]] = Counter()
+        self.private: list[tuple[PrivacyEvent, dict[str, Any]]] = []
+        self.federated = 0.0
+        self.runs: dict[str, Any] = {}
+        self.jobs: Counter[str] = Counter()
+        self.unbounded: list[str] = []
+        self.released: Counter[ReleasedItem] = Counter()
 
 
 def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
@@ -166,7 +165,13 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
 
 def _statement(root: Path, made: JobList, uses: _Uses) -> dict[str, Any]:
     """Return the composed bounds as plain values."""
-    channels = _channel_nats(root, made, uses.channels) if uses.channels else 0.0
+    channels = 0.0
+    if uses.channels:  # whose spectra are of one covariance
+        source = made.job("spectrum", next(iter(uses.channels))[0]).inputs["moments"]
+        file = root / Path(str(source)).relative_to(made.table.config.root)
+        moments = Moments.from_arrays(storage.read_arrays(file))
+        stored, mechanisms = zip(*stored_channels(root, uses.channels), strict=True)
+        channels = schedule_nats(stored, mechanisms, list(uses.channels.values()), moments)
     dp = None
     if uses.private:
         delta = min(budget["delta"] for _, budget in uses.private)
@@ -184,15 +189,6 @@ def _statement(root: Path, made: JobList, uses: _Uses) -> dict[str, Any]:
         "privacy_noise": made.table.config.privacy_noise,
         "released": [{**item.to_dict(), "jobs": jobs} for item, jobs in sorted(uses.released.items())],
     }
-
-
-def _channel_nats(root: Path, made: JobList, counts: Counter[tuple[str, str]]) -> float:
-    """Bound the nats of all uses of channels, whose spectra are of one covariance."""
-    source = made.job("spectrum", next(iter(counts))[0]).inputs["moments"]
-    file = root / Path(str(source)).relative_to(made.table.config.root)
-    moments = Moments.from_arrays(storage.read_arrays(file))
-    channels, mechanisms = zip(*stored_channels(root, counts), strict=True)
-    return schedule_nats(channels, mechanisms, list(counts.values()), moments)
 
 
 def stored_channels(
@@ -260,9 +256,8 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
         Plain values, as the report shows them.
     """
     config = made.table.config
-    computed = [
-        job for job in made if "provenance" in job.outputs and job.step not in ("prepare", "calibrate")
-    ]
+    recorded = [job for job in made if "provenance" in job.outputs]
+    computed = [job for job in recorded if job.step not in ("prepare", "calibrate")]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
     written = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
     # Large files may have been left elsewhere.
@@ -325,9 +320,8 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     files = {name: output(root, "train", slug, name) for name in ("weights", "provenance")}
     record = read_record(files["provenance"], "train")
     weights = storage.read_arrays(files["weights"])
-    refused = [
-        *_mismatches(record, made.job("train", slug), storage.check(files["weights"]), weights, replica)
-    ]
+    digest = storage.check(files["weights"])
+    refused = [*_mismatches(record, made.job("train", slug), digest, weights, replica)]
     if not refused:
         noisy = made.table.channel_names(run) is not None
         refused = refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
@@ -416,9 +410,8 @@ def _published_statement(
         raise NotCoveredError(
             "provenance: the bounds of its events and channel differ from those that it states; train again"
         )
-    growing = [
-        stated_bounds([events[replica]] * count, ratios, **options) for count in range(1, len(events) + 1)
-    ]
+    copies = [[events[replica]] * count for count in range(1, len(events) + 1)]
+    growing = [stated_bounds(several, ratios, **options) for several in copies]
     responded = any(release["item"] == "labels" and release["covered"] for release in record["released"])
     return {
         "leakbound": __version__,

@@ -76,6 +76,7 @@ def with_preset(attack: str, values: Any) -> Any:
     return presets[chosen].settings | {name: value for name, value in values.items() if name != "preset"}
 
 
+OverUnits = Literal["mean", "median", "separate"] | None
 Confidence = Annotated[float, Field(gt=0, lt=1)]
 PositiveLevel = Annotated[float, Field(gt=0, le=1e12)]
 
@@ -120,7 +121,7 @@ class Attack(Settings):
     trained: ClassVar[bool] = True
     replays: ClassVar[str] = ""
     demonstrates: ClassVar[bool] = False
-    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = None
+    over_units: ClassVar[OverUnits] = None
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
@@ -270,9 +271,7 @@ class ModelInversionConfig(Attack):
     """Model inversion from the mean auxiliary image (Tan et al. 2024, Sec. 6.1), and a tuned attacker."""
 
     function: ClassVar[str] = "leakbound.attacks.model_inversion.attack:invert_models"
-    over_units: ClassVar[Literal["mean", "median", "separate"] | None] = (
-        "median"  # over classes, as the paper's metric
-    )
+    over_units: ClassVar[OverUnits] = "median"  # over classes, as the paper's metric
 
     iterations: Steps = 600
     """Adam steps."""

@@ -1,7 +1,7 @@
 """Settings of datasets, and facts about the known ones."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -142,7 +142,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class DatasetSize:
+class DatasetSize(Sizes):
     """Sizes of the prepared splits.
 
     Attributes:
@@ -151,13 +151,9 @@ class DatasetSize:
 
     colors: int
     classes: int
-    pool: int
-    members: int
-    validation: int
     test: int
-    aux: int
     known: bool
-    side: int = IMAGE_SIDE
+    side: int
 
     @property
     def pixels(self) -> int:
@@ -178,18 +174,8 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     training = original.train
     if not original.has_test:  # test records are taken from the same ones
         training += original.test - test
-    drawn = config.sizes(training)
-    return DatasetSize(
-        original.colors,
-        original.classes,
-        drawn.pool,
-        drawn.members,
-        drawn.validation,
-        test,
-        drawn.aux,
-        reader in ORIGINALS,
-        config.side,
-    )
+    drawn = astuple(config.sizes(training))
+    return DatasetSize(*drawn, original.colors, original.classes, test, reader in ORIGINALS, config.side)
 
 
 def image_shape(dimension: int) -> tuple[int, int]:

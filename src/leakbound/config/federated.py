@@ -185,11 +185,7 @@ def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRu
 
 def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:
     """Yield the runs of one table on one dataset."""
-    usual = {
-        "n_clients": config.n_clients,
-        "max_param_norm": config.max_param_norm,
-        "mi_budget": config.mi_budget,
-    }
+    usual = {name: getattr(config, name) for name in ("n_clients", "max_param_norm", "mi_budget")}
     personal = usual | {"mi_budget": config.budget_mean, "budget_spread": config.budget_spread}
     sweeps: dict[str, tuple[tuple[Scheme, ...], dict[str, Any], str, Sequence[float]]] = {
         "budgets": (BASIC, usual, "mi_budget", config.mi_budgets),

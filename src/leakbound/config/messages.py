@@ -2,8 +2,10 @@
 
 import datetime
 import math
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -53,7 +55,11 @@ class ConfigError(ValueError):
 
     def __init__(self, source: str, mistakes: Iterable[str]) -> None:
         listed = list(mistakes)
-        lines = [f"{source}: {_line(mistake)}" for mistake in listed[:MOST_SHOWN]]
+        lines = []
+        for mistake in listed[:MOST_SHOWN]:
+            text = without_password(mistake[: 2 * _LONGEST])
+            text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+            lines.append(f"{source}: {printable(text)}")
         if len(listed) > MOST_SHOWN:
             lines.append(f"{source}: and {len(listed) - MOST_SHOWN} more mistakes")
         super().__init__("\n".join(lines))
@@ -65,19 +71,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _line(text: str) -> str:
-    """Write a text as one line of bounded length, escaped and without passwords."""
-    text = without_password(text[: 2 * _LONGEST])
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return printable(text)
-
-
 def printable(text: str) -> str:
     """Escape line breaks and other characters that cannot be printed, so that a terminal shows nothing else."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(escaped)
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:
@@ -133,15 +130,13 @@ def _values(text: str) -> Any:
             raise _problem(f"more than {MOST_VALUES} values, aliases counted", parent)
         if depth > DEEPEST:
             raise _problem(f"more than {DEEPEST} mappings and lists are inside each other", parent)
-        pairs = parent.value if isinstance(parent, yaml.MappingNode) else ()
+        children = [*parent.value] if isinstance(parent, yaml.SequenceNode) else []
         first: dict[str, yaml.Node] = {}
-        for key, _ in pairs:
+        for key, value in parent.value if isinstance(parent, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key) is not key:
                 line = first[key.value].start_mark.line + 1
                 raise _problem(f"{shown(key.value)} is set twice, first in line {line}", key)
-        children = [child for pair in pairs for child in pair]
-        if isinstance(parent, yaml.SequenceNode):
-            children = parent.value
+            children += [key, value]
         waiting += [(child, depth + 1) for child in children]
     return loader.construct_document(node)
 
@@ -241,8 +236,7 @@ def _sentence(model: type[BaseModel], values: Any, detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{key}: is missing and has no default"
     message = detail["msg"].removeprefix("Value error, ")
-    for subject in ("Input ", "String ", "Tuple ", "Dictionary "):
-        message = message.removeprefix(subject)
+    message = re.sub("^(Input|String|Tuple|Dictionary) ", "", message)
     message = message.replace("valid tuple", "valid list").replace("valid dictionary", "valid mapping")
     message = message.removesuffix(" or object to extract fields from")
     # The message names the setting already.
@@ -259,10 +253,9 @@ def _hint(detail: ErrorDetails) -> str:
         return f"; write [{shown(detail['input'])}]"
     if detail["type"] not in ("int_type", "float_type") or not isinstance(detail["input"], str):
         return ""
-    try:
+    number = math.nan
+    with suppress(ValueError):
         number = float(detail["input"])
-    except ValueError:
-        return ""
     if not math.isfinite(number):
         return ""
     text = repr(number) if detail["type"] == "float_type" or number % 1 else str(int(number))

@@ -13,7 +13,7 @@ from leakbound.storage.files import (
     write_text,
 )
 from leakbound.storage.limits import DamagedFileError, FullDiskError, TooLargeError
-from leakbound.storage.seals import atomic, check, file_hash, read_bytes, seal_of, sealed_by
+from leakbound.storage.seals import atomic, check, file_hash, read_bytes, seal_of
 
 __all__ = [
     "DamagedFileError",
@@ -30,7 +30,6 @@ __all__ = [
     "read_metadata",
     "read_rows",
     "seal_of",
-    "sealed_by",
     "write_arrays",
     "write_json",
     "write_rows",

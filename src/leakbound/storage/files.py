@@ -73,12 +73,10 @@ def write_arrays(
     from safetensors.numpy import save_file
 
     with atomic(path, private=private, replace=replace, sealed=sealed) as temporary:
+        contiguous = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+        strings = {_STRINGS: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
         try:
-            save_file(
-                {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)},
-                temporary,
-                {_STRINGS: json.dumps(dict(metadata), sort_keys=True)} if metadata else None,
-            )
+            save_file(contiguous, temporary, strings)
         except SafetensorError as error:
             code = re.search(r"\(os error (\d+)\)", str(error))
             if code is None:
@@ -129,14 +127,8 @@ def _archive(path: Path, sealed: bool) -> Iterator[Any]:
             raise DamagedFileError(path, "it was replaced while it was read")
     except DamagedFileError:
         raise
-    except (
-        SafetensorError,
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:  # last two: unknown types
-        raise DamagedFileError(path, error) from error
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
+        raise DamagedFileError(path, error) from error  # the last two are of unknown types
 
 
 def _strings(archive: Any) -> dict[str, str]:

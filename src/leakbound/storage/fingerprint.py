@@ -23,13 +23,10 @@ _PACKAGE = "leakbound"
 _COMMAND_LINE = f"{_PACKAGE}.cli."
 # Some only show values to the tracker. The decisions of the others reach a job as a parameter, or as the name of a
 # module, which is hashed itself.
-_NEVER_COUNT = tuple(
-    f"{_PACKAGE}.{name}."
-    for name in (
-        *(f"config.{module}" for module in ("whole", "reading", "messages", "checks", "catalogue")),
-        *(f"tracking.{module}" for module in ("sending", "store")),
-        *("jobs", "registry", "storage.fingerprint"),
-    )
+_NEVER_COUNT = (
+    *(f"{_PACKAGE}.config.{name}." for name in ("whole", "reading", "messages", "checks", "catalogue")),
+    *(f"{_PACKAGE}.{name}." for name in ("tracking.sending", "tracking.store", "jobs", "registry")),
+    f"{_PACKAGE}.storage.fingerprint.",
 )
 _WRITTEN = {"show_empty": True} if sys.version_info >= (3, 13) else {}  # as earlier versions of Python do
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -85,9 +82,8 @@ def _statements(step: str) -> list[ast.stmt]:
         if f"{origin}.".startswith(_COMMAND_LINE) and _counts(origin) and not _path(f"{origin}.{alias.name}"):
             waiting.append((origin, alias.name))
         else:
-            statements[module, node.lineno, name] = (
-                ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
-            )
+            alone = ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
+            statements[module, node.lineno, name] = alone
     return [statements[key] for key in sorted(statements)]
 
 
@@ -203,10 +199,9 @@ def _path(module: str) -> Path | None:
     spec = importlib.util.find_spec(outermost)
     if spec is None:
         return None
-    places = [Path(folder, *inner) for folder in spec.submodule_search_locations or ()]
-    candidates = [
-        file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py"))
-    ]
-    if not (inner or places) and spec.has_location:
+    candidates = []
+    for place in (Path(folder, *inner) for folder in spec.submodule_search_locations or ()):
+        candidates += [place / "__init__.py", place.with_name(f"{place.name}.py")]
+    if not (inner or candidates) and spec.has_location:
         candidates = [Path(str(spec.origin))]
     return next((file for file in candidates if file.suffix == ".py" and file.is_file()), None)

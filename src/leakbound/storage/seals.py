@@ -26,7 +26,6 @@ from leakbound.storage.limits import DamagedFileError, FullDiskError
 
 _IN_USE = ".lock"
 T = TypeVar("T")
-_SEAL = ".sha256"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _LONGEST_SEAL = 1024  # bytes; a name has at most 255
 _REPLACING = 0.1  # seconds within which a writer that has replaced a seal has replaced its file too
@@ -58,9 +57,9 @@ def sweep(path: Path) -> None:
     and pipes there, which are neither followed nor waited for.
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")
-    for folder in [
-        hidden for hidden in path.parent.glob(".*") if left.fullmatch(hidden.name) and not hidden.is_symlink()
-    ]:
+    for folder in [*path.parent.glob(".*")]:
+        if folder.is_symlink() or not left.fullmatch(folder.name):
+            continue
         # Opened for reading and writing, a pipe is not waited for, and no file is made through a link.
         with contextlib.suppress(OSError), (folder / _IN_USE).open("r+") as lock:
             if locks.acquire(lock):
@@ -135,13 +134,7 @@ def file_size(path: Path) -> int:
 def seal_of(path: Path | str) -> Path:
     """Return the path of a file's seal, whether or not it exists."""
     path = Path(path)
-    return path.parent / f".{path.name}{_SEAL}"  # a folder's path may have no name, which with_name refuses
-
-
-def sealed_by(seal: Path) -> Path | None:
-    """Return the path of the file that a seal belongs to, or None if the name is not that of a seal."""
-    name = seal.name
-    return seal.with_name(name[1 : -len(_SEAL)]) if name.startswith(".") and name.endswith(_SEAL) else None
+    return path.parent / f".{path.name}.sha256"  # a folder's path may have no name, which with_name refuses
 
 
 def _seal_text(path: Path, digest: str) -> str:
@@ -155,7 +148,7 @@ def check(path: Path | str) -> str:
     Raises:
         DamagedFileError: If the file or its seal is missing, or they do not match.
     """
-    return _matching(Path(path), file_hash, lambda digest: digest)
+    return _matching(Path(path), file_hash, str)
 
 
 def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str]) -> T:
@@ -178,19 +171,15 @@ def _matching(path: Path, read: Callable[[Path], T], digest: Callable[[T], str])
         try:
             with seal.open("rb") as file:
                 expected = file.read(_LONGEST_SEAL)
-        except FileNotFoundError:
-            raise DamagedFileError(
-                path, f"no checksum file {seal.name}, so its integrity cannot be verified"
-            ) from None
         except OSError as error:
-            raise DamagedFileError(path, f"its seal: {error}") from error
+            reason = f"no checksum file {seal.name}, so its integrity cannot be verified"
+            gone = isinstance(error, FileNotFoundError)
+            raise DamagedFileError(path, reason if gone else f"its seal: {error}") from error
         if expected == _seal_text(path, digest(sealed)).encode():
             return sealed
         time.sleep(wait)
-    raise DamagedFileError(
-        path,
-        f"its SHA-256 is {digest(sealed)[:16]}…, its seal says {expected[:16].decode(errors='replace')}…",
-    )
+    stated = expected[:16].decode(errors="replace")
+    raise DamagedFileError(path, f"its SHA-256 is {digest(sealed)[:16]}…, its seal says {stated}…")
 
 
 def read_bytes(path: Path | str, *, sealed: bool = True, most: int = limits.WHOLE) -> bytes:

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -62,34 +62,23 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
         bound: Sentence on how much it may leak. Empty without one.
         failed: Whether a replica diverged, so that the run has no results.
     """
-    outcome = "A replica diverged: the run shows no mean." if failed else _outcome(means)
-    return " ".join(filter(None, (_setting(facts), outcome, bound)))
-
-
-def _setting(facts: RunFacts) -> str:
-    """Write a sentence on what was run."""
     level = f" at {facts.level_label}" if facts.level_label else ""
     defense = "no defense" if facts.defense == "none" else f"the defense {facts.defense_label}{level}"
     count = f"{facts.replicas} {'replica' if facts.replicas == 1 else 'replicas'}"
-    work = (
-        f"trained for {facts.rounds:,} rounds, batch size {facts.batch_size}"
-        if facts.rounds
-        else "not trained"
-    )
-    return f"{facts.model} on {facts.dataset} with {defense}, {work}: {count}."
-
-
-def _outcome(means: Sequence[Point]) -> str:
-    """Write a sentence with the headlines."""
+    trained = f"trained for {facts.rounds:,} rounds, batch size {facts.batch_size}"
+    work = trained if facts.rounds else "not trained"
     values = {point.key.removeprefix(f"{BRIEF}/"): point.value for point in headlines(means)}
     parts = [f"{words} {values[name]:.3g}" for name, words in _OUTCOMES.items() if name in values]
-    sentence = ", ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    outcome = f"{', '.join(parts)}." if parts else ""
+    outcome = outcome[:1].upper() + outcome[1:]
+    if failed:
+        outcome = "A replica diverged: the run shows no mean."
+    setting = f"{facts.model} on {facts.dataset} with {defense}, {work}: {count}."
+    return " ".join(filter(None, (setting, outcome, bound)))
 
 
-_SO_FAR = {"leakage": "so_far", "epsilon": "epsilon_so_far"}
+_SO_FAR = {"leakage": "leakage/so_far", "epsilon": "leakage/epsilon_so_far"}
 """Curves of the accountant, which belong to the group of its bounds."""
-_ACCOUNTED = {f"leakage/{name}" for name in _SO_FAR.values()}
 ALL_REPLICAS = -1
 """Number of the replica for values of all replicas together."""
 
@@ -105,7 +94,7 @@ class Measurement:
         point: The value with its name, step and time.
     """
 
-    kind: Literal["curve", "score", "interval"]
+    kind: str
     replica: int
     point: Point
 
@@ -117,19 +106,12 @@ class Measurement:
     @property
     def diverged(self) -> bool:
         """True for a diverged training. A bound is infinite without noise, whatever the training does."""
-        return self.kind == "curve" and not self.finite and self.point.key not in _ACCOUNTED
+        return self.kind == "curve" and not self.finite and self.point.key not in _SO_FAR.values()
 
 
 def metric_name(*words: str) -> str:
     """Join words by slashes, with the characters that every MLflow store allows."""
     return "/".join(re.sub(r"[^A-Za-z0-9_. -]", "_", word).strip(".") or "_" for word in words if word)[:250]
-
-
-def curve_name(metric: str, *slot: str) -> str:
-    """Name a curve, in the group of its slot, ``curves`` without one, or ``leakage`` for the accountant's."""
-    if metric in _SO_FAR:
-        return metric_name("leakage", _SO_FAR[metric], *slot)
-    return metric_name(*(slot or ("curves",)), metric)
 
 
 def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[Measurement]:
@@ -146,11 +128,8 @@ def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int)
     for row in curves.itertuples():
         done = min(row.step / rounds, 1.0) if rounds else 1.0
         time = start + round(done * (end - start))
-        yield Measurement(
-            "curve",
-            int(row.replica),
-            Point(curve_name(str(row.metric)), int(row.step), time, float(row.value)),
-        )
+        name = _SO_FAR.get(str(row.metric)) or metric_name("curves", str(row.metric))
+        yield Measurement("curve", int(row.replica), Point(name, int(row.step), time, float(row.value)))
 
 
 def score_values(
@@ -173,13 +152,12 @@ def score_values(
         whole = group[of_all_units[group]]
         for column in columns if len(whole) else ("value",):
             value = float(summary(columns[column][whole if len(whole) else group]))
-            # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
+            name = metric_name("spread", source, str(variant), f"{metric}_{column}")
             if column == "value":
                 name = metric_name(group_name, source, str(variant), str(metric))
-                yield Measurement("score", int(replica), Point(name, 0, end, value))
-            else:
-                name = metric_name("spread", source, str(variant), f"{metric}_{column}")
-                yield Measurement("interval", int(replica), Point(name, 0, end, value))
+            kind = "score" if column == "value" else "interval"
+            # A metric without other steps than 0 is drawn as bars over runs, not as a curve of one point.
+            yield Measurement(kind, int(replica), Point(name, 0, end, value))
 
 
 def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> list[Point]:
@@ -195,21 +173,14 @@ def means(values: Iterable[Measurement], replicas: int, *, diverged: bool) -> li
     """
     groups: dict[tuple[str, str, int], list[Measurement]] = defaultdict(list)
     for value in values:
-        groups[value.kind, value.point.key, value.point.step].append(value)
+        if value.kind != "interval":
+            groups[value.kind, value.point.key, value.point.step].append(value)
     points = []
     for (kind, key, step), group in groups.items():
-        averaged = _averaged(kind, group, replicas, diverged=diverged)
+        misleading = len(group) != replicas if kind == "curve" else diverged
+        averaged = [value for value in group if value.replica == ALL_REPLICAS]
+        averaged = averaged or ([] if misleading else group)
         if averaged and all(value.finite for value in averaged):
             mean = sum(value.point.value for value in averaged) / len(averaged)
             points.append(Point(key, step, group[0].point.timestamp, mean))
     return sorted(points, key=lambda point: (point.key, point.step))
-
-
-def _averaged(kind: str, group: list[Measurement], replicas: int, *, diverged: bool) -> list[Measurement]:
-    """Choose the values of one metric and step to average, or none if their mean would mislead."""
-    if kind == "curve":
-        return group if len(group) == replicas else []
-    if kind == "interval":
-        return []
-    whole = [value for value in group if value.replica == ALL_REPLICAS]
-    return whole or ([] if diverged else group)

@@ -18,7 +18,7 @@ from leakbound.tracking.measurements import (
     run_summary,
     score_values,
 )
-from leakbound.tracking.run_records import Artifact, DataInput, Point, RunFacts, RunRecord, RunStatus
+from leakbound.tracking.run_records import Point, RunFacts, RunRecord
 
 _EVENT_PARAMS = ("capacity", "noise", "noise_multiplier", "max_grad_norm", "sampling", "population")
 _DIGEST = 16  # hexadecimal digits, as in the report
@@ -48,11 +48,9 @@ class _Job:
         self, key: str, name: str, points: Sequence[Point], *, failed: bool, **content: Any
     ) -> RunRecord:
         """Make the record of a run with some points, which begin with the headlines unless the run failed."""
-        status: RunStatus = "FAILED" if failed else "FINISHED"
-        metrics = tuple(points) if failed else (*headlines(points), *points)
-        return RunRecord(
-            key, self.facts.experiment, name, self.start, self.end, status=status, metrics=metrics, **content
-        )
+        content |= {"status": "FAILED", "metrics": tuple(points)} if failed else {}
+        content.setdefault("metrics", (*headlines(points), *points))
+        return RunRecord(key, self.facts.experiment, name, self.start, self.end, **content)
 
     def child(self, replica: int) -> RunRecord:
         """Make the record of one replica. A diverged one has only its curves, as far as they are finite."""
@@ -100,7 +98,10 @@ def describe_run(
     Raises:
         ValueError: If the provenance does not state when the job ran.
     """
-    start, end = _times(provenance)
+    if provenance.get("started") is None:
+        raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
+    start = round(float(provenance["started"]) * 1000)
+    end = start + round(float(provenance.get("seconds", 0.0)) * 1000)
     values = list(curve_values(curves, start, end, facts.rounds))
     for source in sorted(scores):
         values += score_values(source, scores[source], end, over_units or {})
@@ -122,8 +123,8 @@ def describe_run(
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
         tags={**_tags(facts, provenance, diverged), **bounds, "mlflow.note.content": note},
-        artifacts=tuple(map(Artifact, files)),
-        data=(DataInput(facts.dataset, digest[:_DIGEST], use),) if isinstance(digest, str) else (),
+        artifacts=tuple((file, "") for file in files),
+        data=(facts.dataset, digest[:_DIGEST], use) if digest else None,
         children=tuple(map(job.child, replicas)),
     )
 
@@ -154,9 +155,7 @@ def describe_figures(preset: str, files: Sequence[Path], root: Path, claims: Map
         metrics=tuple(
             Point(metric_name("claims", verdict), 0, end, float(n)) for verdict, n in sorted(claims.items())
         ),
-        artifacts=tuple(
-            Artifact(path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files
-        ),
+        artifacts=tuple((path, path.parent.relative_to(root).as_posix().removeprefix(".")) for path in files),
     )
 
 
@@ -175,15 +174,6 @@ def channel_facts(path: Path) -> dict[str, float | str]:
         "noise_variance_mean": float(variances.mean()),
         "noise_variance_max": float(variances.max()),
     }
-
-
-def _times(provenance: Mapping[str, Any]) -> tuple[int, int]:
-    """Return start and end of the job, in milliseconds since 1970."""
-    started = provenance.get("started")
-    if started is None:
-        raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
-    start = round(float(started) * 1000)
-    return start, start + round(float(provenance.get("seconds", 0.0)) * 1000)
 
 
 def _params(
@@ -208,12 +198,10 @@ def _params(
 
 def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) -> dict[str, str]:
     """Write the tags by which a run is found."""
+    names = ("slug", "preset", "dataset", "model", "defense", "level", "order")
     return _texts(
         {
-            **{
-                name: getattr(facts, name)
-                for name in ("slug", "preset", "dataset", "model", "defense", "level", "order")
-            },
+            **{name: getattr(facts, name) for name in names},
             "paper": ",".join(facts.papers),
             "figures": ",".join(facts.figures),
             "diverged_replicas": ",".join(map(str, sorted(diverged))),
@@ -229,25 +217,19 @@ def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     if not {"released", "leakage"} <= provenance.keys():
         return {}, ""
     leakage = provenance["leakage"]
-    if isinstance(leakage, list):
-        stated = _federated_bounds(leakage, len(provenance["diverged"]))
+    replica = replicas = "none"
+    release = "weights reveal at most {} about one record"
+    if isinstance(leakage, list):  # of all rounds for the worst client of each replica
         release = "averages reveal at most {} about one client"
-    else:
-        stated = leakage and (leakage["replica"]["stated"], leakage["replicas"]["stated"])
-        release = "weights reveal at most {} about one record"
-    if stated is None:
-        return {"bound_replica": "none", "bound_replicas": "none"}, "It has no bound."
-    replica, replicas = stated
+        totals = [float(threat["leak_total"]) for threat in leakage if threat.get("leak_total") is not None]
+        if len(totals) >= len(provenance["diverged"]):
+            replica, replicas = (f"{total:.4g} nats" for total in (max(totals), sum(totals)))
+    elif leakage:
+        replica, replicas = (leakage[which]["stated"] for which in ("replica", "replicas"))
     sentence = f"Its {release.format(replica)} by one replica, {replicas} by all together."
+    if replica == "none":
+        sentence = "It has no bound."
     return {"bound_replica": replica, "bound_replicas": replicas}, sentence
-
-
-def _federated_bounds(threats: Sequence[Mapping[str, Any]], replicas: int) -> tuple[str, str] | None:
-    """Return the bounds of all rounds for the worst client, of one replica and of all, or None."""
-    totals = [float(threat["leak_total"]) for threat in threats if threat.get("leak_total") is not None]
-    if len(totals) < replicas:
-        return None
-    return f"{max(totals):.4g} nats", f"{sum(totals):.4g} nats"
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
-
-RunStatus = Literal["FINISHED", "FAILED"]
+from typing import NamedTuple
 
 
 class Point(NamedTuple):
@@ -15,34 +13,6 @@ class Point(NamedTuple):
     step: int
     timestamp: int
     value: float
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A file that belongs to a run.
-
-    Attributes:
-        path: Path of the file.
-        folder: Folder below the run's artifacts, empty for the top.
-    """
-
-    path: Path
-    folder: str = ""
-
-
-@dataclass(frozen=True)
-class DataInput:
-    """Dataset that a run read.
-
-    Attributes:
-        name: Name of the dataset.
-        digest: Beginning of the SHA-256 of its prepared images. MLflow keeps 36 digits.
-        context: Use that the run made of it, e.g. ``training``.
-    """
-
-    name: str
-    digest: str
-    context: str
 
 
 @dataclass(frozen=True)
@@ -56,12 +26,13 @@ class RunRecord:
         start: Milliseconds since 1970.
         end: Milliseconds since 1970.
         about: Description of the experiment, one sentence.
-        status: FAILED for a run that diverged.
+        status: FINISHED, or FAILED for a run that diverged.
         params: Name to text.
         tags: Name to text.
         metrics: All values, of all steps.
-        artifacts: Files to upload.
-        data: Datasets that it read.
+        artifacts: Files to upload, each with its folder below the run's artifacts, empty for the top.
+        data: Dataset that it read: its name, the beginning of the SHA-256 of its prepared images, of which
+            MLflow keeps 36 digits, and the use that the run made of it, e.g. ``training``.
         children: Runs nested below, one for each replica.
     """
 
@@ -71,12 +42,12 @@ class RunRecord:
     start: int
     end: int
     about: str = ""
-    status: RunStatus = "FINISHED"
+    status: str = "FINISHED"
     params: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[Point, ...] = ()
-    artifacts: tuple[Artifact, ...] = ()
-    data: tuple[DataInput, ...] = ()
+    artifacts: tuple[tuple[Path, str], ...] = ()
+    data: tuple[str, str, str] | None = None
     children: "tuple[RunRecord, ...]" = ()
 
 

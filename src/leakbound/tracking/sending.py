@@ -2,15 +2,14 @@
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from leakbound.storage import write_json
 from leakbound.tracking.measurements import BRIEF, HEADLINES
-from leakbound.tracking.run_records import Artifact, RunRecord
+from leakbound.tracking.run_records import RunRecord
 from leakbound.tracking.store import connect, failures, is_server, reason, sqlite_file, writing
 
 KEY = "leakbound.key"
@@ -36,15 +35,7 @@ _MAX_METRICS = 900  # MLflow takes 1,000 entities a call, and 100 of them may be
 _MAX_PARAMS = 100
 
 
-@dataclass(frozen=True)
-class RunPlace:
-    """Identifiers of a run's page in a store."""
-
-    experiment_id: str
-    run_id: str
-
-
-def push(record: RunRecord, uri: str) -> RunPlace:
+def push(record: RunRecord, uri: str) -> dict[str, str]:
     """Replace the run of a record in the store, which then contains it once, with exactly the record's values.
 
     A run is found by its key. The one that is there, whole or broken off by a kill, moves to MLflow's bin.
@@ -54,7 +45,7 @@ def push(record: RunRecord, uri: str) -> RunPlace:
         uri: Database or server.
 
     Returns:
-        Identifiers of the run.
+        Identifiers of the run in the store, ``experiment_id`` and ``run_id``.
 
     Raises:
         OSError: If an artifact is missing.
@@ -67,7 +58,7 @@ def push(record: RunRecord, uri: str) -> RunPlace:
             for child in runs_with(client, experiment, PARENT, run.info.run_id):
                 client.delete_run(child.info.run_id)
             client.delete_run(run.info.run_id)
-        return RunPlace(str(experiment), _make(client, experiment, record, uri))
+        return {"experiment_id": str(experiment), "run_id": _make(client, experiment, record, uri)}
 
 
 def _make(client: Any, experiment: str, record: RunRecord, uri: str, parent: str | None = None) -> str:
@@ -78,9 +69,10 @@ def _make(client: Any, experiment: str, record: RunRecord, uri: str, parent: str
     run = client.create_run(experiment, start_time=record.start, tags=tags, run_name=record.name)
     run_id = str(run.info.run_id)
     _send_values(client, run_id, record)
-    for item in record.data:
-        dataset = Dataset(item.name, item.digest, "leakbound", f"{item.name}, prepared")
-        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", item.context)])])
+    if record.data:
+        name, digest, context = record.data
+        dataset = Dataset(name, digest, "leakbound", f"{name}, prepared")
+        client.log_inputs(run_id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
     for child in record.children:
         _make(client, experiment, child, uri, run_id)
     if record.artifacts:
@@ -107,11 +99,11 @@ def _send_files(place: str, record: RunRecord, uri: str) -> None:
             PERMISSION_DENIED,
         )
     repository = get_artifact_repository(place, tracking_uri=uri)  # of the place that was checked
-    for artifact in record.artifacts:
+    for path, folder in record.artifacts:
         if is_server(uri):
-            _put(repository.artifact_uri, artifact)
+            _put(repository.artifact_uri, path, folder)
         else:
-            repository.log_artifact(str(artifact.path), artifact.folder or None)
+            repository.log_artifact(str(path), folder or None)
 
 
 def _is_on(uri: str, place: str) -> bool:
@@ -122,7 +114,7 @@ def _is_on(uri: str, place: str) -> bool:
     return False
 
 
-def _put(home: str, artifact: Artifact) -> None:
+def _put(home: str, path: Path, folder: str) -> None:
     """Send a file to a server.
 
     MLflow's own function sends large files to any address that the server names, and regards a redirection
@@ -132,8 +124,8 @@ def _put(home: str, artifact: Artifact) -> None:
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import augmented_raise_for_status, http_request
 
-    with artifact.path.open("rb") as content:
-        name = "/".join(("", *filter(None, (artifact.folder, artifact.path.name))))
+    with path.open("rb") as content:
+        name = "/".join(("", *filter(None, (folder, path.name))))
         answer = http_request(get_default_host_creds(home), name, "PUT", data=content, allow_redirects=False)
     augmented_raise_for_status(answer)
     if answer.status_code != HTTPStatus.OK:
@@ -189,8 +181,7 @@ def _send_values(client: Any, run_id: str, record: RunRecord) -> None:
         del metrics[:_MAX_METRICS], settings[:_MAX_PARAMS]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Outcome for one record, as its marker keeps it.
 
     Attributes:
@@ -199,9 +190,9 @@ class Outcome:
         place: Identifiers of the run in the store, if it is stored.
     """
 
-    status: Literal["stored", "pending"]
+    status: str
     reason: str = ""
-    place: RunPlace | None = None
+    place: dict[str, str] | None = None
 
 
 def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
@@ -216,5 +207,5 @@ def log_run(record: RunRecord, uri: str, marker: Path) -> Outcome:
         outcome = Outcome("stored", place=push(record, uri))
     except failures() as error:
         outcome = Outcome("pending", reason(error))
-    write_json(marker, asdict(outcome))
+    write_json(marker, outcome._asdict())
     return outcome

@@ -13,8 +13,8 @@ from leakbound.cli.people import own_records
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import MEMBERSHIP, membership_scores
 from leakbound.cli.terminal import text_table
-from leakbound.config import reading
 from leakbound.config.messages import printable
+from leakbound.config.reading import load
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable
 from leakbound.registry import nearest
@@ -144,25 +144,17 @@ def audit(
         from leakbound.datasets.pixels import PictureForm
 
         bound = stated_bound(epsilon, delta, nats, uses)
-        audit_checkpoint(
-            NetworkFiles(checkpoint, script, members, others, references, canaries),
-            bound,
-            confidence,
-            seed,
-            out,
-            as_json,
-            label=label,
-            image=image,
-            form=PictureForm(resize, color, span),
-            exclude=exclude or (),
-        )
+        files = NetworkFiles(checkpoint, script, members, others, references, canaries)
+        form = PictureForm(resize, color, span)
+        reading = {"label": label, "image": image, "form": form, "exclude": exclude or ()}
+        audit_checkpoint(files, bound, confidence, seed, out, as_json, **reading)
 
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:
     """Compare the leakage that attacks on a run demonstrate with the bound of its accountant."""
     from leakbound.accounting.lower_limits import evidence
 
-    table = job_list(reading.load(configfile)).table
+    table = job_list(load(configfile)).table
     root = Path(table.config.root)
     attacks = _demonstrating(table, run, configfile)
     files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}

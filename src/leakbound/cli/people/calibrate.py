@@ -88,9 +88,8 @@ def calibrate_records(
         if shape is None:
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
-    private, others = own_records.read_both(
-        path, public, label, (resize, color, span), standardize, exclude, image=image
-    )
+    reading = {"label": label, "image": image, "exclude": exclude or ()}
+    private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
     if out is not None:
         private = _for_workflow(out, private)
         others = None if others is None else _for_workflow(out, others)

@@ -181,12 +181,7 @@ def _preset(name: str | None, records: str) -> str:
 
 
 def _configured(
-    records: str,
-    preset: str,
-    dataset: tuple[OwnImages, Path | None],
-    minutes: float,
-    jobs: int,
-    **attacked: Any,
+    records: str, preset: str, own: tuple[OwnImages, Path | None], minutes: float, jobs: int, **attacked: Any
 ) -> dict[str, Any]:
     """Values of a new configuration for images, whose copy lies in a folder.
 
@@ -194,7 +189,7 @@ def _configured(
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
             anything.
     """
-    images, folder = dataset
+    images, folder = own
     if images.count < comparing.LEAST_RECORDS:
         held = images.count + images.test
         raise typer.BadParameter(
@@ -255,7 +250,7 @@ def _records_of(
     if records == _EMBEDDED:
         digits = ORIGINALS[_EMBEDDED]
         return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
-    collection, _ = own_records.read_both(path, None, form=form, labelled=True, **reading)
+    collection, _ = own_records.read_both(path, None, form, labelled=True, **reading)
     folder.mkdir(parents=True, exist_ok=True)
     train, test = write_dataset(folder, "own", collection, seed)
     height, width = collection.values.shape[2:]

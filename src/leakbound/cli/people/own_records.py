@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -43,6 +43,10 @@ MOST = 10**9
 
 Form = tuple[int | None, Literal["rgb", "gray"] | None, tuple[int, int] | None]
 """Side, color and span of a ``PictureForm``."""
+Box = tuple[int, int, int, int, float] | None
+"""First row, row after the last, first column, column after the last, weight."""
+Given = float | None
+"""Value of an option, None if it is not given."""
 
 
 def path_of(text: str | Path) -> Path:
@@ -161,7 +165,7 @@ UsesOption = Annotated[
     ),
 ]
 BoxOption = Annotated[
-    tuple[int, int, int, int, float] | None,
+    Box,
     typer.Option(
         metavar="TOP BOTTOM LEFT RIGHT WEIGHT",
         help="Rectangle with more noise, for the personalized shape: first row, row after the last, first column, "
@@ -171,12 +175,7 @@ BoxOption = Annotated[
 
 
 def target_of(
-    kappa: float | None,
-    leakage: float | None,
-    mse: float | None,
-    identification: float | None,
-    candidates: int,
-    uses: int,
+    kappa: Given, leakage: Given, mse: Given, identification: Given, candidates: int, uses: int
 ) -> Target:
     """Build the target that exactly one of four options gives.
 
@@ -191,7 +190,7 @@ def target_of(
     Raises:
         BadParameter: If none or several are given, or a number is out of range.
     """
-    targets: dict[str, tuple[float | None, Callable[[float], Target]]] = {
+    targets: dict[str, tuple[Given, Callable[[float], Target]]] = {
         "--kappa": (kappa, partial(Capacity, uses=uses)),
         "--target-leakage": (leakage, partial(Leakage, uses=uses)),
         "--target-mse": (mse, partial(Reconstruction, uses=uses)),
@@ -207,13 +206,11 @@ def target_of(
         return target(value)  # type: ignore[arg-type]
 
 
-def weights_of(
-    box: tuple[int, int, int, int, float] | None, shape: str, collection: Collection
-) -> Float[np.ndarray, " d"] | None:
+def weights_of(box: Box, shape: str, collection: Collection) -> Float[np.ndarray, " d"] | None:
     """Compute the weights of the personalized shape. Other shapes have none.
 
     Args:
-        box: First row, row after the last, first column, column after the last, weight.
+        box: Rectangle with more noise.
         shape: Shape of the noise.
         collection: Records that the noise is for.
 
@@ -234,25 +231,17 @@ def weights_of(
 
 
 def read_both(
-    path: Path,
-    public: Path | None,
-    label: str,
-    form: Form = (None, None, None),
-    standardize: bool | None = None,
-    exclude: Sequence[str] | None = None,
-    **more: Any,
+    path: Path, public: Path | None, form: Form, standardize: bool | None = None, **reading: Any
 ) -> tuple[Collection, Collection | None]:
     """Read the user's records and the public ones, which must have the same form.
 
     Args:
         path: The user's records.
         public: Public records, if there are any.
-        label: Column of the labels, for Parquet.
-        form: What pictures are converted to, by default their own form.
+        form: What pictures are converted to.
         standardize: Whether values are standardized by the public records, or by the user's without public
             ones. None for those of tables.
-        exclude: Columns of a table that are left out.
-        more: Further parameters of :func:`leakbound.datasets.collection.read_collection`.
+        reading: Further parameters of :func:`leakbound.datasets.collection.read_collection`.
 
     Raises:
         BadParameter: If the public records are the user's, or have another form or unit.
@@ -260,13 +249,12 @@ def read_both(
     """
     from leakbound.datasets.collection import read_collection
 
-    pictures = PictureForm(*form)
-    reading: dict[str, Any] = {"label": label, "form": pictures, "exclude": exclude or (), **more}
+    reading["form"] = PictureForm(*form)
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
         private = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
-    _check_options(private, pictures, standardize, exclude)
+    _check_options(private, form, standardize, reading.get("exclude"))
     _check_varies(private)
     scaled = private.kind == "table" if standardize is None else standardize
     _warn_columns(private, scaled)
@@ -298,18 +286,12 @@ def read_both(
     return private, others
 
 
-def _check_options(
-    private: Collection, form: PictureForm, standardize: bool | None, exclude: Sequence[str] | None
-) -> None:
+def _check_options(private: Collection, form: Form, standardize: bool | None, exclude: Any) -> None:
     """Refuse options of pictures for other records, and the reverse."""
-    options = {
-        "--resize": form.side,
-        "--color": form.color,
-        "--range": form.span,
-        "--standardize": standardize,
-        "--exclude": exclude or None,
-    }
-    names = ["--standardize", "--exclude"] if private.pictures else ["--resize", "--color", "--range"]
+    pictures = ("--resize", "--color", "--range")
+    options = dict(zip(pictures, form, strict=True))
+    options |= {"--standardize": standardize, "--exclude": exclude or None}
+    names = ["--standardize", "--exclude"] if private.pictures else [*pictures]
     names += ["--exclude"] if private.kind == "array" else []
     if wrong := [name for name in names if options[name] is not None]:
         raise typer.BadParameter(

@@ -119,9 +119,8 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    private, others = own_records.read_both(
-        path, public, label, (resize, color, span), standardize, exclude, image=image
-    )
+    reading = {"label": label, "image": image, "exclude": exclude or ()}
+    private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)
     options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}

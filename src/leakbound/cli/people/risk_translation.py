@@ -84,8 +84,8 @@ def risk(
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
     private = None
     if data is not None:
-        form = resize, color, span
-        private, _ = own_records.read_both(data, None, label, form, standardize, exclude, image=image)
+        reading = {"label": label, "image": image, "exclude": exclude or ()}
+        private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
     elif not records:
         raise typer.BadParameter(
             "--records is missing: give the number of an attacker's candidates, or --data"

@@ -38,16 +38,17 @@ def diff(
     Example: leakbound diff results/quick results/mine
     """
     sides = first, second
-    one_run = [_run_of(side) for side in sides]
-    if (one_run[0] is None) != (one_run[1] is None):
+    runs = [_run_of(side) for side in sides]
+    if (runs[0] is None) != (runs[1] is None):
         raise typer.BadParameter(f"{first} and {second}: give two folders of results, or two runs")
     most = None if every else _MOST
+    means = [_means(side, run) for side, run in zip(sides, runs, strict=True)]
     parts = [
-        _section("Settings", *_settings(sides, single=one_run[0] is not None), most),
-        _section("Values", *_values(*(_means(*_place(side)) for side in sides)), most),
+        _section("Settings", *_settings(sides, single=runs[0] is not None), most),
+        _section("Values", *_values(*means), most),
     ]
-    if one_run[0] is None:
-        parts.append(_section("Verdicts", *_verdicts(*(_claims(side) for side in sides)), most))
+    if runs[0] is None:
+        parts.append(_section("Verdicts", *_verdicts(*map(_claims, sides)), most))
     sys.stdout.write("\n".join(text for text, _ in parts))
     if any(count for _, count in parts):
         raise typer.Exit(1)
@@ -58,12 +59,6 @@ def _run_of(folder: Path) -> str | None:
     if not folder.is_dir():
         raise typer.BadParameter(f"{folder}: there is no such folder{nearest_path(folder)}")
     return "/".join(folder.absolute().parts[-4:]) if (folder / "rates.parquet").is_file() else None
-
-
-def _place(folder: Path) -> tuple[Path, str | None]:
-    """Return the folder of results, and the run in it."""
-    run = _run_of(folder)
-    return (folder.absolute().parents[4], run) if run else (folder, None)
 
 
 def _settings(sides: Sequence[Path], *, single: bool) -> tuple[list[list[str]], int]:
@@ -102,9 +97,10 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def _means(folder: Path, run: str | None) -> pd.Series:
-    """Return means over replicas of all metrics of a folder's tables, at chosen rates and in full length."""
+    """Return means over replicas of all metrics of a run or a folder of results, at chosen rates, in full length."""
     import pandas as pd
 
+    folder = folder.absolute().parents[4] if run else folder
     kept = (folder / "MANIFEST.sha256").is_file()  # hashes of all files, in place of a seal each
     means: list[pd.Series] = []
     for path in sorted((folder / "tables").rglob("*.parquet")):
@@ -133,13 +129,10 @@ def _values(first: pd.Series, second: pd.Series) -> tuple[list[list[str]], int]:
     apart = table[~same].assign(apart=lambda table: (table["second"] - table["first"]).abs())
     relative = apart["apart"] / apart[["first", "second"]].abs().max(axis=1)
     apart = apart.iloc[np.argsort(-relative.to_numpy(), kind="stable")]
-    lines = [
-        [
-            " ".join(filter(None, map(str, key))),
-            *("–" if np.isnan(value) else f"{value:.4g}" for value in row),
-        ]
-        for key, row in zip(apart.index, apart.to_numpy(float), strict=True)
-    ]
+    lines = []
+    for key, row in zip(apart.index, apart.to_numpy(float), strict=True):
+        numbers = ("–" if np.isnan(value) else f"{value:.4g}" for value in row)
+        lines.append([" ".join(filter(None, map(str, key))), *numbers])
     return [["run, attack, metric", "first", "second", "apart"], *lines], len(table)
 
 
@@ -148,24 +141,19 @@ def _claims(folder: Path) -> pd.DataFrame:
     import pandas as pd
 
     path = folder / "claims.parquet"
-    kept = (folder / "MANIFEST.sha256").is_file()
-    rows = (
-        storage.read_rows(path, sealed=not kept)
-        if path.is_file()
-        else pd.DataFrame(columns=[*_CLAIM, "verdict"])
-    )
+    rows = pd.DataFrame(columns=[*_CLAIM, "verdict"])
+    if path.is_file():
+        rows = storage.read_rows(path, sealed=not (folder / "MANIFEST.sha256").is_file())
     return rows.set_index(_CLAIM)
 
 
 def _verdicts(first: pd.DataFrame, second: pd.DataFrame) -> tuple[list[list[str]], int]:
     """List the claims whose verdicts differ."""
-    table = (
-        first["verdict"].to_frame("first").join(second["verdict"].to_frame("second"), how="outer").fillna("–")
-    )
+    sides = first["verdict"].to_frame("first"), second["verdict"].to_frame("second")
+    table = sides[0].join(sides[1], how="outer").fillna("–")
     apart = table[table["first"] != table["second"]]
-    lines = [
-        [" ".join(filter(None, key)), *row] for key, row in zip(apart.index, apart.to_numpy(str), strict=True)
-    ]
+    rows = zip(apart.index, apart.to_numpy(str), strict=True)
+    lines = [[" ".join(filter(None, key)), *row] for key, row in rows]
     return [["claim", "first", "second"], *lines], len(table)
 
 

@@ -19,7 +19,6 @@ from leakbound.cli.job_settings import ConfigOption, register_plugins
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.plot import picture_of
 from leakbound.config import reading
-from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import unknown_name
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable, rows_file
@@ -68,13 +67,10 @@ def export(
     out.mkdir(parents=True, exist_ok=True)
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     crowded = [
-        key
-        for key, rows in shown.items()
-        if not _export(table, folder, table.figures[key], rows, out / key.replace("/", "-"), kinds, inches)
+        key for key, rows in shown.items() if not _export(table, folder, key, rows, out, kinds, inches)
     ]
-    storage.write_text(
-        out / "references.bib", _citation(config.preset, settings_hash(config.model_dump(mode="json")))
-    )
+    citation = _citation(config.preset, settings_hash(config.model_dump(mode="json")))
+    storage.write_text(out / "references.bib", citation)
     written = f"{len(shown)} of {len(table.figures)} figures as {', '.join(kinds)}, references.bib"
     sys.stdout.write(f"{out}: {written}\n")
     if crowded:
@@ -83,9 +79,8 @@ def export(
 
 def _kinds(text: str) -> list[str]:
     """Parse the formats."""
-    kinds = list(
-        dict.fromkeys(part.strip().lower().removeprefix(".") for part in text.split(",") if part.strip())
-    )
+    parts = [part.strip().lower().removeprefix(".") for part in text.split(",")]
+    kinds = list(dict.fromkeys(filter(None, parts)))
     if not kinds or not {*kinds} <= {*_FORMATS}:
         raise typer.BadParameter(f"--format {text}: must be some of {','.join(_FORMATS)}")
     return kinds
@@ -115,13 +110,7 @@ def _shown(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str,
 
 
 def _export(
-    table: RunTable,
-    folder: Path,
-    figure: FigureConfig,
-    shown: Path,
-    stem: Path,
-    kinds: Sequence[str],
-    inches: float,
+    table: RunTable, folder: Path, key: str, shown: Path, out: Path, kinds: Sequence[str], inches: float
 ) -> bool:
     """Write one figure. Return whether the text of its picture fits."""
     from leakbound.datasets.records import withheld
@@ -129,6 +118,8 @@ def _export(
     from leakbound.figures.notes import caption, notes
     from leakbound.figures.plots.drawn_table import TableOptions, booktabs
 
+    figure = table.figures[key]
+    stem = out / key.replace("/", "-")
     kept = (folder / "MANIFEST.sha256").is_file()  # hashes of all files, in place of a seal each
     rows = storage.read_rows(shown, sealed=not kept)
     source = Path(rows_file(folder, figure))
@@ -144,8 +135,10 @@ def _export(
 
             mpl.rcParams.update(_SETTINGS)
             picture = _legible(picture_of(figure, rows))
-            for kind in drawn:
-                _save(picture, stem.with_suffix(f".{kind}"), kind, figure.title)
+            for kind in drawn:  # without times, so that equal rows give equal bytes
+                facts = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
+                with storage.atomic(stem.with_suffix(f".{kind}")) as target:
+                    picture.savefig(target, format=kind, metadata={"Title": figure.title, **facts})
             fits = _fits(picture)
     if "csv" in kinds:
         storage.write_text(stem.with_suffix(".csv"), rows.to_csv(index=False, lineterminator="\n"))
@@ -175,19 +168,11 @@ def _fits(picture: Figure) -> bool:
     picture.draw_without_rendering()
     drawn, (wide, tall) = picture.get_tightbbox(), picture.get_size_inches()
     outside = max(-drawn.x0, -drawn.y0, drawn.x1 - wide, drawn.y1 - tall) * 72
-    labels = [
-        label for axes in picture.axes if axes.get_visible() for label in (axes.xaxis.label, axes.yaxis.label)
-    ]
-    boxes = [label.get_window_extent() for label in labels if label.get_visible() and label.get_text()]
+    axes = [axis for each in picture.axes if each.get_visible() for axis in (each.xaxis, each.yaxis)]
+    labels = [axis.label for axis in axes if axis.label.get_visible() and axis.label.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
     meet = any(box.overlaps(other) for box, other in combinations(boxes, 2))
     return bool(outside < _SMALLEST) and not meet
-
-
-def _save(picture: Figure, path: Path, kind: str, title: str) -> None:
-    """Write a picture. Equal rows give equal bytes."""
-    facts = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
-    with storage.atomic(path) as target:
-        picture.savefig(target, format=kind, metadata={"Title": title, **facts})
 
 
 def _float(name: str, title: str, words: str, body: str) -> str:

@@ -96,23 +96,15 @@ def _table(estimates: Sequence[JobCost], on_gpu: str) -> str:
     purposes: dict[str, list[JobCost]] = {}
     for estimate in estimates:
         purposes.setdefault(estimate.job.purpose, []).append(estimate)
-    columns = ("study", "jobs", "CPU hours", on_gpu, "disk")
-    groups = [*purposes.items(), ("total", estimates)]
-    return text_table([columns, *(_row(name, group) for name, group in groups)])
-
-
-def _row(name: str, estimates: Sequence[JobCost]) -> tuple[str, ...]:
-    """Return the cells of one row of the table."""
-    cpu = sum(estimate.cpu_seconds for estimate in estimates)
-    gpu = sum(math.nan if estimate.gpu_seconds is None else estimate.gpu_seconds for estimate in estimates)
-    hours = f"{gpu / _HOUR:.2f}" if gpu == gpu else _UNKNOWN
-    return (
-        name,
-        str(len({rule_of(estimate.job) for estimate in estimates})),
-        f"{cpu / _HOUR:.2f}",
-        hours,
-        _size(sum(estimate.disk for estimate in estimates)),
-    )
+    rows = [["study", "jobs", "CPU hours", on_gpu, "disk"]]
+    for name, group in [*purposes.items(), ("total", estimates)]:
+        jobs = len({rule_of(estimate.job) for estimate in group})
+        cpu = sum(estimate.cpu_seconds for estimate in group)
+        gpu = sum(math.nan if estimate.gpu_seconds is None else estimate.gpu_seconds for estimate in group)
+        hours = _UNKNOWN if math.isnan(gpu) else f"{gpu / _HOUR:.2f}"
+        disk = _size(sum(estimate.disk for estimate in group))
+        rows.append([name, str(jobs), f"{cpu / _HOUR:.2f}", hours, disk])
+    return text_table(rows)
 
 
 def _shared(jobs: JobList) -> Iterator[str]:
@@ -152,8 +144,6 @@ def _duration(seconds: float | None) -> str:
         return _UNKNOWN
     if seconds < 120:
         return f"about {seconds:.0f} seconds"
-    if seconds < 600:
-        return f"about {seconds / 60:.1f} minutes"
-    return (
-        f"about {seconds / 60:.0f} minutes" if seconds < 2 * _HOUR else f"about {seconds / _HOUR:.1f} hours"
-    )
+    if seconds < 2 * _HOUR:
+        return f"about {seconds / 60:.{1 if seconds < 600 else 0}f} minutes"
+    return f"about {seconds / _HOUR:.1f} hours"

@@ -2,10 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -36,14 +35,11 @@ def verify(
     root = Path(config.root)
     if not root.is_dir():
         raise typer.BadParameter(f"{root} does not exist: run snakemake --configfile {configfile} first")
-    files = list(sealed_files(root))
+    files = [*_sealed_files(root)]
     jobs = job_list(config)
-    settings = {
-        Path(job.outputs["provenance"]): json.loads(job.settings_text())
-        for job in jobs
-        if "provenance" in job.outputs
-    }
-    faults = findings(root, files, settings)
+    recorded = [job for job in jobs if "provenance" in job.outputs]
+    settings = {Path(job.outputs["provenance"]): json.loads(job.settings_text()) for job in recorded}
+    faults = [*filter(None, (_examined(path, settings.get(path)) for path in files)), *_stale(root)]
     for fault in faults:
         deleted = remove and fault.kind != "unsealed"
         if deleted:
@@ -56,28 +52,21 @@ def verify(
     if remove:
         removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated")}
         made = {Path(path): snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
-        _say_how_to_remake(removed, made, configfile)
+        for path in sorted(removed - made.keys()):  # Snakemake would reject their names
+            sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
+        # Without its name here, a file that no job needs now would be made only when a job needs it.
+        targets = " ".join(["all", *sorted({made[path] for path in removed & made.keys()})])
+        if removed:
+            sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")
     if wrong:
         raise typer.Exit(1)
-
-
-def _say_how_to_remake(removed: set[Path], made: Mapping[Path, str], configfile: Path) -> None:
-    """Print the Snakemake command that makes removed files again, and name files that no job makes."""
-    if not removed:
-        return
-    for path in sorted(removed - made.keys()):  # Snakemake would reject their names
-        sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
-    # Without its name here, a file that no job needs now would be made only when a job needs it.
-    targets = " ".join(["all", *sorted({made[path] for path in removed & made.keys()})])
-    sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")
 
 
 _UNSEALED = {"logs", "benchmarks"}
 _OWN_DIGEST = "checkpoint-*.pt"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A file that differs from its seal, or lacks one.
 
     Attributes:
@@ -88,28 +77,12 @@ class Finding:
     """
 
     path: Path
-    kind: Literal["damaged", "outdated", "unsealed", "stale"]
+    kind: str
     reason: str
 
 
-def findings(root: Path, files: Iterable[Path], settings: Mapping[Path, Any]) -> list[Finding]:
-    """List the files below ``root`` that are damaged, outdated or unsealed, and seals without a file.
-
-    Args:
-        root: Folder of the configuration's results.
-        files: Files to check.
-        settings: Provenance of a job to the settings that it should state.
-    """
-    faults = (_examined(path, settings.get(path)) for path in files)
-    return [*filter(None, faults), *_stale(root)]
-
-
-def sealed_files(root: Path) -> Iterator[Path]:
-    """Yield the files that are sealed when they are written, in order.
-
-    Args:
-        root: Folder of the configuration's results.
-    """
+def _sealed_files(root: Path) -> Iterator[Path]:
+    """Yield the files that are sealed when they are written, in order."""
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root)
         ours = inside.parts[0] not in _UNSEALED and not path.match(_OWN_DIGEST)
@@ -120,11 +93,8 @@ def sealed_files(root: Path) -> Iterator[Path]:
 def _examined(path: Path, settings: Any) -> Finding | None:
     """Return the fault of a file, None if it has none. Settings are those that it should state, if any."""
     if not storage.seal_of(path).is_file():
-        return Finding(
-            path,
-            "unsealed",
-            "no checksum file, so its integrity cannot be verified; if a job made it, delete it",
-        )
+        reason = "no checksum file, so its integrity cannot be verified; if a job made it, delete it"
+        return Finding(path, "unsealed", reason)
     try:
         storage.check(path)
         recorded = storage.read_json(path).get("settings") if settings else None
@@ -145,7 +115,6 @@ def _differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
 
 def _stale(root: Path) -> Iterator[Finding]:
     """Yield the seals of files that no longer exist."""
-    for seal in sorted(root.rglob(".*")):
-        path = storage.sealed_by(seal)
-        if path is not None and not path.exists():
+    for seal in sorted(root.rglob(".*.sha256")):
+        if not seal.with_name(seal.stem[1:]).exists():
             yield Finding(seal, "stale", "its file is gone")
