@@ -41,9 +41,7 @@ def write_named(bound: float) -> None:
     """Rows of two replicas in which the record was always named among ten."""
     values = [("images", "rate_1", 10, 1.0), ("images", "trials", -1, 50.0), ("bound", "nats_1", -1, bound)]
     rows = pd.DataFrame(values * 2, columns=["variant", "metric", "unit", "value"])
-    rows = rows.assign(
-        replica=[0, 0, 0, 1, 1, 1], low=np.nan, high=np.nan, status="", learning_rate=np.nan, chosen=True
-    )
+    rows = rows.assign(replica=[0, 0, 0, 1, 1, 1], learning_rate=np.nan, **UNTRIED)
     storage.write_rows(RESULTS / f"attacks/{NAMED}/naming.parquet", rows)
 
 

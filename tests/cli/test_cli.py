@@ -150,27 +150,42 @@ def test_a_start_seldom_searches_for_cycles():
     assert int(searches) < 15
 
 
+SHAPE = {"shape": "natural", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
+
+
+def step(name: str, settings: dict, **files: Path) -> None:
+    """Call a step with its settings and its files by their options."""
+    words = [word for option, path in files.items() for word in (f"--{option}", path)]
+    run("step", name, "--settings", json.dumps(settings), *words)
+
+
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
     """A folder with small digits, their covariance, and a natural spectrum."""
     folder = tmp_path_factory.mktemp("chain")
     settings = {"dataset": "digits", "config": {"members": 60, "pool": 160, "test": 60, "aux": 60}, "seed": 0}
-    images, provenance = folder / "digits.safetensors", folder / "digits.json"
-    run("step", "prepare", "--settings", json.dumps(settings), "--out", images, "--provenance", provenance)
-    run("step", "covariance", "--dataset", images, "--out", folder / "moments.safetensors")
-    shape = {"shape": "natural", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
-    source = ["--moments", folder / "moments.safetensors", "--out", folder / "spectrum.safetensors"]
-    run("step", "spectrum", "--settings", json.dumps(shape), *source)
+    step("prepare", settings, out=folder / "digits.safetensors", provenance=folder / "digits.json")
+    step("covariance", {}, dataset=folder / "digits.safetensors", out=folder / "moments.safetensors")
+    step("spectrum", SHAPE, moments=folder / "moments.safetensors", out=folder / "spectrum.safetensors")
     return folder
 
 
-def trained(folder: Path, rates: list[float], kept: str = "chosen", *more: object, **changed: object) -> dict:
+def calibrated(folder: Path, spectrum: str, members: str, **settings: object) -> dict[str, Path]:
+    """Calibrate a channel; returns its file and that of its spectrum."""
+    files = {"channel": folder / "channel.safetensors", "spectrum": folder / f"{spectrum}.safetensors"}
+    written = {"out": files["channel"], "provenance": folder / "channel.json"}
+    read = {"spectrum": files["spectrum"], "members": folder / f"{members}.safetensors"}
+    step("calibrate", {"shape": "natural", **settings}, **read, **written)
+    return files
+
+
+def trained(folder: Path, rates: list[float], kept: str = "chosen", files: dict | None = None, **changed) -> dict:
     """Provenance of a short training."""
     training = {"evaluations": 3 if changed else 1, "learning_rates": rates}
     settings = {**MODEL, "training": training, "rates": kept, "rounds": 6, "replicas": 2, **changed}
     outputs = {"weights": "w.safetensors", "rates": "rates.parquet", "rows": "rows.parquet", "provenance": "p.json"}
-    files = [word for role, name in outputs.items() for word in (f"--{role}", folder / name)]
-    run("step", "train", "--settings", json.dumps(settings), "--dataset", folder / "digits.safetensors", *files, *more)
+    written = {role: folder / name for role, name in outputs.items()}
+    step("train", settings, dataset=folder / "digits.safetensors", **written, **(files or {}))
     return storage.read_json(folder / "p.json")
 
 
@@ -200,15 +215,11 @@ def test_diverged_candidate_is_recorded_in_the_provenance(prepared):
 
 @pytest.mark.parametrize("mechanism", ["channel", "dpsgd", "channel_dpsgd", "none"])
 def test_the_accountant_s_curve_ends_at_the_bound_that_the_provenance_states(prepared, mechanism):
-    channel, spectrum = prepared / "four.safetensors", prepared / "spectrum.safetensors"
-    settings = json.dumps({"shape": "natural", "capacity": 4.0})
-    read = ["--spectrum", spectrum, "--members", prepared / "moments.safetensors"]
-    run("step", "calibrate", "--settings", settings, *read, "--out", channel, "--provenance", prepared / "four.json")
-    files = ["--channel", channel, "--spectrum", spectrum] if mechanism.startswith("channel") else []
-    defense = {"mechanism": mechanism, **({"shape": "natural"} if files else {})}
-    defense |= {"capacity": 4.0} if mechanism == "channel_dpsgd" else {}
+    channel = calibrated(prepared, "spectrum", "moments", capacity=4.0)
+    defense = {"mechanism": mechanism} | ({"capacity": 4.0} if mechanism == "channel_dpsgd" else {})
     level = {"channel": 4.0, "dpsgd": 1.0, "channel_dpsgd": 0.1, "none": None}[mechanism]
-    found = trained(prepared, [0.01, 0.1], "all", *files, defense=defense, level=level)
+    files = channel if mechanism.startswith("channel") else {}
+    found = trained(prepared, [0.01, 0.1], "all", files, defense=defense, level=level)
     rows = pd.read_parquet(prepared / "rows.parquet").query("metric == 'leakage'")
     if mechanism == "none":
         assert rows.empty
@@ -221,16 +232,12 @@ def test_the_accountant_s_curve_ends_at_the_bound_that_the_provenance_states(pre
 
 
 def test_finished_training_leaves_no_checkpoint(prepared):
-    trained(prepared, [0.01], "chosen", "--code", "abc")
+    trained(prepared, [0.01], files={"code": "abc"})
     assert not list(prepared.glob("checkpoint*"))
 
 
 def test_calibrated_channel_states_what_it_reaches(prepared):
-    out = prepared / "channel.safetensors"
-    settings = json.dumps({"shape": "natural", "capacity": 8.0})
-    read = ["--spectrum", prepared / "spectrum.safetensors", "--members", prepared / "moments.safetensors"]
-    run("step", "calibrate", "--settings", settings, *read, "--out", out, "--provenance", prepared / "channel.json")
-    metadata = storage.read_metadata(out)
+    metadata = storage.read_metadata(calibrated(prepared, "spectrum", "moments", capacity=8.0)["channel"])
     assert 8.0 * (1 - 1e-9) <= float(metadata["reached"]) <= 8.0
     assert metadata["covariance_of"] == storage.read_json(prepared / "channel.json")["covariance_of"] == "aux"
 
@@ -240,8 +247,7 @@ def test_moments_are_those_of_the_pixels_that_pass_the_channel(prepared):
     images = storage.read_arrays(prepared / "digits.safetensors")
     for of, part in (("aux", "aux_images"), ("members", "pool_images")):
         out = prepared / f"{of}.safetensors"
-        words = ["--dataset", prepared / "digits.safetensors", "--out", out]
-        run("step", "covariance", "--settings", json.dumps({"covariance": of}), *words)
+        step("covariance", {"covariance": of}, dataset=prepared / "digits.safetensors", out=out)
         found, rows = storage.read_arrays(out), images[part].reshape(len(images[part]), -1).astype(float)
         np.testing.assert_allclose(found["mean"], rows.mean(axis=0), atol=1e-9)
         lengths = np.square(rows - rows.mean(axis=0)).sum(axis=1)
@@ -256,22 +262,14 @@ def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(
     halves = [(images[part].reshape(len(images[part]), -1) + 1) / 2 for part in ("aux_images", "pool_images")]
     for name, rows in zip(("half", "half-members"), halves, strict=True):
         storage.write_arrays(prepared / f"{name}.safetensors", population_moments(rows).arrays())
-    shape = {"shape": "natural", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
-    spectrum, channel = prepared / "half-spectrum.safetensors", prepared / "half-4.safetensors"
-    source = ["--moments", prepared / "half.safetensors", "--out", spectrum]
-    run("step", "spectrum", "--settings", json.dumps(shape), *source)
-    settings, read = {"shape": "natural", "capacity": 4.0}, ["--spectrum", spectrum]
-    words = ["--members", prepared / "half-members.safetensors", "--out", channel, "--provenance", prepared / "4.json"]
-    run("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
-    defended = {"defense": {"mechanism": "channel", "shape": "natural"}, "level": 4.0}
+    step("spectrum", SHAPE, moments=prepared / "half.safetensors", out=prepared / "half-spectrum.safetensors")
+    files = calibrated(prepared, "half-spectrum", "half-members", capacity=4.0)
     with pytest.raises(AssertionError, match="accept_capacity"):
-        trained(prepared, [0.01], "chosen", "--channel", channel, "--spectrum", spectrum, **defended)
-    words[1] = prepared / "moments.safetensors"
-    refused = called("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
-    assert (refused.code, "accept_capacity" in refused.message) == (2, True)
-    settings["accept_capacity"] = 4.0
-    run("step", "calibrate", "--settings", json.dumps(settings), *read, *words)
-    trained(prepared, [0.01], "chosen", "--channel", channel, "--spectrum", spectrum, **defended)
+        trained(prepared, [0.01], files=files, defense={"mechanism": "channel"}, level=4.0)
+    with pytest.raises(AssertionError, match="accept_capacity"):
+        calibrated(prepared, "half-spectrum", "moments", capacity=4.0)
+    files = calibrated(prepared, "half-spectrum", "moments", capacity=4.0, accept_capacity=4.0)
+    trained(prepared, [0.01], files=files, defense={"mechanism": "channel"}, level=4.0)
 
 
 ON_GPU = ("--settings", json.dumps({"device": "cuda"}))

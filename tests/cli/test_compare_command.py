@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from leakbound.cli.command_line import app
+from calling import called
 from leakbound.cli.people import compare
 from leakbound.config.comparing import FEWEST_REPLICAS, MOST_REPLICAS
 from leakbound.config.reading import load
@@ -30,10 +29,9 @@ def clone(tmp_path, monkeypatch):
     return home
 
 
-def called(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["compare", *words])
-    text = done.output if done.exception is None else f"{done.output}{done.exception}"
-    return done.exit_code, " ".join(text.replace("│", " ").split())
+def compared(*words: str) -> tuple[int, str]:
+    done = called("compare", *words)
+    return done.code, f"{done.out} {done.message}"
 
 
 def photos(folder: Path, count: int) -> Path:
@@ -47,7 +45,7 @@ def photos(folder: Path, count: int) -> Path:
 
 
 def test_embedded_digits_get_a_configuration_that_a_user_goes_on_from(clone):
-    code, text = called("digits", "--no-run", "--minutes", "10")
+    code, text = compared("digits", "--no-run", "--minutes", "10")
     assert code == 0, text
     target = clone / "results/compare_digits/compare.yaml"
     assert load(target).preset == "compare_digits"
@@ -62,7 +60,7 @@ def test_more_minutes_are_more_replicas_and_a_slower_machine_has_fewer(clone, mo
     for minutes, pace in ((1, 1.0), (60, 1.0), (60, 1000.0)):
         monkeypatch.setattr(compare, "_pace", lambda pace=pace: pace)
         name = f"for_{minutes}_{pace:g}"
-        code, text = called("digits", "--no-run", "--minutes", str(minutes), "--name", name)
+        code, text = compared("digits", "--no-run", "--minutes", str(minutes), "--name", name)
         assert code == 0, text
         replicas.append(load(clone / f"results/{name}/compare.yaml").replicas)
         assert ("the fewest that can decide anything" in text) == (replicas[-1] == FEWEST_REPLICAS)
@@ -72,7 +70,7 @@ def test_more_minutes_are_more_replicas_and_a_slower_machine_has_fewer(clone, mo
 def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again(clone, tmp_path):
     folder = photos(tmp_path / "mine", 220)
     before = os.environ.get("LEAKBOUND_DATA")
-    assert called(str(folder), "--no-run")[0] == 0
+    assert compared(str(folder), "--no-run")[0] == 0
     target = clone / "results/compare_mine/compare.yaml"
     config = load(target)
     assert config.datasets["own"].side == 16
@@ -81,7 +79,7 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     assert copies == ["own_test.parquet", "own_train.parquet"]
     assert "LEAKBOUND_DATA=results/compare_mine/records snakemake" in target.read_text()
     target.write_text(target.read_text().replace("seed: 0", "seed: 7"))
-    assert called(str(folder), "--no-run")[0] == 0
+    assert compared(str(folder), "--no-run")[0] == 0
     assert load(target).seed == 7
     assert os.environ.get("LEAKBOUND_DATA") == before
 
@@ -94,7 +92,7 @@ def few_rows(path: Path, count: int, kinds: Sequence[float] = (0, 1)) -> Path:
 
 
 def test_a_table_becomes_a_dataset_with_noise_that_suits_its_columns(clone, tmp_path):
-    code, text = called(str(few_rows(tmp_path / "rows.csv", 500)), "--label", "kind", "--no-run", "--minutes", "1")
+    code, text = compared(str(few_rows(tmp_path / "rows.csv", 500)), "--label", "kind", "--no-run", "--minutes", "1")
     assert code == 0, text
     assert "1 hold 0 and 1 (one-hot)" in text
     config = load(clone / "results/compare_rows/compare.yaml")
@@ -118,10 +116,10 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
         ([str(tmp_path / "none")], "there is no such file or folder"),
         (["digits", "--name", "Two Words"], "give lower-case letters, digits"),
     ):
-        code, text = called(*words, "--no-run")
+        code, text = compared(*words, "--no-run")
         assert code != 0
         assert message in text
-    code, text = called(str(photos(tmp_path / "few", 100)), "--no-run")
+    code, text = compared(str(photos(tmp_path / "few", 100)), "--no-run")
     assert code != 0
     assert "a comparison needs 300 besides those for tests, 353 in all" in text
     assert not list(clone.glob("results/*/compare.yaml"))
@@ -131,14 +129,14 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
 def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):
     rows = str(few_rows(tmp_path / "rows.csv", 500))
     words = (rows, "--label", "kind", "--no-run", "--minutes", "1", "--label-nats")
-    code, text = called(*words, "0.7")
+    code, text = compared(*words, "0.7")
     assert code != 0
     assert "--label-nats: nats = 0.7: a label of 2 classes holds at most" in text
     assert not list(clone.glob("results/*/compare.yaml"))
-    code, text = called(*words, "0.3")
+    code, text = compared(*words, "0.3")
     assert code == 0, text
     assert load(clone / "results/compare_rows/compare.yaml").datasets["own"].label_nats == 0.3
-    code, text = called(*words, "0.2")
+    code, text = compared(*words, "0.2")
     assert code == 0, text
     assert "goes on with the configuration that is there; another --name makes a new one" in text
     assert load(clone / "results/compare_rows/compare.yaml").datasets["own"].label_nats == 0.3

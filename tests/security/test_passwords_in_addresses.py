@@ -1,12 +1,10 @@
 """A password in an address is refused before it reaches a command line, a file or a message; others ways work."""
 
 import base64
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 import traceback
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from bad_server import answering
 from leakbound.cli.command_line import app
 from leakbound.config import reading
 from leakbound.config.messages import ConfigError, shown
@@ -144,28 +143,11 @@ def reached(uri: str, **environment: str) -> str:
 def test_server_gets_the_password_of_the_environment():
     wanted = "Basic " + base64.b64encode(f"alice:{SECRET}".encode()).decode()
 
-    class Asks(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.headers.get("Authorization") == wanted
-            self.send_response(200 if known else 401)
-            self.end_headers()
-            self.wfile.write(b'{"experiments": []}' if known else b"who are you?")
+    def ask(request, content):
+        known = request.headers.get("Authorization") == wanted
+        return (200, b'{"experiments": []}') if known else (401, b"who are you?")
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Asks)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        uri = f"http://127.0.0.1:{server.server_port}"
-        login = {"MLFLOW_TRACKING_USERNAME": "alice", "MLFLOW_TRACKING_PASSWORD": SECRET}
+    login = {"MLFLOW_TRACKING_USERNAME": "alice", "MLFLOW_TRACKING_PASSWORD": SECRET}
+    with answering(ask) as uri:
         assert reached(uri, **login) == "None"
         assert "401" in reached(uri, **{**login, "MLFLOW_TRACKING_PASSWORD": "wrong!"})
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

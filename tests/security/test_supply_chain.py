@@ -1,7 +1,6 @@
 """What is installed is what was locked: altered files, missing hashes and known vulnerabilities are noticed."""
 
 import hashlib
-import http.server
 import json
 import os
 import re
@@ -9,12 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from bad_server import answering
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text().replace("\\\n", " ")
@@ -74,35 +74,16 @@ def test_every_install_command_wants_hashes_or_builds_the_project_alone(text):
 @contextmanager
 def advisories(vulnerable: str | None):
     """Address of an index that answers as OSV does and knows one vulnerable package, or none."""
-
-    class Answers(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # an answer in one packet: two wait 40 ms for each other
-
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found = {"id": "PYSEC-2026-1", "summary": "It leaks.", "affected": [{"package": asked["package"]}]}
-            hit = asked["package"]["name"] == vulnerable
-            body = json.dumps({"vulns": [found]} if hit else {}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            seen.add(asked["package"]["name"])
-
-        def log_message(self, *_: object) -> None:
-            pass
-
     seen: set[str] = set()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1/query", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+
+    def answer(request, content):
+        package = json.loads(content)["package"]
+        seen.add(package["name"])
+        found = {"id": "PYSEC-2026-1", "summary": "It leaks.", "affected": [{"package": package}]}
+        return 200, json.dumps({"vulns": [found]} if package["name"] == vulnerable else {}).encode()
+
+    with answering(answer) as address:
+        yield f"{address}/v1/query", seen
 
 
 def audit(address: str, root: Path = ROOT) -> subprocess.CompletedProcess:

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bad_server import BadServer
 from mlflow_server import free_port, own_words, running
 
 from leakbound import storage
 from leakbound.claims.tabulation import accounting_rows
+from leakbound.tracking import sending
 from leakbound.tracking.measurements import metric_name
 from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
 from leakbound.tracking.run_records import RunFacts, RunRecord
@@ -269,13 +269,18 @@ def test_run_names_its_data_once_and_its_experiment_is_of_the_kind_that_trains(u
 
 
 def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
+    """They are sorted by defense, and then by level as a number."""
     connect(uri).create_experiment("quicker/digits")
+    for level in (16.0, 0.25):
+        push(record(facts=dataclasses.replace(FACTS, slug=f"natural-{level}", level=level)), uri)
+    push(record(facts=dataclasses.replace(FACTS, slug="none", defense="dpsgd", level=2.0)), uri)
     made = push(accounted(), uri)["experiment_id"]
     page = f"/#/experiments/{made}/runs?workflowType=machine_learning&viewStateShareKey=leakbound"
     assert pages(uri, "quick") == {"quick/digits": page}
     view = json.loads(connect(uri).get_experiment(made).tags["mlflow.sharedViewState.leakbound"])
     runs = connect(uri).search_runs([made], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
-    (run,) = runs
+    assert [run.data.params["level"] for run in runs] == ["2", "0.25", "4", "16"]
+    run = runs[2]
     assert run.data.metrics.keys() >= {"brief/accuracy", "brief/leakage_nats", "brief/membership_auc_last_weights"}
     shown = {f"metrics.`{key}`" for key in run.data.metrics if key.startswith("brief/")} | {"tags.`defense`"}
     assert shown <= set(view["selectedColumns"]) == set(view["columnWidths"])
@@ -306,18 +311,6 @@ def test_job_that_is_killed_while_it_logs_a_run_leaves_it_once_when_it_is_called
     assert {run.info.run_name: stored_values(uri, run) for run in below[parent.info.run_id]} == {
         child.name: values(child) for child in made.children
     }
-
-
-def test_runs_of_an_experiment_are_sorted_by_defense_and_then_by_level_as_a_number(uri):
-    for level in (1.0, 16.0, 0.25, 4.0):
-        push(record(facts=dataclasses.replace(FACTS, slug=f"natural-{level}", level=level)), uri)
-    push(record(facts=dataclasses.replace(FACTS, slug="none", defense="dpsgd", level=2.0)), uri)
-    experiment = connect(uri).get_experiment_by_name("quick/digits")
-    view = json.loads(experiment.tags["mlflow.sharedViewState.leakbound"])
-    runs = connect(uri).search_runs(
-        [experiment.experiment_id], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"]
-    )
-    assert [run.data.params["level"] for run in runs] == ["2", "0.25", "1", "4", "16"]
 
 
 def test_push_of_more_values_than_one_call_takes_stores_all(uri):
@@ -396,20 +389,22 @@ def test_marker_says_where_the_run_stands(uri, tmp_path):
 
 
 @pytest.mark.slow
-def test_server_killed_while_runs_are_logged_has_each_of_them_once_afterwards(tmp_path):
+def test_server_killed_while_runs_are_logged_has_each_of_them_once_afterwards(tmp_path, monkeypatch):
     (tmp_path / "figure.svg").write_text("<svg/>")
     records = [
         record(facts=dataclasses.replace(FACTS, slug=f"run {number}"), files=(tmp_path / "figure.svg",))
         for number in range(3)
     ]
-    with running(own_words(tmp_path, port := free_port()), tmp_path, port) as server, BadServer(port) as between:
+    calls, send = iter(range(100)), sending._send_values
+    with running(own_words(tmp_path, port := free_port()), tmp_path, port) as server:
 
-        def kill(path: str) -> None:
-            if between.count("runs/create") == 5:  # the second of three runs, in the middle of its values
+        def send_or_die(*words: object) -> None:
+            if next(calls) == 4:  # the second of three runs, in the middle of its values
                 server.stop(signal.SIGKILL)
+            send(*words)
 
-        between.before = kill
-        outcomes = [log_run(one, between.uri, tmp_path / f"{one.key}.json") for one in records]
+        monkeypatch.setattr(sending, "_send_values", send_or_die)
+        outcomes = [log_run(one, server.uri, tmp_path / f"{one.key}.json") for one in records]
     assert [outcome.status for outcome in outcomes] == ["stored", "pending", "pending"]
     with running(own_words(tmp_path, port), tmp_path, port) as server:
         again = [log_run(one, server.uri, tmp_path / f"{one.key}.json") for one in records]

@@ -81,18 +81,15 @@ def as_command(step: Step) -> Callable[..., None]:
     needed = any(field.is_required() for field in step.settings.model_fields.values())
     nothing = inspect.Parameter.empty if needed else "{}"
     about = Annotated[str, typer.Option(help="Settings of the job, as JSON.")]
-    parameters = [
-        inspect.Parameter("settings", inspect.Parameter.KEYWORD_ONLY, default=nothing, annotation=about)
-    ]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter("settings", keyword, default=nothing, annotation=about)]
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in ("settings", "plain"):
             hint = list[str] if hints[name] == _NAMED else hints[name]
             if get_origin(hint) is not Annotated:
                 hint = Annotated[hint, typer.Option(help=_HELP.get(name, f"See {function.__module__}."))]
             default = [] if hints[name] == _NAMED else parameter.default
-            parameters.append(
-                parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default)
-            )
+            parameters.append(parameter.replace(kind=keyword, annotation=hint, default=default))
     run.__name__ = function.__name__
     run.__doc__ = function.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -513,9 +513,8 @@ class AttackConfig(Settings):
             name: type(value) if isinstance(value, Attack) else class_of(ATTACKS, name, Attack, info.context)
             for name, value in values.items()
         }
-        return TypeAdapter(TypedDict("custom", kinds)).validate_python(  # type: ignore[operator]
-            values, context=info.context
-        )
+        adapter: TypeAdapter[Any] = TypeAdapter(TypedDict("custom", kinds))  # type: ignore[operator]
+        return adapter.validate_python(values, context=info.context)
 
     def all(self) -> dict[str, Attack]:
         """Map the name of every attack that a study may use to its settings."""

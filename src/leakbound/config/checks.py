@@ -51,9 +51,8 @@ def mistakes_of(config: Config) -> Iterator[str]:
         yield from _unknown(config, "illustration", {key: name})
         if illustration.dataset is not None:
             yield from _unknown(config, "dataset", {f"{key}.dataset": illustration.dataset})
-        yield from _unknown(
-            config, "shape", {f"{key}.levels.{shape}": shape for shape in illustration.levels}
-        )
+        shapes = {f"{key}.levels.{shape}": shape for shape in illustration.levels}
+        yield from _unknown(config, "shape", shapes)
     yield from _federated_mistakes(config)
     scheme, _, place = config.tracking.uri.partition("://")
     if scheme.partition("+")[0] not in STORES or place.lstrip("/") in ("", ":memory:"):
@@ -86,9 +85,8 @@ def _listed(key: str, names: Iterable[str]) -> dict[str, str]:
 def _list_mistakes(config: Config) -> Iterator[str]:
     """Yield unknown names in the lists ``datasets`` and ``models`` of sections and studies."""
     sections = {name: getattr(config, name) for name in ("efficiency", *SECTIONS)}
-    for key, section in (
-        sections | {f"studies.{name}": study for name, study in config.studies.items()}
-    ).items():
+    sections |= {f"studies.{name}": study for name, study in config.studies.items()}
+    for key, section in sections.items():
         for kind in ("dataset", "model"):
             if isinstance(names := getattr(section, f"{kind}s", None), list | tuple):
                 yield from _unknown(config, kind, _listed(f"{key}.{kind}s", names))
@@ -162,9 +160,8 @@ def _attack_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[s
         if name not in attacks:
             custom = f"; declare it under attacks.custom, e.g. {name}: {{}}"
             hint = custom if name in config.plugins.attacks else ""
-            yield from (
-                f"{mistake}{hint}" for mistake in unknown_name(where, name, "attack", sorted(attacks))
-            )
+            for mistake in unknown_name(where, name, "attack", sorted(attacks)):
+                yield f"{mistake}{hint}"
             continue
         attack = attacks[name]
         if attack.trained and 0 in study.rounds:

@@ -177,10 +177,8 @@ def federated_runs(config: FederatedConfig | None) -> dict[str, list[FederatedRu
     """
     if config is None:
         return {}
-    return {
-        name: [run for pair in config.models.items() for run in _runs(config, name, *pair)]
-        for name in config.tables()
-    }
+    pairs = config.models.items()
+    return {name: [run for pair in pairs for run in _runs(config, name, *pair)] for name in config.tables()}
 
 
 def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iterator[FederatedRun]:

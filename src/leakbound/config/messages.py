@@ -267,10 +267,8 @@ def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...
     sections = [model]
     plugins = values.get("plugins") or {}
     for step in location:
-        annotations = [
-            section.model_fields[step].annotation for section in sections if step in section.model_fields
-        ]
-        sections = [inner for annotation in annotations for inner in _models_in(annotation)] or sections
+        fields = [section.model_fields[step] for section in sections if step in section.model_fields]
+        sections = [inner for field in fields for inner in _models_in(field.annotation)] or sections
         values = values[step]
         if Defense in sections and isinstance(name := values.get("mechanism"), str):
             sections = [registry.MECHANISMS.get(name, plugins.get("mechanisms", {}))]

@@ -114,9 +114,8 @@ def calibrate_records(
         "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
         "candidates": candidates,
     }
-    sys.stdout.write(
-        json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
-    )
+    text = json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
+    sys.stdout.write(text)
     write_guidance(calibrations[0], target, source)
 
 
@@ -221,14 +220,13 @@ def _row(calibration: Calibration, private: Collection, uses: int, candidates: i
 def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
     """Write a channel and its spectrum in the form of the workflow."""
     source = {"covariance_of": covariance_of}
-    spectrum = calibration.spectrum
-    channel = calibration.channel
-    reached = {"reached": repr(calibration.information(1))}
+    reached = {"reached": repr(calibration.information(1)), **source}
+    spectrum, channel = calibration.spectrum, calibration.channel
     with own_records.not_replaced(out):
         storage.write_arrays(
             _spectrum_of(out), spectrum.arrays(), spectrum.metadata() | source, replace=False
         )
-        storage.write_arrays(out, channel.arrays(), channel.metadata() | reached | source, replace=False)
+        storage.write_arrays(out, channel.arrays(), channel.metadata() | reached, replace=False)
 
 
 def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:

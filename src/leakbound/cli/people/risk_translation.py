@@ -163,13 +163,12 @@ def _cells(row: accounting.IdentificationRisk, limits: Sequence[float]) -> list[
 
 def _vacuous(nats: str, row: accounting.IdentificationRisk) -> str:
     """Say that nats do not limit identification, and how many would."""
-    advice = [
-        f" Ask for at most {_down(most)} to keep it at or below {limit:g}."
-        for limit, most in row.allowed.items()
-    ]
+    advice = ""
+    for limit, most in [*row.allowed.items()][:1]:
+        advice = f" Ask for at most {_down(most)} to keep it at or below {limit:g}."
     return (
         f"{nats}: an attacker may identify the record among {row.candidates} with certainty (guessing: "
-        f"{_up(1 / row.candidates)}), as from {_up(math.log(row.candidates))} nats on.{''.join(advice[:1])}"
+        f"{_up(1 / row.candidates)}), as from {_up(math.log(row.candidates))} nats on.{advice}"
     )
 
 

@@ -43,10 +43,8 @@ def diff(
         raise typer.BadParameter(f"{first} and {second}: give two folders of results, or two runs")
     most = None if every else _MOST
     means = [_means(side, run) for side, run in zip(sides, runs, strict=True)]
-    parts = [
-        _section("Settings", *_settings(sides, single=runs[0] is not None), most),
-        _section("Values", *_values(*means), most),
-    ]
+    parts = [_section("Settings", *_settings(sides, single=runs[0] is not None), most)]
+    parts.append(_section("Values", *_values(*means), most))
     if runs[0] is None:
         parts.append(_section("Verdicts", *_verdicts(*map(_claims, sides)), most))
     sys.stdout.write("\n".join(text for text, _ in parts))

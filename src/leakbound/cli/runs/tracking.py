@@ -38,9 +38,8 @@ def sync(
     from leakbound.tracking.store import unreachable
 
     config = reading.load(configfile)
-    logged = [
-        job for job in job_list(config).of("log", "log_figures") if Path(job.outputs["marker"]).is_file()
-    ]
+    jobs = job_list(config).of("log", "log_figures")
+    logged = [job for job in jobs if Path(job.outputs["marker"]).is_file()]
     chosen = [job for job in logged if everything or not _is_stored(job)]
     if chosen and (why := unreachable(config.tracking.uri)):
         raise ValueError(
