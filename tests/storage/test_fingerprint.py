@@ -75,17 +75,13 @@ def read_other(settings):
 
 
 KNOWN: dict[tuple, object] = {}
-PATHS: dict[str, Path] = {}
-"""Files of modules of the copy, none of which is moved."""
 
 
 def by_content(function: Callable) -> Callable:
     """A function of a module that is computed again when the module's file has changed, not once in a process."""
 
     def computed(module: str) -> object:
-        path = PATHS.get(module) or fingerprint._path(module)
-        if path and module.partition(".")[0] == "leakbound":
-            PATHS[module] = path
+        path = fingerprint._path(module)
         key = function.__name__, module, path and path.read_bytes()
         if key not in KNOWN:
             KNOWN[key] = function.__wrapped__(module)

@@ -324,23 +324,13 @@ def write_provenance(
         private: True if only the owner may read the file.
         facts: Further plain values.
     """
-    from leakbound.storage.provenance import commit, settings_hash, versions
+    from leakbound.storage.provenance import collect
 
     files = {role: file for role, file in inputs.items() if file is not None}
     if "channel" in files:
         facts["covariance_of"] = covariance_of(files["channel"])
-    record = {
-        **commit(),
-        "settings": plain,
-        "settings_hash": settings_hash(plain),
-        "inputs": {role: storage.file_hash(file) for role, file in files.items()},
-        "device": device_label(device) if device else "cpu",
-        "platform": f"{platform.system()} {platform.machine()}",
-        "versions": versions(),
-        "seconds": round(time.time() - began, 3),
-        "started": began,
-        **facts,
-    }
+    facts |= {"device": device_label(device) if device else "cpu", "seconds": time.time() - began}
+    record = collect(plain, inputs=files, started=began, **facts)
     storage.write_json(path, record, private=private)
 
 

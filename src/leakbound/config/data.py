@@ -1,7 +1,7 @@
 """Settings of datasets, and facts about the known ones."""
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -174,8 +174,8 @@ def size_of(name: str, config: DatasetConfig) -> DatasetSize:
     training = original.train
     if not original.has_test:  # test records are taken from the same ones
         training += original.test - test
-    drawn = astuple(config.sizes(training))
-    return DatasetSize(*drawn, original.colors, original.classes, test, reader in ORIGINALS, config.side)
+    facts = {"colors": original.colors, "classes": original.classes, "test": test, "side": config.side}
+    return DatasetSize(**vars(config.sizes(training)), **facts, known=reader in ORIGINALS)
 
 
 def image_shape(dimension: int) -> tuple[int, int]:

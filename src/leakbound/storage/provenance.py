@@ -10,7 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = [
+from leakbound.storage.seals import file_hash
+
+_PACKAGES = (
     "leakbound",
     "torch",
     "numpy",
@@ -20,7 +22,7 @@ _PACKAGES = [
     "scikit-learn",
     "scikit-image",
     "snakemake",
-]
+)
 
 
 def settings_hash(settings: Any) -> str:
@@ -56,3 +58,26 @@ def versions() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             installed[package] = version(package)
     return installed
+
+
+def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: float, **facts: Any) -> Any:
+    """Collect the provenance record of one job.
+
+    Args:
+        settings: Plain values that the job depends on.
+        inputs: Role to input file. Files are recorded by content hash, not by path.
+        device: Name of the device.
+        seconds: Wall time.
+        **facts: Further plain values.
+    """
+    return {
+        **commit(),
+        "settings": settings,
+        "settings_hash": settings_hash(settings),
+        "inputs": {role: file_hash(path) for role, path in sorted(inputs.items())},
+        "device": device,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "versions": versions(),
+        "seconds": round(seconds, 3),
+        **facts,
+    }

@@ -17,8 +17,7 @@ from flask import Flask, Response, request
 
 _CREATED = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/experiments/create")
 _CHANGED = re.compile(r"/(?:ajax-)?api/[23]\.0/mlflow/runs/.+")
-_RUN = ("run_id", "runId", "run_uuid", "runUuid")
-"""All names that MLflow accepts for the run of a request."""
+_RUN = ("run_id", "runId", "run_uuid", "runUuid")  # all names that MLflow accepts for the run of a request
 
 
 def with_passwords() -> Flask:

@@ -28,6 +28,7 @@ HEADLINES = {
     "mean_image_mse": ("gradient_inversion/prior/mse",),
 }
 """Headline to its possible metrics. The first one that a run has is used."""
+# Headlines that the paragraph states, with the words before their numbers. The bound has its own sentence.
 _OUTCOMES = {
     "accuracy": "test accuracy",
     "membership_auc_last_weights": "membership inference from the last weights with an AUC of",
@@ -36,8 +37,6 @@ _OUTCOMES = {
     "gradient_inversion_mse": "gradient inversion with a mean squared error of",
     "mean_image_mse": "mean squared error of the mean image",
 }
-"""Headlines that the paragraph states, with the words before their numbers. The bound has its own
-sentence."""
 
 
 def headlines(points: Sequence[Point]) -> Iterator[Point]:
@@ -77,8 +76,8 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
     return " ".join(filter(None, (setting, outcome, bound)))
 
 
+# Curves of the accountant, which belong to the group of its bounds.
 _SO_FAR = {"leakage": "leakage/so_far", "epsilon": "leakage/epsilon_so_far"}
-"""Curves of the accountant, which belong to the group of its bounds."""
 ALL_REPLICAS = -1
 """Number of the replica for values of all replicas together."""
 

@@ -45,25 +45,26 @@ def audit(
         Path | None,
         _option(
             "FILE",
-            "File of the network. The script's function load(path) reads it. Without such a function it must be "
-            "a file that torch.save wrote.",
+            "File of the network. The script's function load(path) reads it. Without such a function it must "
+            "be a file that torch.save wrote.",
         ),
     ] = None,
     script: Annotated[
         str | None,
         _option(
             "FILE:FUNCTION",
-            "Python file and a function in it. The function of (network, records, labels) returns logits of all "
-            "classes or a loss of each record. The file is executed with all your rights.",
+            "Python file and a function in it. The function of (network, records, labels) returns logits of "
+            "all classes or a loss of each record. The file is executed with all your rights.",
         ),
     ] = None,
     members: Annotated[
         Path | None,
         _option(
             "PATH",
-            "Members, the records of the training: .npz with arrays records and labels, a folder with a subfolder "
-            "of images for each class, a Parquet file of images, or a table .csv or .parquet. Images are levels from "
-            "0 to 255 of shape (n, colors, height, width), and classes are numbered in the order of their names.",
+            "Members, the records of the training: .npz with arrays records and labels, a folder with a "
+            "subfolder of images for each class, a Parquet file of images, or a table .csv or .parquet. Images "
+            "are levels from 0 to 255 of shape (n, colors, height, width), and classes are numbered in the "
+            "order of their names.",
         ),
     ] = None,
     others: Annotated[
@@ -73,8 +74,9 @@ def audit(
         Path | None,
         _option(
             "NPZ",
-            "Outputs of two or more reference networks for the same records: arrays members and others. In addition, "
-            "1 for each record that a network was trained on and 0 for the rest: inside_members and inside_others.",
+            "Outputs of two or more reference networks for the same records: arrays members and others. In "
+            "addition, 1 for each record that a network was trained on and 0 for the rest: inside_members and "
+            "inside_others.",
         ),
     ] = None,
     canaries: Annotated[

@@ -88,7 +88,7 @@ def calibrate_records(
         if shape is None:
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
-    reading = {"label": label, "image": image, "exclude": exclude or ()}
+    reading = {"label": label, "image": image, "exclude": exclude}
     private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
     if out is not None:
         private = _for_workflow(out, private)
@@ -221,7 +221,8 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
     """Write a channel and its spectrum in the form of the workflow."""
     source = {"covariance_of": covariance_of}
     reached = {"reached": repr(calibration.information(1)), **source}
-    spectrum, channel = calibration.spectrum, calibration.channel
+    spectrum = calibration.spectrum
+    channel = calibration.channel
     with own_records.not_replaced(out):
         storage.write_arrays(
             _spectrum_of(out), spectrum.arrays(), spectrum.metadata() | source, replace=False

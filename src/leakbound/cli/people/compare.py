@@ -41,8 +41,7 @@ from leakbound.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_co
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
-_ROOT = Path(__file__).parents[4]
-"""Clone of the repository that holds the workflow."""
+_ROOT = Path(__file__).parents[4]  # clone of the repository that holds the workflow
 
 
 def compare(
@@ -80,7 +79,8 @@ def compare(
     sees: Annotated[
         Literal["uploads", "weights"],
         typer.Option(
-            help="What the attacker on membership sees: each upload, as a server does, or the last weights alone."
+            help="What the attacker on membership sees: each upload, as a server does, or the last weights "
+            "alone."
         ),
     ] = "uploads",
     label: own_records.LabelOption = "label",
@@ -92,8 +92,8 @@ def compare(
     standardize: Annotated[
         bool,
         typer.Option(
-            help="Standardize the values of tables and arrays by mean and standard deviation of the attacker's "
-            "records. Otherwise all values must be in -1 to 1."
+            help="Standardize the values of tables and arrays by mean and standard deviation of the "
+            "attacker's records. Otherwise all values must be in -1 to 1."
         ),
     ] = True,
     label_nats: Annotated[
@@ -193,8 +193,8 @@ def _configured(
     if images.count < comparing.LEAST_RECORDS:
         held = images.count + images.test
         raise typer.BadParameter(
-            f"{records}: holds {held} records; a comparison needs {comparing.LEAST_RECORDS} besides those for tests, "
-            f"{math.ceil(comparing.LEAST_RECORDS * held / images.count)} in all"
+            f"{records}: holds {held} records; a comparison needs {comparing.LEAST_RECORDS} besides those for "
+            f"tests, {math.ceil(comparing.LEAST_RECORDS * held / images.count)} in all"
         )
     prepared = _prepared(images, folder, attacked["seed"])
     if images.label_nats is not None:
@@ -212,8 +212,8 @@ def _configured(
             break
     if shortest > minutes:
         sys.stderr.write(
-            f"leakbound: warning: --minutes {minutes:g}: {comparing.FEWEST_REPLICAS} replicas, the fewest that can "
-            f"decide anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it "
+            f"leakbound: warning: --minutes {minutes:g}: {comparing.FEWEST_REPLICAS} replicas, the fewest that "
+            f"can decide anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it "
             "whenever you like, the same command resumes it\n"
         )
     return values
@@ -245,7 +245,8 @@ def _records_of(
     if form[0] not in (None, *comparing.SIDES):
         raise typer.BadParameter(
             f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "
-            f"{', '.join(map(str, comparing.SIDES))}; without the option all sizes are brought to one of these"
+            f"{', '.join(map(str, comparing.SIDES))}; without the option all sizes are brought to one of "
+            "these"
         )
     if records == _EMBEDDED:
         digits = ORIGINALS[_EMBEDDED]

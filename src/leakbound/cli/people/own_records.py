@@ -37,8 +37,7 @@ Shape = Literal["natural", "white", "personalized", "least_power", "rate_distort
 SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
 _FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
-MOST = 10**9
-"""Largest number of candidates, and of planned uses."""
+_MOST = 10**9  # candidates, and planned uses
 
 
 Form = tuple[int | None, Literal["rgb", "gray"] | None, tuple[int, int] | None]
@@ -156,12 +155,13 @@ IdentificationOption = Annotated[
     ),
 ]
 CandidatesOption = Annotated[
-    int, typer.Option(min=2, max=MOST, help="Number of equally likely records, one of which is the true one.")
+    int,
+    typer.Option(min=2, max=_MOST, help="Number of equally likely records, one of which is the true one."),
 ]
 UsesOption = Annotated[
     int,
     typer.Option(
-        min=1, max=MOST, help="Planned number of noisy copies of each record, each with fresh noise."
+        min=1, max=_MOST, help="Planned number of noisy copies of each record, each with fresh noise."
     ),
 ]
 BoxOption = Annotated[
@@ -249,12 +249,12 @@ def read_both(
     """
     from leakbound.datasets.collection import read_collection
 
-    reading["form"] = PictureForm(*form)
+    reading |= {"form": PictureForm(*form), "exclude": reading.get("exclude") or ()}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
     with counted(f"reading {path}", None) as each:
         private = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
-    _check_options(private, form, standardize, reading.get("exclude"))
+    _check_options(private, form, standardize, reading["exclude"])
     _check_varies(private)
     scaled = private.kind == "table" if standardize is None else standardize
     _warn_columns(private, scaled)
@@ -440,7 +440,7 @@ def not_replaced(path: Path) -> Iterator[None]:
 
 
 def moments_of(collection: Collection) -> Moments:
-    """Estimate mean and covariance of the population of some records, and show progress if that takes long."""
+    """Estimate mean and covariance of the population of some records, with progress if that takes long."""
     progress = Progress(len(collection), collection.values[0].size)
     moments = population_moments(collection.values, progress)
     progress("covariance done", 1.0)

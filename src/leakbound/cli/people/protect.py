@@ -119,7 +119,7 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    reading = {"label": label, "image": image, "exclude": exclude or ()}
+    reading = {"label": label, "image": image, "exclude": exclude}
     private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
     own_records.check_reachable(target, others or private)
     weights = own_records.weights_of(box, shape, private)

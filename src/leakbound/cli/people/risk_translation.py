@@ -84,7 +84,7 @@ def risk(
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
     private = None
     if data is not None:
-        reading = {"label": label, "image": image, "exclude": exclude or ()}
+        reading = {"label": label, "image": image, "exclude": exclude}
         private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
     elif not records:
         raise typer.BadParameter(

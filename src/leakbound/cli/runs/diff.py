@@ -95,7 +95,7 @@ def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
 
 
 def _means(folder: Path, run: str | None) -> pd.Series:
-    """Return means over replicas of all metrics of a run or a folder of results, at chosen rates, in full length."""
+    """Return means over replicas of all metrics of a run or a folder, at chosen rates and in full length."""
     import pandas as pd
 
     folder = folder.absolute().parents[4] if run else folder

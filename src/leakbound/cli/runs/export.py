@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
-_SMALLEST = 7.0
-"""Points of the smallest text: journals ask for as much at the printed width."""
+_SMALLEST = 7.0  # points of the smallest text: journals ask for as much at the printed width
 _PICTURES = ("pdf", "svg", "png")
 _FORMATS = (*_PICTURES, "csv", "tex")
 _SETTINGS: Any = {"pdf.fonttype": 42, "svg.fonttype": "path", "savefig.dpi": 600.0}

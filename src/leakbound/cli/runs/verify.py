@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -52,14 +52,19 @@ def verify(
     if remove:
         removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated")}
         made = {Path(path): snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
-        for path in sorted(removed - made.keys()):  # Snakemake would reject their names
-            sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
-        # Without its name here, a file that no job needs now would be made only when a job needs it.
-        targets = " ".join(["all", *sorted({made[path] for path in removed & made.keys()})])
-        if removed:
-            sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")
+        _say_how_to_remake(removed, made, configfile)
     if wrong:
         raise typer.Exit(1)
+
+
+def _say_how_to_remake(removed: set[Path], made: Mapping[Path, str], configfile: Path) -> None:
+    """Print the Snakemake command that makes removed files again, and name files that no job makes."""
+    for path in sorted(removed - made.keys()):  # Snakemake would reject their names
+        sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
+    # Without its name here, a file that no job needs now would be made only when a job needs it.
+    targets = " ".join(["all", *sorted({made[path] for path in removed & made.keys()})])
+    if removed:
+        sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")
 
 
 _UNSEALED = {"logs", "benchmarks"}
