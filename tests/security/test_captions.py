@@ -29,9 +29,8 @@ class Shown:
 
 
 def table(caption: str) -> RunTable:
-    figure = FigureConfig(
-        id="hostile", paper="beyond", title="t", illustration="weights", plot="weights", caption=caption
-    )
+    facts = {"id": "hostile", "paper": "beyond", "title": "t", "caption": caption}
+    figure = FigureConfig(**facts, illustration="weights", plot="weights")
     config = Config(datasets={}, studies={}, illustrations={"weights": {}})
     return RunTable(config, Catalogue(figures=(figure,)))
 

@@ -91,9 +91,7 @@ def request(dataset: ImageDataset, origin: str, **changes) -> TrainingRequest:
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_identity_of_a_checkpoint_singles_out_a_record_of_public_data_and_none_of_secret_ones(
-    tmp_path, guessed, origin, monkeypatch
-):
+def test_identity_of_a_checkpoint_singles_out_a_record_of_public_data_alone(tmp_path, guessed, origin, monkeypatch):
     monkeypatch.setattr(checkpoint.Checkpoint, "due", lambda _: True)
     dataset = prepared(tmp_path, origin)
     kept = tmp_path / "checkpoint"
@@ -136,9 +134,7 @@ def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_
     assert not list(tmp_path.iterdir())
 
 
-def test_training_of_secret_records_resumes_from_its_own_checkpoint_and_not_from_that_of_others(
-    tmp_path, monkeypatch, caplog
-):
+def test_training_of_secret_records_resumes_from_its_own_checkpoint_alone(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(checkpoint.Checkpoint, "due", lambda _: True)
     dataset = prepared(tmp_path, "secure")
     again = read_dataset(tmp_path / "digits.safetensors")

@@ -1,7 +1,6 @@
 """What a channel is made from is known to everybody who sees it: it must tell nothing of who the members are."""
 
 import dataclasses
-import functools
 import json
 import os
 import stat
@@ -52,42 +51,36 @@ def made_channel(digits, tmp_path_factory):
     """Makes moments, spectrum and channel of a dataset as the workflow does; moments of aux once unless told anew."""
     known = tmp_path_factory.mktemp("known") / "aux.safetensors"
     call("covariance", {"covariance": "aux"}, dataset=write(known.parent, digits), out=known)
-    return functools.partial(_made_channel, known)
 
+    def made(folder: Path, dataset: ImageDataset, covariance: str = "aux", anew: bool = False) -> Path:
+        folder.mkdir(exist_ok=True)
+        images = write(folder, dataset)
+        files = {"aux": folder / "aux.safetensors" if anew else known, "members": folder / "members.safetensors"}
+        for of, path in files.items():
+            if path != known:
+                call("covariance", {"covariance": of}, dataset=images, out=path)
+        call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
+        read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
+        written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
+        call("calibrate", {"shape": "white", "capacity": 8.0, "accept_capacity": 100.0}, **read, **written)
+        return folder
 
-def _made_channel(
-    known: Path, folder: Path, dataset: ImageDataset, covariance: str = "aux", anew: bool = False
-) -> Path:
-    images = write(folder, dataset)
-    files = {"aux": folder / "aux.safetensors" if anew else known, "members": folder / "members.safetensors"}
-    for of, path in files.items():
-        if path != known:
-            call("covariance", {"covariance": of}, dataset=images, out=path)
-    call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
-    read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
-    written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
-    call("calibrate", {"shape": "white", "capacity": 8.0, "accept_capacity": 100.0}, **read, **written)
-    return folder
+    return made
 
 
 def membership_auc(folder: Path, dataset: ImageDataset) -> float:
     """AUC of an attacker who sees nothing but the published spectrum: its mean and principal directions."""
     found = read_spectrum(folder / "spectrum.safetensors")
     published = Moments(found.mean, (found.basis * found.data_eigenvalues) @ found.basis.T, MEMBERS)
-    told = [distances(published, split.images) for split in sides(dataset)]
+    told = [distances(published, split.images) for split in (dataset.pool, dataset.test)]
     truth = np.repeat([1, 0], [len(one) for one in told])
     return float(roc_auc_score(truth, -np.concatenate(told)))
-
-
-def sides(dataset: ImageDataset) -> tuple[Split, Split]:
-    return dataset.pool, dataset.test
 
 
 def test_span_of_the_members_moments_tells_every_member_and_that_of_aux_none(digits, made_channel, tmp_path):
     """Members and others are drawn alike, so that without knowledge an AUC of 40 and 200 is within .5 ± .15."""
     published = {}
     for covariance in ("aux", "members"):
-        (tmp_path / covariance).mkdir()
         published[covariance] = membership_auc(made_channel(tmp_path / covariance, digits, covariance), digits)
     assert published["members"] == 1.0
     assert abs(published["aux"] - 0.5) < 0.15
@@ -110,7 +103,6 @@ def test_channel_of_aux_is_the_same_bytes_whoever_the_members_are(digits, made_c
     others = dataclasses.replace(digits, pool=Split(digits.test.images[:MEMBERS], digits.test.labels[:MEMBERS]))
     folders = [tmp_path / "one", tmp_path / "other"]
     for folder, dataset in zip(folders, (digits, others), strict=True):
-        folder.mkdir()
         made_channel(folder, dataset, covariance, anew=covariance == "aux" and dataset is others)
     for name in ("spectrum.safetensors", "channel.safetensors"):
         same = (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
@@ -130,14 +122,11 @@ def test_mean_of_the_members_gives_the_last_record_to_who_knows_the_others_and_t
         assert (error < 1e-6) == tells
 
 
-def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_differs(
-    digits, made_channel, tmp_path, caplog
-):
+def test_capacity_under_the_members_own_law_is_stated_and_warned_of(digits, made_channel, tmp_path, caplog):
     """The channel is made for digits; members of thrice the contrast get more through it than it says."""
     loud = dataclasses.replace(digits, pool=Split(3 * digits.pool.images, digits.pool.labels))
     cases = {"quiet": (digits, "members"), "loud": (loud, "aux")}
     for name, (dataset, covariance) in cases.items():
-        (tmp_path / name).mkdir()
         caplog.clear()
         made_channel(tmp_path / name, dataset, covariance)
         record = storage.read_json(tmp_path / name / "channel.json")
@@ -156,9 +145,7 @@ def test_capacity_under_the_members_own_law_is_stated_and_warned_of_where_it_dif
     assert set(metadata) == {"shape", "capacity", "axes", "reached", "covariance_of", "accept_capacity"}
 
 
-def test_moments_of_secret_members_are_read_by_nobody_else_and_those_of_aux_hold_no_secret(
-    digits, made_channel, tmp_path
-):
+def test_moments_of_secret_members_are_read_by_nobody_else(digits, made_channel, tmp_path):
     made_channel(tmp_path, dataclasses.replace(digits, secret="5" * 64), anew=True)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.*")}
     assert modes["members.safetensors"] == modes["channel.json"] == 0o600

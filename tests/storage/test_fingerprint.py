@@ -182,9 +182,7 @@ def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reach
 @pytest.mark.parametrize(
     "module", ["channels/shapes.py", "attacks/metrics.py", "papers/zeng2022/releases.py", "jobs/runs.py"]
 )
-def test_line_of_a_module_reruns_what_imports_it_at_the_top_or_in_a_function_and_its_docstring_does_not(
-    package, module
-):
+def test_line_of_a_module_reruns_what_imports_it_and_its_docstring_does_not(package, module):
     if module == "jobs/runs.py":  # used by the listing alone, so let the command use it too
         replace(package / "cli" / "steps" / "probe.py", "SIZE\n", "SIZE, Run\n")
     before = probed()

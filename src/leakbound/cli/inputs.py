@@ -257,8 +257,8 @@ def check_passing(
     if noise.dimension != rows.shape[1]:
         return  # the user of the channel refuses this
     accepted = float(storage.read_metadata(channel).get("accept_capacity", REFUSED))
-    own = own_capacity(rows, noise, signal_to_noise(noise, source))
-    refuse_excess(own.exceeds(accepted), where, accepted)
+    capacity = own_capacity(rows, noise, signal_to_noise(noise, source))
+    refuse_excess(capacity.exceeds(accepted), where, accepted)
     if unspanned(rows, noise, source):
         raise typer.BadParameter(
             f"{where}: an image varies where no calibration image does, and {noise.shape} noise hides next "

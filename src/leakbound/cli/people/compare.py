@@ -181,7 +181,7 @@ def _preset(name: str | None, records: str) -> str:
 
 
 def _configured(
-    records: str, preset: str, own: tuple[OwnImages, Path | None], minutes: float, jobs: int, **attacked: Any
+    records: str, preset: str, copy: tuple[OwnImages, Path | None], minutes: float, jobs: int, **attacked: Any
 ) -> dict[str, Any]:
     """Values of a new configuration for images, whose copy lies in a folder.
 
@@ -189,7 +189,7 @@ def _configured(
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
             anything.
     """
-    images, folder = own
+    images, folder = copy
     if images.count < comparing.LEAST_RECORDS:
         held = images.count + images.test
         raise typer.BadParameter(
