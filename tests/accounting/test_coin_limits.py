@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from leakbound.accounting.coin_limits import CoinGuesses, StatedBound, check_coins, verdict_on
+from leakbound.accounting.coin_limits import StatedBound, check_coins, coin_limits, verdict_on
 from leakbound.accounting.one_run import one_run_epsilon, one_run_information
 
 PAIRS = 60
@@ -21,7 +21,7 @@ def limits(draw, members, others, canaries=None, delta=0.0):
         for part in (slice(PAIRS), slice(PAIRS, None))
     ]
     bound = StatedBound("epsilon", 1.0, delta)
-    return {(one.source, one.quantity): one for one in CoinGuesses(bound, 0.95).limits(known, rest, canaries)}
+    return {(one.source, one.quantity): one for one in coin_limits(bound, 0.95, known, rest, canaries)}
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
@@ -91,9 +91,8 @@ def test_scores_that_are_all_equal_show_nothing_whatever_the_order_of_the_coins(
 
 def test_a_verdict_says_what_so_few_coins_could_show():
     draw = np.random.default_rng(8)
-    found = CoinGuesses(StatedBound("nats", 60.0), 0.95).limits(
-        {"scores": [np.ones(PAIRS), np.zeros(PAIRS)]}, {"scores": [np.ones(PAIRS), np.zeros(PAIRS)]}
-    )
+    known = {"scores": [np.ones(PAIRS), np.zeros(PAIRS)]}
+    found = coin_limits(StatedBound("nats", 60.0), 0.95, known, known)
     said = verdict_on(StatedBound("nats", 60.0), list(found), 0.95)
     assert said.startswith("nats = 60 is not contradicted at confidence 0.95: the lower limit is 0.0")
     assert "one network with so many records shows at most 0.0" in said
@@ -116,7 +115,7 @@ def test_limits_are_those_of_the_written_out_levels():
     """Canaries and pairs share the doubt about ε, and four ways to guess canaries share theirs. All are right."""
     included = np.arange(40) < 20
     one = {"scores": [np.ones(30), np.zeros(30)]}
-    found = list(CoinGuesses(StatedBound("epsilon", 1.0, 0.0), 0.9).limits(one, one, (included + 0.0, included)))
+    found = list(coin_limits(StatedBound("epsilon", 1.0, 0.0), 0.9, one, one, (included + 0.0, included)))
     canaries, pairs, nats = (limit.demonstrated for limit in found)
     ways = [one_run_epsilon(40, guesses, guesses, 0.0, 1 - 0.05 / 4) for guesses in (40, 20, 4)]
     assert canaries == pytest.approx(max(ways), rel=1e-9)

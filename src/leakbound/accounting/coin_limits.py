@@ -82,85 +82,65 @@ class CoinLimit:
         return self.bound is not None and self.demonstrated > self.bound
 
 
-@dataclass(frozen=True)
-class CoinGuesses:
-    """Guesses of coins by scores, and the limits that they give.
+def coin_limits(
+    bound: StatedBound | None,
+    confidence: float,
+    training: Mapping[str, Sequence[np.ndarray]],
+    evaluated: Mapping[str, Sequence[np.ndarray]],
+    canaries: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Iterator[CoinLimit]:
+    """Yield limits of ε and nats from pairs, and of ε from canaries, which then share the doubt about ε.
 
-    Attributes:
+    Records are in random order, so that those of equal places are random pairs, whose coins decided which
+    of them is a member. The attacker, and how many coins it guesses, are those that show most on known
+    pairs. A coin replaces a record, and ε is that of adding or removing one.
+
+    Args:
         bound: Bound that limits are held against, with their δ.
         confidence: Probability, in (0, 1), at least, that no limit of a quantity is above the truth.
+        training: Attacker to its scores of members and of others whose membership it knows, NaN for those
+            without one.
+        evaluated: The same for further records.
+        canaries: Scores in random order, higher means included, and coins.
     """
-
-    bound: StatedBound | None
-    confidence: float
-
-    def limits(
-        self,
-        training: Mapping[str, Sequence[np.ndarray]],
-        evaluated: Mapping[str, Sequence[np.ndarray]],
-        canaries: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> Iterator[CoinLimit]:
-        """Yield limits of ε and nats from pairs, and of ε from canaries, which then share the doubt about ε.
-
-        Records are in random order, so that those of equal places are random pairs, whose coins decided which
-        of them is a member. The attacker, and how many coins it guesses, are those that show most on known
-        pairs. A coin replaces a record, and ε is that of adding or removing one.
-
-        Args:
-            training: Attacker to its scores of members and of others whose membership it knows, NaN for those
-                without one.
-            evaluated: The same for further records.
-            canaries: Scores in random order, higher means included, and coins.
-        """
-        doubts: dict[Quantity, float] = dict.fromkeys(("epsilon", "nats"), 1 - self.confidence)
-        if canaries is not None:
-            doubts["epsilon"] /= 2
-            yield self._canary_limit(*canaries, doubts["epsilon"])
-        for quantity, doubt in doubts.items():
-            guesses = partial(self._limit, "pairs", quantity, doubt)
-            tried = {
-                (name, part): guesses(_differences(*training[name]), part).demonstrated
-                for name, part in product(training, _PARTS)
-            }
-            name, part = max(tried, key=lambda choice: tried[choice])
-            yield guesses(_differences(*evaluated[name]), part)
-
-    def _canary_limit(
-        self, scores: Float[np.ndarray, " k"], included: Bool[np.ndarray, " k"], doubt: float
-    ) -> CoinLimit:
-        """Take the largest limit of four ways to guess, corrected for the choice. Equal scores keep order."""
+    doubts: dict[Quantity, float] = dict.fromkeys(("epsilon", "nats"), 1 - confidence)
+    if canaries is not None:
+        doubts["epsilon"] /= 2
+        scores, included = canaries
+        # The largest limit of four ways to guess, corrected for the choice. Equal scores keep order.
         ranks = (np.argsort(np.argsort(scores, kind="stable")) + 0.5) / len(scores)
+        doubt = doubts["epsilon"] / len(_RANKS)
         limits = [
-            self._limit("canaries", "epsilon", doubt / len(_RANKS), ranks - low, part, included)
-            for low, part in _RANKS
+            _limit(bound, "canaries", "epsilon", doubt, ranks - low, part, included) for low, part in _RANKS
         ]
-        return max(limits, key=lambda limit: limit.demonstrated)
+        yield max(limits, key=lambda limit: limit.demonstrated)
+    for quantity, doubt in doubts.items():
+        guesses = partial(_limit, bound, "pairs", quantity, doubt)
+        tried = {
+            (name, part): guesses(_differences(*training[name]), part).demonstrated
+            for name, part in product(training, _PARTS)
+        }
+        name, part = max(tried, key=lambda choice: tried[choice])
+        yield guesses(_differences(*evaluated[name]), part)
 
-    def _limit(
-        self,
-        source: Source,
-        quantity: Quantity,
-        doubt: float,
-        scores: Float[np.ndarray, " coins"],
-        part: float,
-        included: Bool[np.ndarray, " coins"] | None = None,
-    ) -> CoinLimit:
-        """Compute the limit from guesses of the clearest coins. For pairs they all have positive scores."""
-        total = len(scores)
-        guesses, correct = guess(scores, np.ones(total, bool) if included is None else included, part)
-        delta = DELTA if self.bound is None else self.bound.delta
-        stated = self.bound.value if self.bound is not None and self.bound.quantity == quantity else None
-        demonstrated = partial(_demonstrated, source, quantity, total, 1 - doubt, delta)
-        return CoinLimit(
-            source,
-            quantity,
-            demonstrated(guesses, correct),
-            demonstrated(total, total),
-            total,
-            guesses,
-            correct,
-            stated,
-        )
+
+def _limit(
+    bound: StatedBound | None,
+    source: Source,
+    quantity: Quantity,
+    doubt: float,
+    scores: Float[np.ndarray, " coins"],
+    part: float,
+    included: Bool[np.ndarray, " coins"] | None = None,
+) -> CoinLimit:
+    """Compute the limit from guesses of the clearest coins. For pairs they all have positive scores."""
+    total = len(scores)
+    guesses, correct = guess(scores, np.ones(total, bool) if included is None else included, part)
+    delta = DELTA if bound is None else bound.delta
+    stated = bound.value if bound is not None and bound.quantity == quantity else None
+    demonstrated = partial(_demonstrated, source, quantity, total, 1 - doubt, delta)
+    shown, reachable = demonstrated(guesses, correct), demonstrated(total, total)
+    return CoinLimit(source, quantity, shown, reachable, total, guesses, correct, stated)
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -164,10 +164,6 @@ class Held:
         """Make that of records without uses."""
         return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
 
-    def put(self, place: int, mechanism: Mechanism, uses: Sequence[tuple[Mechanism, int]]) -> None:
-        """Put what a mechanism sees of all uses of a record, its own included, at the place of the record."""
-        self.fresh_uses[place], self.parallel[place], self.others[place] = _seen(mechanism, tuple(uses))
-
     def after(self, counts: Int[np.ndarray, " records"] | int) -> Held:
         """Add fresh uses to those of the records."""
         return replace(self, fresh_uses=self.fresh_uses + counts)
@@ -178,8 +174,8 @@ class Held:
 
 
 @lru_cache(maxsize=1024)
-def _seen(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
-    """Split uses into those of one mechanism, those worth uses of it, and the nats of all others."""
+def seen_by(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
+    """Split uses of a record into those of one mechanism, those worth uses of it, and the nats of all others."""
     fresh_uses = 0
     heads = [mechanism]  # the first along each set of axes
     totals = [0.0]  # uses of each that all along its axes are worth
@@ -195,23 +191,6 @@ def _seen(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tupl
             totals[place] += (worths[place] or 0.0) * count
     others = [head.nats(total) for head, total in zip(heads[1:], totals[1:], strict=True)]
     return fresh_uses, totals[0], sum(others, 0.0)
-
-
-def record_nats(uses: Sequence[tuple[Mechanism, int]], exact: Callable[[], float] | None = None) -> float:
-    """Bound the nats that uses of several mechanisms reveal together about one record.
-
-    Args:
-        uses: Mechanisms, each once, with their uses with independent noise.
-        exact: Computes the nats by the axes of all mechanisms, if these are at hand
-            (:func:`leakbound.channels.composed_capacity`). By default precisions add along common axes alone.
-    """
-    seen = [(mechanism, count) for mechanism, count in uses if count]
-    if not seen:
-        return 0.0
-    if exact is not None and len(seen) > 1:
-        return min(sum(repeated(count, mechanism.nats(1)) for mechanism, count in seen), exact())
-    fresh_uses, parallel, others = _seen(seen[0][0], tuple(seen))
-    return seen[0][0].nats(fresh_uses + parallel) + others
 
 
 @dataclass(frozen=True)

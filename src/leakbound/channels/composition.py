@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
-from leakbound.accounting.leakage import Mechanism, record_nats
+from leakbound.accounting.leakage import Mechanism, repeated, seen_by
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import LowRankMoments, Moments
 
@@ -27,12 +27,15 @@ def schedule_nats(
         counts: Uses of each with independent noise.
         moments: As in :func:`composed_capacity`.
     """
-
-    def exact() -> float:
-        return composed_capacity(list(zip(channels, counts, strict=True)), moments)
-
-    formed = not isinstance(moments, LowRankMoments)
-    return record_nats(list(zip(mechanisms, counts, strict=True)), exact if formed else None)
+    seen = [(mechanism, count) for mechanism, count in zip(mechanisms, counts, strict=True) if count]
+    if not seen:
+        return 0.0
+    if len(seen) > 1 and not isinstance(moments, LowRankMoments):
+        added = sum(repeated(count, mechanism.nats(1)) for mechanism, count in seen)
+        return min(added, composed_capacity(list(zip(channels, counts, strict=True)), moments))
+    first = seen[0][0]
+    fresh_uses, parallel, others = seen_by(first, tuple(seen))
+    return first.nats(fresh_uses + parallel) + others
 
 
 def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:

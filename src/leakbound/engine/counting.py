@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.release import together
 from leakbound.engine.targets import Plan
-from leakbound.engine.uses import Batch, CountedRecords, Offer, SavedRecords, Uses, order_of_use
+from leakbound.engine.uses import Batch, CountedRecords, SavedRecords, Uses, order_of_use
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -106,14 +107,6 @@ class Counter:
             self._lock = RLock()
             self._original = self._copy
 
-    def _claim(self) -> None:
-        """Refuse to release where another copy of the engine does, and no ledger counts for both."""
-        if self.file is None and self._releasing.setdefault(self._original, self._copy) != self._copy:
-            raise GuaranteeError(
-                "another copy of this engine releases records, and the two would count apart: protect all records by "
-                "that one, or give for_data a ledger, in which all copies count"
-            )
-
     @property
     def pristine(self) -> bool:
         """True if nothing was released or loaded."""
@@ -137,11 +130,15 @@ class Counter:
             done: Whether this rank has no more batches.
         """
 
-        def offer() -> Offer:
+        def offer() -> SimpleNamespace:
             held, labels = contents()
-            if held:
-                self._claim()
-            return Offer(
+            alone = not held or self.file is not None
+            if not alone and self._releasing.setdefault(self._original, self._copy) != self._copy:
+                raise GuaranteeError(
+                    "another copy of this engine releases records, and the two would count apart: protect all records "
+                    "by that one, or give for_data a ledger, in which all copies count"
+                )
+            return SimpleNamespace(
                 facts=self._facts,
                 identity=self.identity,
                 pristine=self.pristine,
@@ -282,7 +279,9 @@ class Counter:
         """
         for records in self.collections.values():
             if records.base is not None and records.base[0] is base:
-                records.grow(len(base))
+                more = max(0, len(base) - len(records.rows))  # that were appended since
+                records.rows = np.pad(records.rows, (0, more), constant_values=-1)
+                records.shown = np.pad(records.shown, (0, more))
                 return records
         waiting, records = self.collections.get(name), CountedRecords(name, len(base))
         if waiting is not None and waiting.base is not None:
@@ -320,7 +319,7 @@ class Counter:
         shown[counted[np.unique(rows[counted], return_index=True)[1]]] = True
         return releases, fresh_uses, others, labels, shown
 
-    def _batch(self, offers: list[Offer], rank: int) -> Batch:
+    def _batch(self, offers: list[SimpleNamespace], rank: int) -> Batch:
         """Find the uses with new noise in a joint batch, and the labels that are new with them."""
         uses = self.uses
         rows = uses.rows(self.identity.of([content for offer in offers for content in offer.contents]))
@@ -344,7 +343,7 @@ class Counter:
             done=all(offer.done for offer in offers),
         )
 
-    def _verdict(self, offers: list[Offer], rank: int, batch: Batch) -> Held:
+    def _verdict(self, offers: list[SimpleNamespace], rank: int, batch: Batch) -> Held:
         """Return what was held before of each record that is charged, or refuse the batch."""
         rows = batch.rows
         names = np.concatenate([offer.names for offer in offers])
@@ -371,7 +370,7 @@ class Counter:
             check(before.after(batch.counts))
         return before
 
-    def _check_alike(self, offers: list[Offer]) -> None:
+    def _check_alike(self, offers: list[SimpleNamespace]) -> None:
         """Refuse ranks without the same channel, plan and ledger. Take over their key and collections."""
         for rank, offer in enumerate(offers):
             if not alike(offer.facts, self._facts):

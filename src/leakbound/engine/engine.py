@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from torch.utils.data import DataLoader
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
+from leakbound.engine import saved
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, guarantee, law
 from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_tails
 from leakbound.engine.counting import Counter
@@ -32,13 +36,12 @@ from leakbound.engine.records import (
     replaced,
 )
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.release import BatchNoise, Gate, ProtectedDataset, ProtectedLoader, in_ranks, together
-from leakbound.engine.saved import Saved, cache_folder, calibrated
+from leakbound.engine.release import BatchNoise, ProtectedDataset, ProtectedLoader, in_ranks, together
 from leakbound.engine.targets import Target, as_target
 from leakbound.engine.uses import CountedRecords, checked_state
 
 
-class ChannelEngine(Saved):
+class ChannelEngine:
     """Add calibrated noise to records before a training sees them, and account for what they leak.
 
     Make it by :meth:`for_data`. ``print(engine)`` says what it guarantees, and under which assumptions.
@@ -50,6 +53,7 @@ class ChannelEngine(Saved):
         steps: Batches released so far.
         calibrate_to_own: Whether it may protect the records that it was calibrated to.
         labels: Labels, as they are counted and released.
+        provenance: When, from how many records and with which versions a loaded engine was made, else None.
 
     Example:
         >>> public, private = np.random.default_rng(0).normal(size=(2, 500, 4))
@@ -96,6 +100,7 @@ class ChannelEngine(Saved):
         self._counter = Counter(plan, facts, identity, ledger, labels)
         self._public = frozenset(public or ())
         self.calibrate_to_own = public is None
+        self.provenance: Mapping[str, Any] | None = None
 
     @classmethod
     def for_data(
@@ -142,7 +147,7 @@ class ChannelEngine(Saved):
             GuaranteeError: If the data have several forms, or target or ledger cannot be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
-        limit, folder = as_target(target), cache_folder(cache, calibrate_to_own)
+        limit, folder = as_target(target), saved.cache_folder(cache, calibrate_to_own)
         check_noise(noise)
         uses = limit.fresh_uses(noise == "frozen")
         shape_named(shape)  # or it is unknown
@@ -159,7 +164,7 @@ class ChannelEngine(Saved):
         file = None if ledger is None else Ledger(identity, ledger)
         identity = identity if file is None else file.identity
         bar = Progress(len(inputs), inputs[0].numel(), progress)
-        calibration = calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
+        calibration = saved.calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
         warn_of_tails(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
         engine = cls(
@@ -175,6 +180,125 @@ class ChannelEngine(Saved):
         )
         if public is not None:
             engine._near.add_public(inputs.reshape(len(inputs), -1).numpy(), public)
+        return engine
+
+    def save(self, path: str | Path) -> None:
+        """Write the calibrated channel to one file, from which :meth:`load` makes this engine without the records.
+
+        The file states shape, target, layout, classes, seed, versions and time. Uses are not in it. They lie
+        in the ledger, or in :meth:`state_dict`. The file appears whole or not at all, with mode 0600, and
+        replaces an older one.
+
+        Args:
+            path: File to write, e.g. ``engine.safetensors``.
+
+        Raises:
+            GuaranteeError: If the channel is a statistic of the private records, if the target is of a class
+                of your own, or if records were released and no ledger counts them.
+
+        Example:
+            >>> ChannelEngine.for_data(public, Leakage(60, uses=10)).save("engine.safetensors")  # doctest: +SKIP
+        """
+        if self.calibrate_to_own:
+            raise GuaranteeError(
+                "the engine was calibrated to the records that it protects, and a file would hold their mean and "
+                "covariance: calibrate to public records to save it"
+            )
+        if self._counter.file is None and not self._counter.pristine:
+            raise GuaranteeError(
+                "the engine has released records, and one that is loaded would count from zero: save it before the "
+                "first release and its state_dict() with each checkpoint, or give for_data a ledger"
+            )
+        facts = {
+            "target": saved.target_facts(self.target),
+            "noise": self.noise,
+            "seed": self._seed,
+            "classes": self.labels.classes,
+            "labels": None if self.labels.response is None else asdict(self.labels.response),
+            "key": self._key,
+            "layout": asdict(self.layout),
+            "double": self._counter.identity.double,
+            "ledger": None if self._counter.file is None else self._counter.identity.name,
+        }
+        saved.write_calibration(Path(path), self.calibration, saved.ENGINE, facts, self._public)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        ledger: str | Path | None = None,
+        state: Mapping[str, Any] | None = None,
+        accept_capacity: float | int | None = None,
+    ) -> ChannelEngine:
+        """Make an engine from a file of :meth:`save`, without calibration or public records.
+
+        Counts do not come from the file, so that loading it twice gives no second budget unnoticed. An engine
+        that had a ledger needs the same ledger. Any other warns that it counts from zero unless it gets a
+        ledger, or the state to resume from.
+
+        Args:
+            path: File of an engine.
+            ledger: File in which uses of records are counted for all runs, as in :meth:`for_data`.
+            state: :meth:`state_dict` to resume from.
+            accept_capacity: As in :meth:`for_data`. It is yours to decide, so it is not in the file.
+
+        Returns:
+            The engine, whose ``provenance`` says when, from how many records and with which versions it was
+            made.
+
+        Raises:
+            GuaranteeError: If the file is missing, damaged, changed or of something else, its channel does
+                not meet its target, or the ledger is not the one that the engine counted in.
+
+        Example:
+            >>> engine = ChannelEngine.load("engine.safetensors", ledger="uses.ledger")  # doctest: +SKIP
+        """
+        path = Path(path)
+        calibration, facts, public, provenance = saved.read_calibration(path, saved.ENGINE)
+        try:
+            arguments = dict(facts["target"])
+            target = saved.TARGETS[arguments.pop("class")](**arguments)
+            layout = Layout(**facts["layout"] | {"shape": tuple(facts["layout"]["shape"])})
+            seed = facts["seed"]
+            identity = Identity.made(facts["double"], seed)
+            uses = target.fresh_uses(facts["noise"] == "frozen")
+            kept = {name: facts[name] for name in ("noise", "seed", "key")}
+            response = facts.get("labels")  # files of earlier versions lack it
+            labels = LabelCount(facts["classes"], response and RandomizedResponse(**response))
+            counted_in = facts["ledger"]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise GuaranteeError(
+                f"{path}: its facts are not those of an engine ({error}): save it again"
+            ) from error
+        if math.prod(layout.shape) != calibration.channel.dimension:
+            raise GuaranteeError(
+                f"{path}: layout and channel differ in size, so it was changed: save it again"
+            )
+        if target.excess(calibration, uses) > saved.ROUNDING:
+            raise GuaranteeError(
+                f"{path}: the channel does not meet {target}, so the file was changed: save it again"
+            )
+        file = saved.ledger_of(path, counted_in, ledger, identity)
+        engine = cls(
+            *(calibration, layout, target),
+            **kept,
+            labels=labels,
+            accept_capacity=accept_capacity,
+            identity=identity if file is None else file.identity,
+            ledger=file,
+            public=public,
+        )
+        engine.provenance = provenance
+        if state is not None:
+            engine.load_state_dict(state)
+        elif file is None and seed is None:
+            warnings.warn(
+                f"{path}: the loaded engine counts from zero, whatever other runs have released: give load ledger=PATH "
+                "or state=CHECKPOINT",
+                saved.UncountedWarning,
+                stacklevel=2,
+            )
         return engine
 
     def protect(
@@ -219,57 +343,75 @@ class ChannelEngine(Saved):
         self.labels.check([replaced(first, place, None)], uncounted, records)
         refuse_random(dataset, place)
         self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
-        release = partial(self._release, self._registered(places, name, place), tuple(uncounted))
-        gate = Gate(release, self.layout, places, place, after)
+        collections = self._registered(places, name, place)
+        released = partial(self._released, places, collections, place, after, tuple(uncounted))
         if not isinstance(data, DataLoader):
-            return ProtectedDataset(data, gate, place)
-        return ProtectedLoader(data, gate, place, self.end_epoch)
+            return ProtectedDataset(data, released, place)
+        return ProtectedLoader(data, released, place, self.end_epoch)
 
     def protects(self, loader: Any) -> bool:
         """Return whether :meth:`protect` returned a loader."""
         return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
 
-    def _release(
+    def _released(
         self,
+        places: Places,
         collections: Sequence[CountedRecords],
+        key: Key,
+        after: Callable[[Tensor], Any] | None,
         uncounted: Collection[str | int],
-        which: Int[np.ndarray, " batch"],
-        records: Int[np.ndarray, " batch"],
-        inputs: Tensor,
-        rests: Sequence[Any],
-    ) -> tuple[Tensor, list[Any]]:
-        """Count the uses of a batch, add noise to its inputs (batch, ...), and respond to its labels.
+        positions: list[int],
+        inputs: Tensor | list[Tensor],
+        rests: list[Any],
+    ) -> list[Any]:
+        """Count the uses of a batch, add noise to its inputs, and respond to its labels.
 
         All is checked before anything is drawn or counted. Where torch.distributed runs, all ranks call it
-        together, and all refuse if one does. ``which`` and ``records`` are the number of the collection and
-        the index inside it, ``rests`` the records without their inputs.
+        together, and all refuse if one does.
+
+        Args:
+            places: Origins of the dataset's records.
+            collections: Records of each of its collections.
+            key: Place of the input in a record.
+            after: Transform of each noisy input.
+            uncounted: Places of a record that are released as they are.
+            positions: Places of the records in the dataset.
+            inputs: Clean inputs, one tensor (batch, ...) if they are of one form.
+            rests: Records without their inputs.
         """
+        if not positions:  # a Poisson sample may be empty
+            inputs = torch.zeros(0, *self.layout.shape)
+        if not isinstance(inputs, Tensor):  # they are not of one form
+            for single in inputs:
+                self.layout.check(single[None])
+            inputs = torch.stack(inputs)
+        clean, at, counter = inputs, np.asarray(positions, np.int64), self._counter
 
         def contents() -> tuple[list[bytes], list[list[int]]]:
-            if not len(records):
+            if not positions:
                 return [], []
             listed = self.labels.check(rests, uncounted)
-            if any(self._counter.collections.get(each.name) is not each for each in collections):
+            if any(counter.collections.get(each.name) is not each for each in collections):
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )
-            digests = self._checked(inputs)
+            digests = self._checked(clean)
             self.labels.check_same(digests, listed)
-            rows = inputs.reshape(len(inputs), -1).numpy()
+            rows = clean.reshape(len(clean), -1).numpy()
             self._own.show(rows, digests)
             self._near.show(rows, digests)
             return digests, listed
 
-        counter = self._counter
         with counter.turn():
-            batch = counter.count(collections, which, records, contents)
-            clean = inputs.reshape(len(inputs), 1, 1, self.calibration.channel.dimension).double()
-            released = self._batch_noise.apply(clean, batch, counter.uses)
+            batch = counter.count(collections, places.which[at], places.records[at], contents)
+            flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension).double()
+            noisy = self._batch_noise.apply(flat, batch, counter.uses).reshape(clean.shape)
             digests = [counter.uses.digests[row] for row in batch.rows[batch.own]]
             listed = batch.listed[batch.own]
             answered = self.labels.responses(rests, listed, digests, counter.identity, uncounted)
             self.steps += 1
-        return released.reshape(inputs.shape), answered
+        values = noisy if after is None else map(after, noisy)
+        return [replaced(rest, key, value) for rest, value in zip(answered, values, strict=True)]
 
     def end_epoch(self) -> None:
         """Take part in the batches of other ranks until theirs end too, then compare moments.
@@ -319,6 +461,11 @@ class ChannelEngine(Saved):
     def nats(self, uses: int) -> float:
         """Bound the nats that uses with independent noise reveal of a record, as they are counted."""
         return self._counter.plan.mechanism.nats(uses)
+
+    @property
+    def noise(self) -> str:
+        """``fresh`` at each use, or ``frozen``: one noisy copy of each record."""
+        return "frozen" if self._counter.plan.frozen else "fresh"
 
     @property
     def secure(self) -> bool:
@@ -413,7 +560,7 @@ class ChannelEngine(Saved):
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Resume from a state, with ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, saved = checked_state(state, self._law, self.calibration.channel.dimension, copied)
+        key, steps, collections = checked_state(state, self._law, self.calibration.channel.dimension, copied)
         with self._counter.turn():
-            self._counter.load(key, saved, adds=adds)
+            self._counter.load(key, collections, adds=adds)
             self.steps = steps

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
+from leakbound import storage
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
@@ -146,21 +148,14 @@ def _owner_key() -> bytes:
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
-            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(os.urandom(_KEY))
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(part, path)
-            except FileExistsError:  # another process was faster
-                pass
-            finally:
-                part.unlink()
+            made = storage.atomic(path, sealed=False, private=True, replace=False)
+            with suppress(FileExistsError), made as part:  # another process may be faster
+                part.write_bytes(os.urandom(_KEY))
         key, mode = path.read_bytes(), path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
-            f"{path}: {error.strerror}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of your own"
+            f"{path}: {error.strerror or 'the disk is full'}, so no state can be saved or loaded: set LEAKBOUND_KEY "
+            "to a file of your own"
         ) from error
     if mode & 0o077:
         raise GuaranteeError(f"{path}: its mode is {mode:o}, so others can read the key: chmod 600 it first")
@@ -233,10 +228,17 @@ class LabelCount:
                 one label below it: a larger number may say who somebody is.
 
         Raises:
-            GuaranteeError: If there is something else, or a label that ``classes`` does not count.
+            GuaranteeError: If there is something else than single whole numbers, or a label that ``classes``
+                does not count.
         """
         self._records = max(self._records, records)
-        listed = [labels_of(rest, self.classes, uncounted) for rest in rests]
+        listed = []
+        for rest in rests:
+            allowed = _allowed(rest, uncounted)
+            parts = [(place, part) for place, part in _parts(rest) or () if place not in allowed]
+            listed.append(
+                [label for place, part in parts for label in _labels(part, place, "", self.classes)]
+            )
         for labels in listed if self.classes is None else ():
             if len(labels) > 1 or any(abs(label) >= self._records for label in labels):
                 raise GuaranteeError(
@@ -326,23 +328,6 @@ class LabelCount:
             for digest, labels in zip(digests, listed, strict=True)
             for number, label in enumerate(labels)
         ]
-
-
-def labels_of(rest: Any, classes: int | None, uncounted: Collection[str | int]) -> list[int]:
-    """List the labels in a record, which are released as they are, and refuse whatever else would be.
-
-    Args:
-        rest: The record, with None in place of its input.
-        classes: Labels are whole numbers from 0 to below it. None allows any whole number.
-        uncounted: Places, fields or keys of the record that its owner allows to be released too, whatever
-            they hold.
-
-    Raises:
-        GuaranteeError: If something else than single whole numbers is in it.
-    """
-    allowed = _allowed(rest, uncounted)
-    parts = [(place, part) for place, part in _parts(rest) or () if place not in allowed]
-    return [label for place, part in parts for label in _labels(part, place, "", classes)]
 
 
 def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.accounting.leakage import Held, Mechanism, seen_by
 from leakbound.engine.identity import WORD, Identity, Label
 from leakbound.engine.refusals import GuaranteeError
 
@@ -104,8 +104,9 @@ class Ledger:
     def __reduce__(self) -> Any:
         if self.path is None:
             return _of_name, (self.name, process())
-        kept = {name: getattr(self, name) for name in ("identity", "path", "name", "_place")}
-        return _of_file, (kept | {"_connection": None, "_process": b"", "_mechanisms": {}},)
+        # A copy opens the file for itself, and refuses it if it is another one.
+        kept = {name: getattr(self, name) for name in ("identity", "path", "_place")}
+        return object.__new__, (Ledger,), kept | {"_connection": None, "_process": b"", "_mechanisms": {}}
 
     def __deepcopy__(self, memo: Any) -> Ledger:
         return self
@@ -215,8 +216,9 @@ class Ledger:
             elif not {number, *channels} <= self._mechanisms.keys():
                 self._read_mechanisms(connection)
             for record, of_record in groupby(uses, key=itemgetter(0)):
-                schedule = [(self._mechanisms[channel], count) for _, channel, count in of_record]
-                held.put(places[record], self._mechanisms[number], schedule)
+                schedule = tuple((self._mechanisms[channel], count) for _, channel, count in of_record)
+                seen, place = seen_by(self._mechanisms[number], schedule), places[record]
+                held.fresh_uses[place], held.parallel[place], held.others[place] = seen
             released = f"SELECT record, sum(nats) FROM labels {of_chunk} GROUP BY record"
             for record, nats in connection.execute(released, chunk) if labelled else ():
                 held.labels[places[record]] = nats
@@ -331,10 +333,3 @@ def _of_name(name: bytes, made_in: bytes) -> Ledger:
     foreign = object.__new__(Ledger)
     foreign.path, foreign._process, foreign.name = None, made_in, name
     return foreign
-
-
-def _of_file(kept: dict[str, Any]) -> Ledger:
-    """Return the uses of a file, which a copy opens for itself and refuses if it is another one."""
-    copied = object.__new__(Ledger)
-    copied.__dict__.update(kept, _lock=RLock())
-    return copied

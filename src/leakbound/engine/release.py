@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -26,7 +26,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.directions import Directions
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.engine.records import Key, Layout, Places, input_of, replaced
+from leakbound.engine.records import Key, input_of, replaced
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.uses import Batch, Uses
 from leakbound.randomness.seeding import derive_seed
@@ -42,10 +42,11 @@ _READABLE = {
     *("batch_sampler", "batch_size", "collate_fn", "drop_last", "pin_memory", "pin_memory_device", "sampler"),
     *_KEPT,
 }
-After = Callable[[Tensor], Any] | None
-Release = Callable[
-    [Int[np.ndarray, " batch"], Int[np.ndarray, " batch"], Tensor, list[Any]], tuple[Tensor, list[Any]]
-]
+Released = Callable[[list[int], Tensor | list[Tensor], list[Any]], list[Any]]
+"""Counts the uses of a batch and returns its records with noisy inputs, or refuses all of it.
+
+It takes the places of the records in the dataset, their clean inputs, and the records without these.
+"""
 
 
 class CentredSampler:
@@ -240,43 +241,6 @@ def _group() -> Any:
     return _groups[default]
 
 
-class Gate:
-    """The only path of records from a dataset through a channel.
-
-    Args:
-        release: Counts the uses of a batch and returns its noisy inputs and what else is released of the
-            records, or refuses it. It takes the collection of each record, its index inside it, the clean
-            inputs, and the records without these.
-        layout: Form that the channel was calibrated for.
-        places: Origins of the dataset's records.
-        key: Place of the input in a record.
-        after: Transform of each noisy input.
-    """
-
-    def __init__(self, release: Release, layout: Layout, places: Places, key: Key, after: After) -> None:
-        self._release = release
-        self._layout = layout
-        self._places = places
-        self._key = key
-        self._after = after
-
-    def __len__(self) -> int:
-        return len(self._places.records)
-
-    def released(self, positions: list[int], inputs: Tensor | list[Tensor], rests: list[Any]) -> list[Any]:
-        """Release records with noisy inputs, in order: all of them, or none if one is refused."""
-        if not positions:  # a Poisson sample may be empty
-            inputs = torch.zeros(0, *self._layout.shape)
-        if not isinstance(inputs, Tensor):  # they are not of one form
-            for single in inputs:
-                self._layout.check(single[None])
-            inputs = torch.stack(inputs)
-        at = np.asarray(positions, dtype=np.int64)
-        noisy, rests = self._release(self._places.which[at], self._places.records[at], inputs, rests)
-        values = noisy if self._after is None else map(self._after, noisy)
-        return [replaced(rest, self._key, value) for rest, value in zip(rests, values, strict=True)]
-
-
 class ProtectedLoader:
     """A loader of noisy records: the same batches, sampler and workers as the one that it was made from.
 
@@ -284,7 +248,7 @@ class ProtectedLoader:
 
     Args:
         loader: Loader with automatic batches.
-        gate: Path of its records through the channel.
+        released: Path of its records through the channel.
         key: Place of the input in a record.
         end: Called when an epoch ends.
 
@@ -308,9 +272,11 @@ class ProtectedLoader:
         worker_init_fn: Called in each worker at its start.
     """
 
-    def __init__(self, loader: DataLoader[Any], gate: Gate, key: Key, end: Callable[[], None]) -> None:
-        self._loader, self._gate, self.end = loader, gate, end
-        self.dataset = Hidden(len(gate))
+    def __init__(
+        self, loader: DataLoader[Any], released: Released, key: Key, end: Callable[[], None]
+    ) -> None:
+        self._loader, self._released, self.end = loader, released, end
+        self.dataset = Hidden(len(loader.dataset))  # type: ignore[arg-type]
         options = {name: getattr(loader, name) for name in _KEPT}
         self._clean = DataLoader(
             _Positions(loader.dataset, key), batch_sampler=loader.batch_sampler, collate_fn=_apart, **options
@@ -337,7 +303,7 @@ class ProtectedLoader:
         """
         pinned = self._loader.pin_memory and torch.cuda.is_available()
         for positions, inputs, rests in self._clean:
-            batch = self._loader.collate_fn(self._gate.released(positions, inputs, rests))
+            batch = self._loader.collate_fn(self._released(positions, inputs, rests))
             yield pin_memory(batch) if pinned else batch
         self.end()
 
@@ -350,15 +316,15 @@ class ProtectedDataset(Dataset[Any]):
 
     Args:
         dataset: Clean records.
-        gate: Path of its records through the channel.
+        released: Path of its records through the channel.
         key: Place of the input in a record.
     """
 
-    def __init__(self, dataset: Any, gate: Gate, key: Key) -> None:
-        self._clean, self._gate = _Positions(dataset, key), gate
+    def __init__(self, dataset: Any, released: Released, key: Key) -> None:
+        self._clean, self._released = _Positions(dataset, key), released
 
     def __len__(self) -> int:
-        return len(self._gate)
+        return len(self._clean)
 
     def __getitem__(self, index: int) -> Any:
         """Release one noisy record."""
@@ -371,8 +337,7 @@ class ProtectedDataset(Dataset[Any]):
                 "a worker's counts of uses are lost with it: protect the DataLoader instead of its dataset, or set "
                 "num_workers=0"
             )
-        positions, inputs, rests = _apart([self._clean[index] for index in indices])
-        return self._gate.released(positions, inputs, rests)
+        return self._released(*_apart([self._clean[index] for index in indices]))
 
 
 class Hidden:

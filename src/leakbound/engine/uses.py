@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.accounting.leakage import Held
@@ -94,28 +94,6 @@ class Uses:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """Records that one rank is about to release.
-
-    ``facts`` are those of its plan, ``uses`` are all that it has counted, ``filed`` is the identity of its
-    ledger on disk, ``sizes`` are the numbers of records of its collections, ``labels`` those of each record,
-    and ``done`` says that it has no more batches.
-    """
-
-    facts: Mapping[str, Any]
-    identity: Identity
-    pristine: bool
-    uses: int
-    filed: Identity | None
-    sizes: dict[str, int]
-    names: Shaped[np.ndarray, " batch"]
-    records: Int[np.ndarray, " batch"]
-    contents: list[bytes]
-    labels: list[list[int]]
-    done: bool
-
-
-@dataclass(frozen=True)
 class Batch:
     """Joint batch of all ranks.
 
@@ -162,12 +140,6 @@ class CountedRecords:
         self.base: tuple[Any, Key] | None = None
         self.rows = np.full(size, -1, dtype=np.int64)
         self.shown = np.zeros(size, dtype=bool)
-
-    def grow(self, size: int) -> None:
-        """Make room for records that were appended to the collection since."""
-        if (more := size - len(self.rows)) > 0:
-            self.rows = np.pad(self.rows, (0, more), constant_values=-1)
-            self.shown = np.pad(self.shown, (0, more))
 
     def check_same(
         self, records: Int[np.ndarray, " batch"], rows: Int[np.ndarray, " batch"], apart: str = ""

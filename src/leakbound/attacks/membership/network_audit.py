@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from leakbound.accounting.coin_limits import CoinGuesses, CoinLimit, StatedBound, check_coins, verdict_on
+from leakbound.accounting.coin_limits import CoinLimit, StatedBound, check_coins, coin_limits, verdict_on
 from leakbound.accounting.risk import check_confidence
 from leakbound.attacks.membership.attack import View, scores_of, strongest
 from leakbound.attacks.membership.audited_records import ReferenceScores, Score, doubts, outputs
@@ -127,7 +127,7 @@ def audit_network(
     areas = {name: auc_interval(*pair) for name, pair in evaluated.items()}
     chosen = dict.fromkeys(choices.values())
     pairs = {name: np.split(training[name], 2) for name in chosen}
-    limits = list(CoinGuesses(bound, confidence).limits(pairs, evaluated, planted))
+    limits = list(coin_limits(bound, confidence, pairs, evaluated, planted))
     blind = _blind(members, others, labels, halves)
     # Fewest others for a rate: the scored ones must resolve it.
     needed = {rate: round(1 / rate) + min(count // 2, round(1 / rate)) for rate in RATES}
