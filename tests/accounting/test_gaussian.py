@@ -31,37 +31,11 @@ def test_log_expm1_tends_to_x_beyond_the_range_of_exp():
     np.testing.assert_allclose(gaussian.log_expm1(np.array([1e-300, 1e4])), [math.log(1e-300), 1e4], rtol=1e-14)
 
 
-def test_log_expm1_refuses_zero():
-    with pytest.raises(ValueError, match="x > 0"):
-        gaussian.log_expm1(0.0)
-
-
-@given(spectra(), positives)
-def test_capacity_is_half_the_log_determinant(eigenvalues, noise):
-    expected = 0.5 * np.linalg.slogdet(np.eye(len(eigenvalues)) + np.diag(eigenvalues) / noise)[1]
-    assert gaussian.gaussian_capacity(eigenvalues, noise) == pytest.approx(expected, rel=1e-9, abs=1e-13)
-
-
 @given(spectra(), positives, st.floats(1.0, 1e5))
-def test_capacity_of_several_looks_lies_between_one_look_and_the_sum_of_all(eigenvalues, noise, uses):
-    one = gaussian.gaussian_capacity(eigenvalues, noise)
-    joint = gaussian.gaussian_capacity(eigenvalues, noise, uses)
-    assert one * (1 - 1e-12) <= joint <= uses * one * (1 + 1e-12)
-
-
-@given(spectra(), positives, st.floats(1.0, 100.0))
-def test_several_looks_equal_one_look_at_a_fraction_of_the_noise(eigenvalues, noise, uses):
-    joint = gaussian.gaussian_capacity(eigenvalues, noise, uses)
-    assert joint == pytest.approx(gaussian.gaussian_capacity(eigenvalues, noise / uses), rel=1e-12)
-    error = gaussian.linear_mmse(eigenvalues, noise, uses)
-    assert error == pytest.approx(gaussian.linear_mmse(eigenvalues, noise / uses), rel=1e-12)
-
-
-@given(spectra(), positives, st.floats(1.0001, 1e3))
-def test_more_noise_means_less_capacity_and_more_error(eigenvalues, noise, factor):
-    quiet, loud = noise, noise * factor
-    assert gaussian.gaussian_capacity(eigenvalues, loud) < gaussian.gaussian_capacity(eigenvalues, quiet)
-    assert gaussian.linear_mmse(eigenvalues, loud) >= gaussian.linear_mmse(eigenvalues, quiet)
+def test_capacity_is_half_the_log_determinant(eigenvalues, noise, uses):
+    for count in (1.0, uses):
+        expected = 0.5 * np.linalg.slogdet(np.eye(len(eigenvalues)) + count * np.diag(eigenvalues) / noise)[1]
+        assert gaussian.gaussian_capacity(eigenvalues, noise, count) == pytest.approx(expected, rel=1e-9, abs=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -79,21 +53,6 @@ def test_capacity_survives_a_quotient_beyond_float64():
     assert found == pytest.approx(0.5 * (401 * math.log(10)), rel=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((np.array([1.0, -0.1]), 1.0), "eigenvalue -0.1 is negative"),
-        ((np.array([np.nan]), 1.0), "not finite"),
-        ((np.array([1.0]), -1.0), "noise variance is -1"),
-        ((np.array([1.0]), math.nan), "noise variance is nan"),
-        ((np.array([1.0]), 1.0, 0.5), "uses = 0.5"),
-    ],
-)
-def test_capacity_refuses_what_is_no_variance(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        gaussian.gaussian_capacity(*arguments)
-
-
 def test_mutual_information_of_an_additive_channel_is_its_capacity():
     covariance, noise = random_covariance(1), np.diag([0.3, 1.0, 2.0, 0.5, 4.0])
     joint = np.block([[covariance, covariance], [covariance, covariance + noise]])
@@ -101,20 +60,6 @@ def test_mutual_information_of_an_additive_channel_is_its_capacity():
     ratios = np.linalg.eigvalsh(covariance / np.outer(root, root))
     found = gaussian.mutual_information(joint, range(5))
     assert found == pytest.approx(gaussian.gaussian_capacity(ratios, 1.0), rel=1e-10)
-
-
-def test_processing_never_adds_information():
-    # X → Y → Z = AY + noise: information about X can only fall.
-    rng = np.random.default_rng(7)
-    for _ in range(20):
-        signal, first, second = (random_covariance(int(seed), 3) for seed in rng.integers(1_000_000, size=3))
-        mixing = rng.normal(size=(3, 3))
-        seen = signal + first
-        processed = mixing @ seen @ mixing.T + second
-        near = gaussian.mutual_information(np.block([[signal, signal], [signal, seen]]), range(3))
-        cross = signal @ mixing.T
-        far = gaussian.mutual_information(np.block([[signal, cross], [cross.T, processed]]), range(3))
-        assert 0 < far < near
 
 
 def test_a_later_look_tells_less_than_it_would_alone_and_never_more():
@@ -148,19 +93,3 @@ def test_linear_error_from_covariances_agrees_with_eigenvalues_for_equal_noise()
     covariance = random_covariance(6)
     expected = gaussian.linear_mmse(np.linalg.eigvalsh(covariance), 0.7)
     assert gaussian.linear_mmse_from_covariances(covariance, np.full(5, 0.7)) == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: gaussian.mutual_information(np.eye(3), [0, 0]), "each once"),
-        (lambda: gaussian.mutual_information(np.eye(3), [0, 1, 2]), "some, not all"),
-        (lambda: gaussian.mutual_information(np.zeros((2, 2)), [0]), "not positive definite"),
-        (lambda: gaussian.mutual_information(np.array([[1.0, 2.0], [0.0, 1.0]]), [0]), "not symmetric"),
-        (lambda: gaussian.log_determinant(np.array([[np.inf]])), "NaN or infinite"),
-        (lambda: gaussian.linear_mmse_from_covariances(np.eye(2), np.array([0.0, 1.0])), "positive and finite"),
-    ],
-)
-def test_matrices_that_are_no_covariances_are_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakbound.accounting import dp, gaussian, leakage, lower_limits, one_run, reconstruction, risk
+from leakbound.accounting.coin_limits import StatedBound, check_coins
 from leakbound.accounting.leakage import PrivacyEvent, joint_information
 from leakbound.accounting.statement import stated_bounds
 
@@ -82,7 +83,6 @@ def test_every_public_function_of_numbers_is_among_them():
 
 
 DP = {"mechanism": "dpsgd", "sampling": "poisson", "population": 100, "batch_size": 10, "steps": 10, "uses": 10}
-CHANNEL = {**DP, "mechanism": "channel", "sampling": "shuffled", "shape": "natural", "noise": "fresh", "capacity": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,6 @@ def test_events_that_cannot_be_have_no_bound(change):
             bound(event)
 
 
-@pytest.mark.parametrize("change", [{"population": -1}, {"steps": -1}, {"uses": -1}, {"capacity": math.nan}])
-def test_events_of_a_channel_that_cannot_be_have_no_bound(change):
-    with pytest.raises(ValueError, match="states a capacity >= 0"):
-        leakage.composed_leakage([PrivacyEvent(**{**CHANNEL, **change})], np.ones(2))
-
-
 def test_a_delta_that_publishing_a_record_meets_is_refused_and_bounds_no_run():
     event = PrivacyEvent(**DP, noise_multiplier=1.0)
     for delta in (0.01, 0.5):
@@ -111,14 +105,55 @@ def test_a_delta_that_publishing_a_record_meets_is_refused_and_bounds_no_run():
     assert dp.poisson_epsilon(1.0, 0.1, 10, 0.9) == 0.0  # once -2.2
 
 
-def test_gains_and_scores_that_hide_leakage_are_refused():
-    records, noise = np.eye(3), np.ones(3)
-    for gain, variances in ((-noise, noise), (noise, -noise), (noise, noise * math.nan)):
-        with pytest.raises(ValueError, match="gain: each is >= 0"):
-            reconstruction.whiten(records, variances, None, gain)
-    with pytest.raises(ValueError, match=r"part = 2.0: it must be in \(0, 1\]"):
-        one_run.guess(np.ones(4), np.ones(4, bool), 2.0)
-    with pytest.raises(ValueError, match="confidence"):
-        lower_limits.weights_information(np.eye(4), np.eye(4), confidence=-1.0)
-    with pytest.raises(ValueError, match="a stated probability"):
-        risk.stated_gains(np.array([1.5]), 10)
+ONE, NOISE, DRAW = np.ones(1), np.ones(2), np.random.default_rng(0)
+REFUSED = {
+    "candidates = 1: identification takes at least 2": lambda: risk.naming_bound(1.0, 1),
+    "information = nan": lambda: risk.naming_bound(math.nan, 2),
+    "information = -1.0: it is >= 0 nats": lambda: risk.membership_bound(-1.0),
+    "rate = 1.5: a probability": lambda: risk.identification_information(1.5, 2),
+    "hits = 5: there are 4 trials": lambda: risk.lower_rate(5, 4),
+    r"confidence = 1.0: it must be in \(0, 1\)": lambda: risk.lower_rate(1, 4, 1.0),
+    "trials = 1 must be >= 2": lambda: risk.gained_information(0.1, 0.1, 1, 2),
+    "sample_rate = 0.0": lambda: risk.dp_naming_bound(1.0, 0.0, 1, 2),
+    r"advantage = 1.0: TPR - FPR is limited to something in \[0, 1\)": lambda: risk.membership_information(1.0),
+    r"probability = 0.05: among candidates = 10 >= 2 it is": lambda: risk.identification_epsilon(0.05, 10),
+    "correct = 5, guesses = 4, canaries = 10": lambda: one_run.one_run_epsilon(10, 4, 5, 1e-5),
+    "delta = 2.0": lambda: one_run.one_run_p_value(10, 4, 4, 1.0, 2.0),
+    "epsilon = -1": lambda: one_run.one_run_p_value(10, 4, 4, -1.0, 0.0),
+    "confidence = 0.0": lambda: one_run.one_run_gaussian(10, 4, 4, 0.0),
+    "mu = -1": lambda: one_run.gaussian_epsilon(-1.0, 1e-5),
+    "draws = 1": lambda: reconstruction.empirical_bayes(np.eye(2), NOISE, DRAW, draws=1),
+    "without noise": lambda: reconstruction.empirical_bayes(np.eye(2), 0 * NOISE, DRAW, draws=5),
+    "gain: each is >= 0": lambda: reconstruction.whiten(np.eye(2), NOISE, None, -NOISE),
+    "noise_variances and gain": lambda: reconstruction.whiten(np.eye(2), math.nan * NOISE, None, NOISE),
+    "noise_multiplier = 0": lambda: dp.dp_capacity(0.0, 64),
+    "batch_size = 0": lambda: dp.dp_capacity(1.0, 0),
+    "parameters = 0": lambda: dp.dp_capacity(1.0, 64, 0),
+    "no number of parameters": lambda: dp.dp_capacity(1.0, 64, 10, as_printed=True),
+    "noise_multiplier = -1": lambda: dp.poisson_epsilon(-1.0, 0.1, 10, 1e-5),
+    "delta = 0": lambda: dp.poisson_epsilon(1.0, 0.1, 10, 0.0),
+    "orders belong": lambda: dp.poisson_epsilon(1.0, 0.1, 10, 1e-5, "prv", [2.0]),
+    "x > 0": lambda: gaussian.log_expm1(0.0),
+    "eigenvalue -0.1 is negative": lambda: gaussian.gaussian_capacity(np.array([1.0, -0.1]), 1.0),
+    "not finite": lambda: gaussian.gaussian_capacity(np.nan * ONE, 1.0),
+    "noise variance is -1": lambda: gaussian.gaussian_capacity(ONE, -1.0),
+    "noise variance is nan": lambda: gaussian.gaussian_capacity(ONE, math.nan),
+    "uses = 0.5": lambda: gaussian.gaussian_capacity(ONE, 1.0, 0.5),
+    "each once": lambda: gaussian.mutual_information(np.eye(3), [0, 0]),
+    "some, not all": lambda: gaussian.mutual_information(np.eye(3), [0, 1, 2]),
+    "not positive definite": lambda: gaussian.mutual_information(np.zeros((2, 2)), [0]),
+    "not symmetric": lambda: gaussian.mutual_information(np.array([[1.0, 2.0], [0.0, 1.0]]), [0]),
+    "NaN or infinite": lambda: gaussian.log_determinant(np.array([[np.inf]])),
+    "positive and finite": lambda: gaussian.linear_mmse_from_covariances(np.eye(2), np.array([0.0, 1.0])),
+    r"epsilon = 0, delta = 1e-05: give a finite bound above 0": lambda: StatedBound("epsilon", 0.0),
+    r"epsilon = inf, delta": lambda: StatedBound("epsilon", math.inf),
+    r"delta = 1: give a finite bound above 0 and a delta in": lambda: StatedBound("epsilon", 1.0, 1.0),
+    "a 0 or 1 for each of 3 is needed": lambda: check_coins(np.array([0, 1]), 3),
+    "100 of 100 are included, which fair coins do not give": lambda: check_coins(np.ones(100), 100),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_cannot_be_is_refused_by_name(message):
+    with pytest.raises(ValueError, match=message):
+        REFUSED[message]()

@@ -76,18 +76,6 @@ def test_several_looks_are_one_look_at_less_noise():
     assert many == one
 
 
-def test_result_of_the_simulation_does_not_depend_on_rotation():
-    candidates = records(50, np.ones(4))
-    basis = np.linalg.qr(np.random.default_rng(7).normal(size=(4, 4)))[0]
-    noise = np.array([1.0, 2.0, 0.5, 4.0])
-    plain = bounds.empirical_bayes(candidates, noise, np.random.default_rng(8), draws=300)
-    turned = bounds.empirical_bayes(
-        candidates @ basis.T, noise, np.random.default_rng(8), draws=300, basis=basis, chunk=300
-    )
-    assert turned.error == pytest.approx(plain.error, rel=0.2)
-    assert abs(turned.information - plain.information) < 6 * plain.information_standard_error
-
-
 def test_silent_channel_leaves_the_prior_and_open_channel_names_the_record():
     candidates = records(40, np.ones(3))
     prior = float(candidates.var(axis=0).sum())
@@ -111,15 +99,14 @@ def test_standard_errors_of_the_simulation_are_those_of_its_spread():
         assert stated == pytest.approx(spread, rel=5 / math.sqrt(2 * 39))
 
 
-def test_simulation_does_not_depend_on_its_chunks_or_on_where_the_records_lie():
+def test_simulation_does_not_depend_on_where_the_records_lie():
     candidates, noise = records(20, np.ones(3)), np.array([0.5, 1.0, math.inf])
-    whole, parts, far = (
-        bounds.empirical_bayes(candidates + shift, noise, np.random.default_rng(13), draws=2, chunk=chunk)
-        for shift, chunk in ((0.0, 2), (0.0, 1), (np.array([1e3, -1e3, 0.0]), 2))
+    near, far = (
+        bounds.empirical_bayes(candidates + shift, noise, np.random.default_rng(13), draws=2)
+        for shift in (0.0, np.array([1e3, -1e3, 0.0]))
     )
-    assert parts.error == pytest.approx(whole.error, rel=1e-9)
-    assert far.error == pytest.approx(whole.error, rel=1e-9)
-    assert far.information == pytest.approx(whole.information, rel=1e-9)
+    assert far.error == pytest.approx(near.error, rel=1e-9)
+    assert far.information == pytest.approx(near.information, rel=1e-9)
 
 
 def test_an_axis_that_passes_nothing_tells_nothing_in_any_basis():
@@ -150,22 +137,3 @@ def test_surrogate_error_of_a_constant_pixel_is_zero():
 def test_fano_bound_is_met_by_a_guesser_who_knows_nothing():
     assert bounds.fano_error(0.0, 1000) <= 1 - 1 / 1000
     assert bounds.fano_error(0.5 * math.log(50_000) - math.log(2), 50_000) == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: bounds.fano_error(-1.0, 5), "information = -1"),
-        (lambda: bounds.fano_error(1.0, 1), "candidates = 1"),
-        (lambda: bounds.gaussian_surrogate_error(np.ones(2), math.nan), "information = nan"),
-        (
-            lambda: bounds.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=5, chunk=0),
-            "chunk = 0",
-        ),
-        (lambda: bounds.empirical_bayes(np.eye(2), np.zeros(2), np.random.default_rng(0), draws=5), "without noise"),
-        (lambda: bounds.empirical_bayes(np.eye(2), np.ones(2), np.random.default_rng(0), draws=1), "draws = 1"),
-    ],
-)
-def test_reconstruction_refuses_what_it_cannot_state(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

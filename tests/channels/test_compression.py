@@ -36,13 +36,6 @@ def test_removed_direction_varies_no_more_and_the_others_as_before(images, momen
     assert after.total_variance == pytest.approx(moments.total_variance - found.variance, rel=1e-6)
 
 
-def test_removing_twice_changes_nothing_more(images, moments):
-    found = principal_direction(moments, 1)
-    once = found.removed_from(images)
-    np.testing.assert_allclose(found.removed_from(once), once, atol=1e-6)
-    assert np.abs(once - images).max() > 0.1
-
-
 def test_images_beyond_the_first_part_lose_the_direction_too(monkeypatch, images, moments):
     found = principal_direction(moments, 1)
     whole = found.removed_from(images.astype(np.float64))

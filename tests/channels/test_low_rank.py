@@ -8,7 +8,6 @@ from scipy import stats
 from leakbound.channels import covariance, estimate_moments, shapes, signal_to_noise
 from leakbound.channels.channel import channel_capacity
 from leakbound.channels.covariance import LowRankMoments, population_moments
-from leakbound.channels.directions import Directions
 from leakbound.channels.observed import own_capacity
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.sources import SecureNoise, SeededNoise
@@ -53,22 +52,13 @@ def test_noise_and_capacity_are_those_of_the_dense_computation(both, shape):
     for thin, spectrum in ((made[1], form.decompose(low)),):
         assert channel_capacity(thin, spectrum) == pytest.approx(7.0, rel=1e-9)
     np.testing.assert_allclose(made[1].variances, made[0].variances, rtol=1e-5, atol=1e-6 * made[0].variances.max())
-    full, thin = (_noise_covariance(channel) for channel in made)
+    full, thin = (channel.noise_covariance() for channel in made)
     np.testing.assert_allclose(thin, full, rtol=0, atol=1e-6 * full.max())
     np.testing.assert_allclose(made[1].pixel_variances(), np.diag(full), rtol=1e-5, atol=1e-6 * full.max())
     # What is released under the thin channel is counted again with the dense covariance, by determinants.
     if shape != "rate_distortion":
         ratio = np.linalg.slogdet(np.eye(WIDTH) + dense.covariance @ np.linalg.inv(thin))[1] / 2
         assert ratio == pytest.approx(7.0, rel=1e-6)
-
-
-def _noise_covariance(channel):
-    """Covariance of the noise, from the axes of the channel."""
-    if channel.basis is None:
-        return np.diag(channel.variances)
-    if isinstance(channel.basis, Directions):
-        return channel.basis.scaled(np.eye(WIDTH), channel.variances)
-    return (channel.basis * channel.variances) @ channel.basis.T
 
 
 @pytest.mark.parametrize("shape", ["white", "rate_distortion"])
@@ -82,7 +72,7 @@ def test_what_is_released_has_the_law_that_is_counted(both, shape):
     source = SeededNoise(torch.Generator().manual_seed(3))
     released = sampler.apply(torch.from_numpy(record).reshape(1, 1, 1, WIDTH).expand(count, 1, 1, WIDTH), source)
     seen = released.reshape(count, WIDTH).double().numpy()
-    mean, law = record[0].astype(float), _noise_covariance(channel)
+    mean, law = record[0].astype(float), channel.noise_covariance()
     if channel.gain is not None:
         gain = channel.basis.scaled(np.eye(WIDTH), channel.gain)
         mean = low.mean + gain @ (mean - low.mean)

@@ -33,24 +33,6 @@ def mutual_information(labels: np.ndarray, channel: np.ndarray) -> float:
     return float(np.sum(joint * np.log(ratio, out=np.zeros_like(ratio), where=joint > 0)))
 
 
-def blahut_arimoto(channel: np.ndarray, labels: np.ndarray, steps: int) -> float:
-    """Capacity in nats, from some distribution of labels on."""
-    for _ in range(steps):
-        responded = labels @ channel
-        divergences = np.sum(channel * np.log(channel / responded), axis=1)
-        labels = labels * np.exp(divergences)
-        labels /= labels.sum()
-    return mutual_information(labels, channel)
-
-
-@pytest.mark.parametrize(("classes", "keep"), [(2, 0.7), (3, 0.5), (5, 0.35), (10, 0.6), (10, 0.99)])
-def test_the_capacity_is_that_of_blahut_and_arimoto(classes, keep):
-    response = RandomizedResponse(classes, keep)
-    start = np.random.default_rng(0).dirichlet(np.ones(classes))
-    reached = blahut_arimoto(transitions(response), start, 500)
-    assert response.capacity == pytest.approx(reached, rel=1e-9)
-
-
 @given(responses(), st.integers(0, 2**32 - 1))
 def test_no_distribution_of_labels_reveals_more(response, seed):
     labels = np.random.default_rng(seed).dirichlet(np.full(response.classes, 0.5))

@@ -103,28 +103,23 @@ def test_noise_is_gaussian_and_independent_from_draw_to_draw(name):
     assert abs(lagged) < stats.norm.isf(0.5e-6)  # false alarm 1e-6
 
 
+@pytest.mark.parametrize("on_grid", [False, True], ids=["float32", "grid"])
 @pytest.mark.parametrize("name", NAMES)
-def test_release_is_the_image_plus_noise_or_its_shrinkage(name):
+def test_release_is_the_image_plus_noise_or_its_shrinkage_and_on_a_grid_a_multiple_of_the_spacing(name, on_grid):
     channel = calibrated(name)[1]
-    sampler = ChannelSampler(channel, SHAPE)
+    sampler = ChannelSampler(channel, SHAPE, on_grid=on_grid)
     images = torch.randn(4, 5, *SHAPE, generator=generator(2))
     noise = sampler.noise(20, generator(3))
     released = sampler.apply(images, generator(3))
+    assert (released.dtype, released.shape) == (torch.float32, images.shape)
+    assert noise.dtype == (torch.float64 if on_grid else torch.float32)
     flat = images.reshape(20, 12).double().numpy()
     if channel.gain is not None:
         flat = channel.mean + ((flat - channel.mean) @ channel.basis * channel.gain) @ channel.basis.T
-    assert released.shape == images.shape
-    np.testing.assert_allclose(released.reshape(20, 12).numpy(), flat + noise.numpy(), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_noise_drawn_per_slot_is_combined_per_slot(name):
-    sampler = ChannelSampler(calibrated(name)[1], SHAPE)
-    images = torch.randn(3, 4, *SHAPE, generator=generator(2))
-    noise = torch.stack([sampler.noise(4, generator(seed)) for seed in range(3)])
-    together = sampler.release(sampler.signal(images), noise)
-    apart = torch.stack([sampler.apply(images[slot], generator(slot)) for slot in range(3)])
-    torch.testing.assert_close(together, apart, rtol=0, atol=1e-5)
+    rows = released.reshape(20, 12).double()
+    away = sampler.spacing / 2 * (1 + 1e-9) if on_grid else 1e-5
+    assert ((rows - torch.from_numpy(flat) - noise).abs() <= away).all()
+    assert not on_grid or (rows / sampler.spacing % 1 == 0).all()
 
 
 def test_directions_without_noise_tell_no_record_from_another():
@@ -141,15 +136,6 @@ def test_directions_without_noise_tell_no_record_from_another():
     # freedom, so that 1.9 is a false alarm of 1e-5 at most.
     assert within > (3e-4 * np.sqrt(channel.variances.max())) ** 2
     assert between < 1.9 * within / 500
-
-
-def test_dither_adds_a_millionth_to_the_noise_of_a_channel_with_a_gain():
-    channel = calibrated("rate_distortion")[1]
-    sampler = ChannelSampler(channel, SHAPE)
-    power = sampler.noise(400_000, generator(4)).double().square().sum(1).mean().item()
-    # 400,000 draws: a relative standard deviation of at most 0.23 %, of which 1 % is more than four.
-    assert power == pytest.approx(channel.noise_power, rel=1e-2)
-    assert sampler._dither**2 * 12 <= 12e-6 * channel.variances.max()
 
 
 def test_frozen_copies_are_drawn_once_for_every_record():
@@ -173,15 +159,6 @@ def test_noise_along_pixels_is_rounded_up_in_float32():
     assert channel_capacity(rounded, spectrum) < channel_capacity(channel, spectrum)
 
 
-def test_different_generators_give_different_noise_and_equal_ones_the_same():
-    sampler = ChannelSampler(calibrated("natural")[1], SHAPE)
-    torch.manual_seed(0)
-    first = sampler.noise(5, generator(7))
-    torch.manual_seed(1)
-    assert torch.equal(first, sampler.noise(5, generator(7)))
-    assert not torch.equal(first, sampler.noise(5, generator(8)))
-
-
 def test_channel_that_passes_everything_changes_nothing():
     channel = Natural.calibrate(Natural.decompose(moments()), float("inf"))
     images = torch.randn(3, *SHAPE, generator=generator(9))
@@ -203,23 +180,6 @@ def test_sampler_refuses_other_images_and_infinite_noise():
         ChannelSampler(channel, SHAPE).apply(torch.zeros(2, 3, 2, 2), generator())
     with pytest.raises(ValueError, match="infinite noise"):
         ChannelSampler(GaussianChannel("natural", 0.0, np.full(12, np.inf)), SHAPE)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_images_on_a_grid_are_multiples_of_each_pixel_s_spacing_and_near_the_exact_sum(name):
-    channel = calibrated(name)[1]
-    sampler = ChannelSampler(channel, SHAPE, on_grid=True)
-    images = torch.randn(4, 5, *SHAPE, generator=generator(2))
-    noise = sampler.noise(20, generator(3))
-    released = sampler.apply(images, generator(3))
-    assert (noise.dtype, released.dtype, released.shape) == (torch.float64, torch.float32, images.shape)
-    rounded = released.reshape(20, 12).double()
-    assert (rounded / sampler.spacing % 1 == 0).all()
-    flat = images.reshape(20, 12).double().numpy()
-    if channel.gain is not None:
-        flat = channel.mean + ((flat - channel.mean) @ channel.basis * channel.gain) @ channel.basis.T
-    exact = torch.from_numpy(flat) + noise
-    assert ((rounded - exact).abs() <= sampler.spacing / 2 * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,15 +1,15 @@
 """The engine that most tests use."""
 
 import pytest
-from gaussians import gaussian
+from gaussians import engine_of
 
-from leakbound import ChannelEngine, Leakage
+from leakbound import ChannelEngine
 
 
 @pytest.fixture
 def engine() -> ChannelEngine:
     """Seeded, for three uses."""
-    return ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=3), seed=5, value_range=(-50, 50))
+    return engine_of(seed=5)
 
 
 @pytest.fixture(autouse=True)

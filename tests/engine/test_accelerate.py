@@ -2,17 +2,13 @@
 
 import pytest
 import torch
-from gaussians import batches, gaussian, private
+from gaussians import batches, engine_of, private
 from torch import nn
 
-from leakbound import BudgetError, ChannelEngine, Leakage
+from leakbound import BudgetError
 
 accelerate = pytest.importorskip("accelerate", reason="Accelerate is no dependency: run `make test-frameworks`")
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def made() -> ChannelEngine:
-    return ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=3), seed=5, value_range=(-50, 50))
 
 
 def epoch(accelerator, model, optimizer, loader) -> torch.Tensor:
@@ -29,7 +25,7 @@ def epoch(accelerator, model, optimizer, loader) -> torch.Tensor:
 
 @pytest.mark.parametrize("prepared", ["after protect", "before protect"])
 def test_prepared_loaders_release_noisy_records_and_stop(prepared):
-    accelerator, engine, layer = accelerate.Accelerator(cpu=True), made(), nn.Linear(4, 1)
+    accelerator, engine, layer = accelerate.Accelerator(cpu=True), engine_of(seed=5), nn.Linear(4, 1)
     model, optimizer = accelerator.prepare(layer, torch.optim.SGD(layer.parameters(), 1e-4))
     clean = batches(private(), shuffle=False)
     if prepared == "after protect":
@@ -37,7 +33,7 @@ def test_prepared_loaders_release_noisy_records_and_stop(prepared):
     else:
         loader = engine.protect(accelerator.prepare(clean))
     seen = [epoch(accelerator, model, optimizer, loader) for _ in range(3)]
-    expected = torch.cat([inputs for inputs, _ in made().protect(batches(private(), shuffle=False))])
+    expected = torch.cat([inputs for inputs, _ in engine_of(seed=5).protect(batches(private(), shuffle=False))])
     torch.testing.assert_close(seen[0], expected)
     assert engine.uses["train"].tolist() == [3] * 20
     with pytest.raises(BudgetError):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gaussians import gaussian
+from gaussians import engine_of, gaussian
 
 from leakbound import ChannelEngine, GuaranteeError, Leakage
 from leakbound.engine import targets
@@ -24,12 +24,12 @@ def calibrations(monkeypatch):
     return made
 
 
-def engine_of(folder, data=PUBLIC, target=None, **given) -> ChannelEngine:
-    return ChannelEngine.for_data(data, target or Leakage(3.0, uses=3), seed=5, cache=folder, **given)
+def kept(folder, data=PUBLIC, target=None, **given) -> ChannelEngine:
+    return engine_of(target, data, cache=folder, **given)
 
 
 def test_equal_calibrations_are_made_once(tmp_path, calibrations):
-    first, second = engine_of(tmp_path), engine_of(tmp_path, data=PUBLIC.copy())
+    first, second = kept(tmp_path), kept(tmp_path, data=PUBLIC.copy())
     assert len(calibrations) == 1
     np.testing.assert_array_equal(first.calibration.ratios, second.calibration.ratios)
     assert str(first) == str(second)
@@ -44,46 +44,37 @@ def test_equal_calibrations_are_made_once(tmp_path, calibrations):
     ):
         before = len(calibrations)
         for _ in range(2):
-            engine_of(tmp_path, **other)
+            kept(tmp_path, **other)
         assert len(calibrations) == before + 1
 
 
 def test_a_damaged_or_exchanged_entry_is_made_again(tmp_path, calibrations):
-    engine_of(tmp_path)
+    kept(tmp_path)
     (entry,) = tmp_path.iterdir()
     content = entry.read_bytes()
     entry.write_bytes(content[:-8] + bytes(8))
-    engine_of(tmp_path)
+    kept(tmp_path)
     assert len(calibrations) == 2
     weak = tmp_path / "weak"
-    engine_of(weak, target=Leakage(30.0, uses=3))
+    kept(weak, target=Leakage(30.0, uses=3))
     next(weak.iterdir()).replace(entry)
-    engine_of(tmp_path)
+    kept(tmp_path)
     assert len(calibrations) == 4
 
 
 def test_statistics_of_private_records_are_kept_where_their_owner_says_so_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(GuaranteeError, match="name a folder of yours"):
-        engine_of(True, calibrate_to_own=True)
-    engine_of(False)
+        kept(True, calibrate_to_own=True)
+    kept(False)
     assert not (tmp_path / "cache").exists()
-    engine_of(True)
+    kept(True)
     folder = tmp_path / "cache/leakbound/calibrations"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len([*folder.iterdir()]) == 1
-    engine_of(tmp_path / "own", calibrate_to_own=True)
+    kept(tmp_path / "own", calibrate_to_own=True)
     assert len([*(tmp_path / "own").iterdir()]) == 1
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(GuaranteeError, match="others can write"):
-        engine_of(tmp_path / "open")
-
-
-def test_progress_names_its_stages_for_large_records_unless_it_is_silenced(capsys):
-    wide = np.random.default_rng(0).normal(size=(40, 500)).astype(np.float32)
-    ChannelEngine.for_data(wide, Leakage(3.0, uses=3))
-    assert "calibrating to 40 records of 500 values: covariance" in capsys.readouterr().err
-    ChannelEngine.for_data(wide, Leakage(3.0, uses=3), progress=False)
-    ChannelEngine.for_data(PUBLIC, Leakage(3.0, uses=3))
-    assert capsys.readouterr().err == ""
+        kept(tmp_path / "open")

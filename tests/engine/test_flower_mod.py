@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from gaussians import gaussian, private
+from gaussians import engine_of, private
 from torch.utils.data import DataLoader
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage
@@ -31,8 +31,7 @@ def _in_a_run(monkeypatch):
 
 
 def made(target=None, **options) -> ChannelEngine:
-    options = {"seed": 5, "value_range": (-50, 50), **options}
-    return ChannelEngine.for_data(gaussian(400), target or Leakage(3.0, uses=2 * ROUNDS), **options)
+    return engine_of(target or Leakage(3.0, uses=2 * ROUNDS), **{"seed": 5, **options})
 
 
 def trained(engine: ChannelEngine, message: Message, epochs: int, seed: int) -> Message:

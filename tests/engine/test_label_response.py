@@ -5,7 +5,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
-from gaussians import RANGE, batches, gaussian
+from gaussians import batches, engine_of, gaussian
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from leakbound import ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
@@ -20,9 +20,8 @@ def labelled(count: int = COUNT, seed: int = 1) -> TensorDataset:
     return TensorDataset(torch.from_numpy(gaussian(count, seed)), torch.arange(count) % 10, torch.arange(count))
 
 
-def engine_of(target=None, **options) -> ChannelEngine:
-    options = {"labels": RESPONSE, "value_range": RANGE, **options}
-    return ChannelEngine.for_data(gaussian(400), target or Leakage(3.0, uses=3), **options)
+def answering(target=None, **options) -> ChannelEngine:
+    return engine_of(target, **{"labels": RESPONSE, **options})
 
 
 def released(engine: ChannelEngine, data=None, **options) -> dict[int, int]:
@@ -32,7 +31,7 @@ def released(engine: ChannelEngine, data=None, **options) -> dict[int, int]:
 
 
 def test_a_label_is_drawn_once_whichever_loader_batch_or_epoch_shows_it():
-    engine, data = engine_of(), labelled()
+    engine, data = answering(), labelled()
     first = released(engine, data)
     assert first == released(engine, data)
     assert first == released(engine, ConcatDataset([Subset(data, range(40, 60)), Subset(data, range(40))]))
@@ -43,7 +42,7 @@ def test_a_label_is_drawn_once_whichever_loader_batch_or_epoch_shows_it():
 def test_flips_of_an_engine_are_as_frequent_as_stated():
     """A false alarm in less than one of a million runs."""
     count = 2000
-    drawn = released(engine_of(), labelled(count), batch_size=500)
+    drawn = released(answering(), labelled(count), batch_size=500)
     kept = np.mean([label == at % 10 for at, label in drawn.items()])
     assert abs(kept - RESPONSE.keep) < 5.5 * np.sqrt(0.24 / count)
     shifts = np.bincount([(label - at) % 10 for at, label in drawn.items()], minlength=10)[1:]
@@ -51,7 +50,7 @@ def test_flips_of_an_engine_are_as_frequent_as_stated():
 
 
 def test_its_nats_are_added_to_those_of_the_records():
-    engine = engine_of()
+    engine = answering()
     released(engine)
     account = engine.leakage()
     assert account.labels == RESPONSE.capacity < np.log(10)
@@ -62,7 +61,7 @@ def test_its_nats_are_added_to_those_of_the_records():
 
 def test_several_labels_of_a_record_have_draws_of_their_own():
     data = [(row, {"first": 3, "more": {"second": 3, "third": [3]}}) for row in gaussian(200, 1)]
-    engine = engine_of()
+    engine = answering()
     released = engine.protect(data).__getitems__(list(range(200)))
     labels = [(one["first"], one["more"]["second"], one["more"]["third"][0]) for _, one in released]
     assert engine.leakage().labels == pytest.approx(3 * RESPONSE.capacity)
@@ -74,39 +73,39 @@ def test_several_labels_of_a_record_have_draws_of_their_own():
 @pytest.mark.parametrize("place", ["state", "ledger"])
 def test_another_run_draws_the_same_under_the_same_key(place, tmp_path):
     options = {"ledger": tmp_path / "uses.db"} if place == "ledger" else {}
-    engine = engine_of(**options)
+    engine = answering(**options)
     first = released(engine)
-    again = engine_of(**options)
+    again = answering(**options)
     if place == "state":
         again.load_state_dict(engine.state_dict())
     assert released(again) == first
     if place == "ledger":
-        other = engine_of(ledger=tmp_path / "uses.db", labels=RandomizedResponse(10, 0.41))
+        other = answering(ledger=tmp_path / "uses.db", labels=RandomizedResponse(10, 0.41))
         assert sum(one == two for one, two in zip(first.values(), released(other).values(), strict=True)) < 50
 
 
 def test_without_a_common_key_another_run_draws_again_and_a_seed_repeats():
-    assert released(engine_of()) != released(engine_of())
-    assert released(engine_of(seed=5)) == released(engine_of(seed=5))
+    assert released(answering()) != released(answering())
+    assert released(answering(seed=5)) == released(answering(seed=5))
 
 
 def test_a_state_of_another_response_is_refused():
-    engine = engine_of()
+    engine = answering()
     released(engine)
     for labels in (None, RandomizedResponse(10, 0.5)):
         with pytest.raises(GuaranteeError, match="calibrate as that one was"):
-            engine_of(labels=labels).load_state_dict(engine.state_dict())
+            answering(labels=labels).load_state_dict(engine.state_dict())
 
 
 def test_a_saved_engine_keeps_its_response(tmp_path):
-    engine = engine_of(seed=5)
+    engine = answering(seed=5)
     engine.save(tmp_path / "engine.safetensors")
     assert released(ChannelEngine.load(tmp_path / "engine.safetensors")) == released(engine)
 
 
 def test_equal_records_have_one_response_and_no_other_label():
     row = gaussian(1, 3)[0]
-    engine = engine_of(Leakage(3.0, uses=10))
+    engine = answering(Leakage(3.0, uses=10))
     data = engine.protect([(row, 4)] * 8)
     assert len({label for _, label in data.__getitems__(list(range(8)))}) == 1
     assert engine.leakage().labels == RESPONSE.capacity
@@ -120,7 +119,7 @@ def test_equal_records_have_one_response_and_no_other_label():
     "label", [3, 3.0, np.int64(3), torch.tensor(3.0), torch.tensor([3]), np.array([3]), [3], (3,), None, [[3]]]
 )
 def test_responses_have_the_type_of_the_label(label):
-    data = engine_of().protect([(row, label) for row in gaussian(40, 1)])
+    data = answering().protect([(row, label) for row in gaussian(40, 1)])
     drawn = [released for _, released in data.__getitems__(list(range(40)))]
     assert all(type(one) is type(label) for one in drawn)
     assert (len({str(one) for one in drawn}) > 3) == (label is not None)
@@ -128,22 +127,22 @@ def test_responses_have_the_type_of_the_label(label):
 
 def test_mappings_named_tuples_and_truth_values():
     rows = gaussian(40, 1)
-    mapped = engine_of(seed=5).protect([{"pixels": row, "label": 3} for row in rows], key="pixels")
-    named = engine_of(seed=5).protect([Named(3, row) for row in rows], key="pixels")
+    mapped = answering(seed=5).protect([{"pixels": row, "label": 3} for row in rows], key="pixels")
+    named = answering(seed=5).protect([Named(3, row) for row in rows], key="pixels")
     drawn = [mapped[index]["label"] for index in range(40)]
     assert len(set(drawn)) > 3
     assert drawn == [named[index].label for index in range(40)]
     assert isinstance(named[0], Named)
-    binary = engine_of(labels=RandomizedResponse(2, 0.6))
+    binary = answering(labels=RandomizedResponse(2, 0.6))
     truths = binary.protect([(row, True) for row in rows])
     assert {truths[index][1] for index in range(40)} == {True, False}
-    bare = engine_of().protect(list(rows))
+    bare = answering().protect(list(rows))
     assert bare[0].shape == (4,)
 
 
 def test_labels_that_the_response_is_not_for_are_refused():
     with pytest.raises(GuaranteeError, match="classes = 5, and labels is a response over 10 classes: leave classes"):
-        engine_of(classes=5)
+        answering(classes=5)
     with pytest.raises(GuaranteeError, match="the label 10: classes = 10"):
-        engine_of().protect([(row, 10) for row in gaussian(20, 1)])
-    assert str(engine_of(classes=10)) == str(engine_of())
+        answering().protect([(row, 10) for row in gaussian(20, 1)])
+    assert str(answering(classes=10)) == str(answering())

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from gaussians import batches, gaussian, private
+from gaussians import batches, engine_of, private
 from torch import nn
 
-from leakbound import ChannelEngine, GuaranteeError, Leakage
+from leakbound import GuaranteeError
 
 lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is no dependency: run `make test-frameworks`")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,17 +27,13 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-4)
 
 
-def made() -> ChannelEngine:
-    return ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=3), seed=5, value_range=(-50, 50))
-
-
 def trainer(folder, callback, epochs) -> lightning.Trainer:
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
     return lightning.Trainer(default_root_dir=folder, max_epochs=epochs, callbacks=[callback], **quiet)
 
 
 def test_trainer_stops_once_the_planned_uses_are_done(tmp_path):
-    engine, model = made(), Model()
+    engine, model = engine_of(seed=5), Model()
     run = trainer(tmp_path, ChannelCallback(engine), 10)
     run.fit(model, engine.protect(batches(private())))
     assert run.current_epoch == 3
@@ -46,13 +42,13 @@ def test_trainer_stops_once_the_planned_uses_are_done(tmp_path):
 
 
 def test_checkpoints_keep_the_counts_and_the_noise_goes_on(tmp_path):
-    whole, model = made(), Model()
+    whole, model = engine_of(seed=5), Model()
     trainer(tmp_path, ChannelCallback(whole), 2).fit(model, whole.protect(batches(private(), shuffle=False)))
-    engine, first = made(), Model()
+    engine, first = engine_of(seed=5), Model()
     run = trainer(tmp_path, ChannelCallback(engine), 1)
     run.fit(first, engine.protect(batches(private(), shuffle=False)))
     run.save_checkpoint(tmp_path / "one.ckpt")
-    engine, second = made(), Model()
+    engine, second = engine_of(seed=5), Model()
     run = trainer(tmp_path, ChannelCallback(engine), 2)
     run.fit(second, engine.protect(batches(private(), shuffle=False)), ckpt_path=tmp_path / "one.ckpt")
     assert engine.uses["train"].tolist() == [2] * 20
@@ -60,7 +56,7 @@ def test_checkpoints_keep_the_counts_and_the_noise_goes_on(tmp_path):
 
 
 def test_clean_loaders_are_refused(tmp_path):
-    engine, other = made(), made()
+    engine, other = engine_of(seed=5), engine_of(seed=5)
     for loader in (batches(private()), other.protect(batches(private()))):
         with pytest.raises(GuaranteeError, match="give fit the loader that"):
             trainer(tmp_path, ChannelCallback(engine), 1).fit(Model(), loader)

@@ -1,15 +1,15 @@
 """Two processes of torch.distributed, through gloo: one count, one verdict for both, and nobody waits for ever."""
 
-import os
 import pickle
 import re
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-from gaussians import by_record, gaussian, private
+from gaussians import by_record, engine_of, forked, gaussian, private
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
 from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, RandomizedResponse
@@ -17,10 +17,6 @@ from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Ra
 RANKS = 2
 PUBLIC = gaussian(400)
 DATA = private()
-
-
-def engine_of(target=None, public=PUBLIC, **options) -> ChannelEngine:
-    return ChannelEngine.for_data(public, target or Leakage(3.0, uses=3), value_range=(-50, 50), **options)
 
 
 def sharded(data=DATA) -> DataLoader:
@@ -36,32 +32,14 @@ def said(work) -> str:
 
 def on_ranks(work, tmp_path) -> list:
     """What a function of the rank gives in each of two processes."""
-    pipes = []
-    for rank in range(RANKS):
-        read, write = os.pipe()
-        if not os.fork():
-            try:
-                dist.init_process_group(
-                    "gloo",
-                    init_method=f"file://{tmp_path}/meeting",
-                    rank=rank,
-                    world_size=RANKS,
-                    timeout=timedelta(seconds=60),
-                )
-                found = work(rank)
-            except BaseException as error:
-                found = repr(error)
-            with open(write, "wb") as stream:
-                stream.write(pickle.dumps(found))
-            os._exit(0)
-        os.close(write)
-        pipes.append(read)
-    found = []
-    for read in pipes:
-        with open(read, "rb") as stream:
-            found.append(pickle.loads(stream.read()))
-    _ = [os.wait() for _ in range(RANKS)]
-    return found
+
+    def joined(rank):
+        options = {"init_method": f"file://{tmp_path}/meeting", "world_size": RANKS, "timeout": timedelta(seconds=60)}
+        dist.init_process_group("gloo", rank=rank, **options)
+        return work(rank)
+
+    ranks = [forked(partial(joined, rank)) for rank in range(RANKS)]
+    return [result() for result in ranks]
 
 
 def test_ranks_count_together_and_stop_at_the_same_batch(tmp_path):

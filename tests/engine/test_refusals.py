@@ -8,7 +8,17 @@ import torch
 from gaussians import batches, by_record, gaussian, private
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from leakbound import Capacity, ChannelEngine, GuaranteeError, Leakage, Naming, Reconstruction
+from leakbound import (
+    Capacity,
+    Channel,
+    ChannelEngine,
+    GuaranteeError,
+    Leakage,
+    LeakageAccountant,
+    Naming,
+    Reconstruction,
+)
+from leakbound.channels import GaussianChannel, population_moments
 
 PUBLIC, PRIVATE = gaussian(200), gaussian(200, 1)
 
@@ -59,6 +69,7 @@ def whole():
     return TensorDataset(private().tensors[0].long(), torch.arange(20))
 
 
+MOMENTS = population_moments(PUBLIC)
 MAPPINGS = [{"pixels": row, "label": 0} for row in PUBLIC[:20]]
 Named = namedtuple("Named", ["pixels", "label"])
 WRONG = {
@@ -110,7 +121,27 @@ WRONG = {
         "calibrate as that one was",
     ),
     "state of other data": (lambda: other_data(), "protect the same data under the same names"),
+    "a transformer of no capacity": (lambda: Channel(-1.0).fit(PUBLIC), "give a finite number above 0"),
+    "a transformer of no target": (lambda: Channel("much").fit(PUBLIC), "give Capacity"),
+    "other features": (lambda: Channel(auxiliary=PUBLIC[:, :2]).fit(PUBLIC), "give rows of 4 features"),
+    "equal auxiliary rows": (lambda: Channel(auxiliary=np.ones((9, 4))).fit(PUBLIC), "give other data"),
+    "account of no records": (lambda: LeakageAccountant(MOMENTS, 0), "give the number of records"),
+    "uses below 0": (lambda: account_of(-1), "give one whole number >= 0"),
+    "uses of other records": (lambda: account_of(np.array([1, 2])), "or one for each of 3 records"),
+    "parts of a use": (lambda: account_of(np.array([0.5, 1.0, 1.0])), "give one whole number >= 0"),
+    "account of unknown noise": (lambda: account_of(1, noise="cold"), "give 'fresh'"),
+    "account of another width": (lambda: account_of(1, width=5), "account for each kind of records"),
+    "neither classes nor nats": (
+        lambda: LeakageAccountant(MOMENTS).add_labels(),
+        "give the number of classes, or nats",
+    ),
+    "account of no classes": (lambda: LeakageAccountant(MOMENTS).add_labels(0), "at least 1"),
+    "nats below 0": (lambda: LeakageAccountant(MOMENTS).add_labels(nats=-1.0), "finite and at least 0"),
 }
+
+
+def account_of(uses, width=4, **options):
+    LeakageAccountant(MOMENTS, 3).add(GaussianChannel("c", 1.0, np.ones(width)), uses, **options)
 
 
 def self_calibrated():

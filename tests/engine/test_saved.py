@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from gaussians import batches, gaussian, private
+from gaussians import RANGE, batches, engine_of, gaussian, private
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -14,17 +14,12 @@ from leakbound import Capacity, ChannelEngine, GuaranteeError, Identification, L
 from leakbound.engine import saved
 from leakbound.engine.saved import UncountedWarning
 
-WIDE = {"value_range": (-50, 50)}
 TARGETS = (Capacity(2.0), Leakage(3.0, uses=3), Reconstruction(0.2, uses=2), Naming(0.1, 100, 2))
 
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "engine.safetensors"
-
-
-def engine_of(target=TARGETS[1], **given) -> ChannelEngine:
-    return ChannelEngine.for_data(gaussian(400), target, **(WIDE | given))
 
 
 def loaded(path, **given) -> ChannelEngine:
@@ -64,7 +59,7 @@ def test_targets_of_all_kinds_come_back(path, target):
 
 def test_calibration_records_are_recognised_and_the_place_of_the_input_stays(path):
     records = [{"x": one, "y": 0} for one in gaussian(400)]
-    ChannelEngine.for_data(records, TARGETS[1], key="x", **WIDE).save(path)
+    ChannelEngine.for_data(records, TARGETS[1], key="x", value_range=RANGE).save(path)
     with pytest.raises(GuaranteeError, match="calibrated on records that it shall protect"):
         loaded(path).protect(records[:30])
     assert loaded(path).protect([{"x": one, "y": 0} for one in gaussian(30, seed=7)])[0]["y"] == 0

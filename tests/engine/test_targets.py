@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from gaussians import WIDTH, gaussian
+from gaussians import RANGE, WIDTH, gaussian, precision
 
 from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Naming, Reconstruction
 from leakbound.accounting.risk import naming_bound
@@ -14,21 +14,11 @@ from leakbound.channels import population_moments
 from leakbound.registry import SHAPES
 
 PUBLIC = gaussian(3000)
-RANGE = (-50.0, 50.0)
 
 
 def made(target, **options) -> ChannelEngine:
     weights = np.linspace(1, 5, WIDTH) if options.get("shape", "").startswith("personalized") else None
     return ChannelEngine.for_data(PUBLIC, target, weights=weights, value_range=RANGE, **options)
-
-
-def precision(engine: ChannelEngine) -> np.ndarray:
-    """Aᵀ N⁻¹ A of one use, as a full matrix."""
-    channel = engine.calibration.channel
-    basis = np.eye(WIDTH) if channel.basis is None else channel.basis
-    gain = np.ones(WIDTH) if channel.gain is None else channel.gain
-    inside = np.divide(gain**2, channel.variances, out=np.zeros(WIDTH), where=channel.variances > 0)
-    return (basis * inside) @ basis.T
 
 
 def dense_nats(engine: ChannelEngine, uses: int) -> float:
@@ -39,12 +29,12 @@ def dense_nats(engine: ChannelEngine, uses: int) -> float:
         weight, mean = moments.shrinkage, variances.mean()
         before = np.maximum(variances, (variances - weight * mean) / (1 - weight))
         covariance = axes * before @ axes.T
-    return 0.5 * np.linalg.slogdet(np.eye(WIDTH) + uses * covariance @ precision(engine))[1]
+    return 0.5 * np.linalg.slogdet(np.eye(WIDTH) + uses * covariance @ precision(engine.calibration.channel))[1]
 
 
 def dense_error(engine: ChannelEngine, uses: int) -> float:
-    covariance = population_moments(PUBLIC).covariance
-    return float(np.trace(np.linalg.inv(np.linalg.inv(covariance) + uses * precision(engine)))) / WIDTH
+    inverse = np.linalg.inv(population_moments(PUBLIC).covariance)
+    return float(np.trace(np.linalg.inv(inverse + uses * precision(engine.calibration.channel)))) / WIDTH
 
 
 @pytest.mark.parametrize("uses", [1, 7])

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from leakbound import Capacity, Channel, GuaranteeError, Leakage
+from leakbound import Capacity, Channel, Leakage
 from leakbound.channels import channel_capacity, population_moments
 from leakbound.registry import SHAPES
 
@@ -67,17 +67,3 @@ def test_columns_in_very_different_units_are_warned_of_where_noise_is_the_same_f
     Channel(3.0, shape="white").fit(PUBLIC * units)  # follows the data: a warning would be an error
     rare = np.where(np.arange(2000)[:, None] % 50 == 0, PUBLIC, 0.0)
     Channel(3.0).fit(np.hstack([PUBLIC, rare[:, :1] / 20]))  # one value that hardly varies is no other unit
-
-
-@pytest.mark.parametrize(
-    ("channel", "told"),
-    [
-        (Channel(-1.0), "above 0"),
-        (Channel("much"), "give Capacity"),
-        (Channel(auxiliary=PUBLIC[:, :2]), "give rows of 4 features"),
-        (Channel(auxiliary=np.ones((9, 4))), "give other data"),
-    ],
-)
-def test_wrong_parameters_are_refused_by_fit(channel, told):
-    with pytest.raises(GuaranteeError, match=told):
-        channel.fit(PUBLIC)

@@ -23,12 +23,7 @@ def guess(
         scores: Positive for canaries that seem included, negative for others.
         included: The coins.
         part: Part of the canaries that is guessed, in (0, 1].
-
-    Raises:
-        ValueError: If the part is out of range.
     """
-    if not 0 < part <= 1:
-        raise ValueError(f"part = {part}: it must be in (0, 1]")
     flat = scores.ravel()
     guesses = max(1, round(part * flat.size))
     clearest = np.argsort(-np.abs(flat), kind="stable")[:guesses]

@@ -13,6 +13,8 @@ from scipy.special import logsumexp
 from leakbound.accounting.gaussian import check_uses, clip_eigenvalues
 from leakbound.accounting.risk import check_candidates, check_information
 
+_CHUNK = 256  # draws of a simulation that are in memory at once
+
 
 def gaussian_surrogate_error(eigenvalues: Float[np.ndarray, " d"], information: float) -> float:
     """Compute the squared error per dimension that I nats leave of a *Gaussian*, GM(λ) e^{−2I/d}.
@@ -78,7 +80,6 @@ def empirical_bayes(
     basis: Float[np.ndarray, "d d"] | None = None,
     gain: Float[np.ndarray, " d"] | None = None,
     uses: float = 1.0,
-    chunk: int = 256,
 ) -> EmpiricalBayes:
     """Compute Bayes error, identification rate and information under the empirical prior, by simulation.
 
@@ -94,21 +95,20 @@ def empirical_bayes(
         basis: Axes as orthonormal columns, or None for the pixels.
         gain: (d,) factor along each axis, or None for 1.
         uses: k, number of uses with fresh noise, real, >= 1.
-        chunk: Draws handled at once. Memory is O(chunk·M + M·d).
 
     Raises:
         ValueError: If ``draws`` < 2, ``uses`` < 1, or an axis passes something without noise.
     """
     check_uses(uses)
-    if draws < 2 or chunk < 1:
-        raise ValueError(f"draws = {draws} must be >= 2 and chunk = {chunk} >= 1")
+    if draws < 2:
+        raise ValueError(f"draws = {draws}: give at least 2, which have a spread")
     centred = candidates - candidates.mean(axis=0)
     whitened = whiten(centred, noise_variances / uses, basis, gain)
     half_norms = 0.5 * (whitened**2).sum(axis=1)
     errors, entropies = np.empty(draws), np.empty(draws)
     hits = 0
-    for start in range(0, draws, chunk):
-        drawn = slice(start, min(start + chunk, draws))
+    for start in range(0, draws, _CHUNK):
+        drawn = slice(start, min(start + _CHUNK, draws))
         chosen = generator.integers(len(centred), size=drawn.stop - drawn.start)
         seen = whitened[chosen] + generator.standard_normal((len(chosen), whitened.shape[1]))
         scores = seen @ whitened.T - half_norms

@@ -202,10 +202,7 @@ def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verifie
         "looks": looks,
         "printed": printed,
         "linear": linear,
-        "epsilon": stated[of].get("epsilon"),
-        "delta": stated[of].get("delta"),
-        "gradients": stated[of].get("gradients"),
-        "images": stated[of].get("images"),
+        **{name: stated[of].get(name) for name in ("epsilon", "delta", "gradients", "images")},
     }
 
 

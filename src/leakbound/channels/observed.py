@@ -74,12 +74,12 @@ class OwnCapacity:
         """Check whether probably 5 % more leaks than was promised, and more than was accepted."""
         return self.likely > max(WARNED * self.promised, accepted or 0.0)
 
-    def sentence(self, option: str = "accept_capacity=") -> str:
+    def sentence(self) -> str:
         """Describe the excess and its remedies in one sentence, which is a statistic of the records."""
         return (
             f"by the moments of {self.records} records that pass the channel it reveals {self.rounded:g} nats of each, "
             f"not {self.promised:.4g}: bring them to the scale of the calibration records, or calibrate to records "
-            f"like them; if they are right, accept this amount with {option}{self.rounded:g}"
+            f"like them; if they are right, accept this amount with accept_capacity={self.rounded:g}"
         )
 
     @property
