@@ -8,16 +8,7 @@ import torch
 from gaussians import batches, by_record, gaussian, private
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from leakbound import (
-    Capacity,
-    Channel,
-    ChannelEngine,
-    GuaranteeError,
-    Leakage,
-    LeakageAccountant,
-    Naming,
-    Reconstruction,
-)
+from leakbound import Capacity, Channel, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant, Reconstruction
 from leakbound.channels import GaussianChannel, population_moments
 
 PUBLIC, PRIVATE = gaussian(200), gaussian(200, 1)
@@ -80,8 +71,6 @@ WRONG = {
     "no capacity": (lambda: engine_of(target=Capacity(0.0)), "give a finite number above 0"),
     "half a use": (lambda: engine_of(target=Leakage(3.0, uses=0)), "give a whole number of at least 1"),
     "error of guessing": (lambda: engine_of(target=Reconstruction(1e6, uses=1)), "ask for less than that"),
-    "naming one of one": (lambda: engine_of(target=Naming(0.5, 1, uses=1)), "give more"),
-    "naming below chance": (lambda: engine_of(target=Naming(0.001, 10, uses=1)), "give one between 0.1"),
     "one public record": (lambda: engine_of(PUBLIC[:1]), "give at least two"),
     "equal public records": (lambda: engine_of(np.ones((5, 4), np.float32)), "give other data"),
     "public nan": (lambda: engine_of(np.full((5, 4), np.nan, np.float32)), "clean the calibration data"),
@@ -120,7 +109,6 @@ WRONG = {
         lambda: engine_of(target=Leakage(4.0, uses=2)).load_state_dict(engine_of().state_dict()),
         "calibrate as that one was",
     ),
-    "state of other data": (lambda: other_data(), "protect the same data under the same names"),
     "a transformer of no capacity": (lambda: Channel(-1.0).fit(PUBLIC), "give a finite number above 0"),
     "a transformer of no target": (lambda: Channel("much").fit(PUBLIC), "give Capacity"),
     "other features": (lambda: Channel(auxiliary=PUBLIC[:, :2]).fit(PUBLIC), "give rows of 4 features"),
@@ -149,12 +137,6 @@ def self_calibrated():
     engine = engine_of(Subset(base, range(30)))
     engine.protect(Subset(base, range(30, 60)))  # others of the same collection may be protected
     return engine.protect(Subset(base, range(29, 60)))
-
-
-def other_data():
-    engine, other = engine_of(), engine_of()
-    engine.protect(private(20)), other.protect(private(21))
-    other.load_state_dict(engine.state_dict())
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from leakbound.accounting.one_run import guess, one_run_epsilon, one_run_information
+from leakbound.accounting.one_run import Adjacency, guess, one_run_epsilon, one_run_information
 
 Quantity = Literal["epsilon", "nats"]
 Source = Literal["pairs", "canaries"]
@@ -24,6 +24,9 @@ DELTA = 1e-5
 _PARTS = (0.5, 0.2, 0.1, 0.05, 0.02, 1.0)  # of the pairs, the clearest ones, whose coin is guessed
 # Rank above which canaries count as included, and part of them that is guessed.
 _RANKS = ((0.5, 1.0), (0.5, 0.5), (0.5, 0.1), (0.0, 0.1))
+# The same counts come again and again.
+_epsilon = lru_cache(maxsize=4096)(one_run_epsilon)
+_information = lru_cache(maxsize=4096)(one_run_information)
 
 
 @dataclass(frozen=True)
@@ -138,27 +141,15 @@ def _limit(
     guesses, correct = guess(scores, np.ones(total, bool) if included is None else included, part)
     delta = DELTA if bound is None else bound.delta
     stated = bound.value if bound is not None and bound.quantity == quantity else None
-    demonstrated = partial(_demonstrated, source, quantity, total, 1 - doubt, delta)
-    shown, reachable = demonstrated(guesses, correct), demonstrated(total, total)
-    return CoinLimit(source, quantity, shown, reachable, total, guesses, correct, stated)
 
+    def demonstrated(guesses: int, correct: int) -> float:
+        if quantity == "nats":
+            return _information(total, guesses, correct, 1 - doubt)
+        adjacency: Adjacency = "pairs" if source == "pairs" else "add_remove"
+        return _epsilon(total, guesses, correct, delta, 1 - doubt, adjacency)
 
-@lru_cache(maxsize=4096)
-def _demonstrated(
-    source: Source,
-    quantity: Quantity,
-    coins: int,
-    confidence: float,
-    delta: float,
-    guesses: int,
-    correct: int,
-) -> float:
-    """Compute the lower limit of a quantity."""
-    if quantity == "nats":
-        return one_run_information(coins, guesses, correct, confidence)
-    return one_run_epsilon(
-        coins, guesses, correct, delta, confidence, "pairs" if source == "pairs" else "add_remove"
-    )
+    shown = demonstrated(guesses, correct)
+    return CoinLimit(source, quantity, shown, demonstrated(total, total), total, guesses, correct, stated)
 
 
 def verdict_on(bound: StatedBound | None, limits: Sequence[CoinLimit], confidence: float) -> str:

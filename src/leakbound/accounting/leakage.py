@@ -175,7 +175,7 @@ class Held:
 
 @lru_cache(maxsize=1024)
 def seen_by(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
-    """Split uses of a record into those of one mechanism, those worth uses of it, and the nats of all others."""
+    """Split uses of a record into those of one mechanism, those worth uses of it, and the other nats."""
     fresh_uses = 0
     heads = [mechanism]  # the first along each set of axes
     totals = [0.0]  # uses of each that all along its axes are worth

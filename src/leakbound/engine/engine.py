@@ -69,15 +69,15 @@ class ChannelEngine:
         calibration: Calibration,
         layout: Layout,
         target: Target,
-        *,
-        noise: str = "fresh",
-        seed: int | None = None,
-        labels: LabelCount,
-        key: Key = None,
-        accept_capacity: float | int | None = None,
         identity: Identity,
-        ledger: Ledger | None = None,
-        public: Collection[bytes] | None = None,
+        ledger: Ledger | None,
+        labels: LabelCount,
+        accept_capacity: float | int | None,
+        *,
+        noise: str,
+        seed: int | None,
+        key: Key,
+        public: Collection[bytes] | None,
     ) -> None:
         self.calibration = calibration
         self.layout = layout
@@ -167,17 +167,8 @@ class ChannelEngine:
         calibration = saved.calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
         warn_of_tails(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
-        engine = cls(
-            *(calibration, layout, limit),
-            noise=noise,
-            seed=seed,
-            labels=label_count,
-            key=key,
-            accept_capacity=accept_capacity,
-            identity=identity,
-            ledger=file,
-            public=public,
-        )
+        options: dict[str, Any] = {"noise": noise, "seed": seed, "key": key, "public": public}
+        engine = cls(calibration, layout, limit, identity, file, label_count, accept_capacity, **options)
         if public is not None:
             engine._near.add_public(inputs.reshape(len(inputs), -1).numpy(), public)
         return engine
@@ -280,14 +271,9 @@ class ChannelEngine:
                 f"{path}: the channel does not meet {target}, so the file was changed: save it again"
             )
         file = saved.ledger_of(path, counted_in, ledger, identity)
+        identity = identity if file is None else file.identity
         engine = cls(
-            *(calibration, layout, target),
-            **kept,
-            labels=labels,
-            accept_capacity=accept_capacity,
-            identity=identity if file is None else file.identity,
-            ledger=file,
-            public=public,
+            calibration, layout, target, identity, file, labels, accept_capacity, public=public, **kept
         )
         engine.provenance = provenance
         if state is not None:
@@ -385,7 +371,9 @@ class ChannelEngine:
             for single in inputs:
                 self.layout.check(single[None])
             inputs = torch.stack(inputs)
-        clean, at, counter = inputs, np.asarray(positions, np.int64), self._counter
+        clean = inputs
+        at = np.asarray(positions, np.int64)
+        counter = self._counter
 
         def contents() -> tuple[list[bytes], list[list[int]]]:
             if not positions:

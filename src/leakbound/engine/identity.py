@@ -154,8 +154,8 @@ def _owner_key() -> bytes:
         key, mode = path.read_bytes(), path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
-            f"{path}: {error.strerror or 'the disk is full'}, so no state can be saved or loaded: set LEAKBOUND_KEY "
-            "to a file of your own"
+            f"{path}: {error.strerror or 'the disk is full'}, so no state can be saved or loaded: set "
+            "LEAKBOUND_KEY to a file of your own"
         ) from error
     if mode & 0o077:
         raise GuaranteeError(f"{path}: its mode is {mode:o}, so others can read the key: chmod 600 it first")

@@ -217,7 +217,8 @@ class Ledger:
                 self._read_mechanisms(connection)
             for record, of_record in groupby(uses, key=itemgetter(0)):
                 schedule = tuple((self._mechanisms[channel], count) for _, channel, count in of_record)
-                seen, place = seen_by(self._mechanisms[number], schedule), places[record]
+                place = places[record]
+                seen = seen_by(self._mechanisms[number], schedule)
                 held.fresh_uses[place], held.parallel[place], held.others[place] = seen
             released = f"SELECT record, sum(nats) FROM labels {of_chunk} GROUP BY record"
             for record, nats in connection.execute(released, chunk) if labelled else ():
