@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy import linalg
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp, ndtri
+from scipy.special import log_ndtr, logsumexp
 
-from leakbound.accounting.gaussian import gaussian_capacity, log_determinant, log_expm1
+from leakbound.accounting.gaussian import log_determinant, log_expm1
 from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.shapes import printed_scale
@@ -63,23 +63,6 @@ def kl_divergence(mean_p: np.ndarray, covariance_p: np.ndarray, mean_q: np.ndarr
     spread = linalg.solve_triangular(factor, np.linalg.cholesky(covariance_p), lower=True)
     shift = linalg.solve_triangular(factor, mean_p - mean_q, lower=True)
     return 0.5 * float((spread**2).sum() - len(mean_p) + shift @ shift + determinants)
-
-
-def reported_mean_error(noise_variances: np.ndarray, delta: float, *, as_printed: bool = False) -> float:
-    """Distance |x̂ − x̄| that is exceeded with probability δ.
-
-    z_{1−δ/2} √(Σ σ_ij²) / Σ m_i, exact since the noise is Gaussian.
-
-    Args:
-        noise_variances: σ_ij² of all contributors.
-        delta: δ, in (0, 1).
-        as_printed: The larger value √(Σ σ_ij² / δ) / Σ m_i, from Chebyshev's inequality.
-
-    Source:
-        Wang et al. 2020, Lemma 2.
-    """
-    quantile = 1.0 / math.sqrt(delta) if as_printed else -float(ndtri(delta / 2.0))
-    return quantile * math.sqrt(float(noise_variances.sum())) / len(noise_variances)
 
 
 def expected_square(
@@ -151,23 +134,6 @@ def dp_noise_multiplier(
     if parameters is not None:
         return math.sqrt(batch_size / (parameters * math.expm1(2.0 * capacity / parameters)))
     return math.sqrt((1.0 if as_printed else 0.5) * batch_size / capacity)
-
-
-def dp_capacity_from_epsilon(epsilon: float, delta: float, batch_size: int, *, as_printed: bool = False) -> float:
-    """Most that one step of the classical Gaussian mechanism at (ε, δ) reveals: B ε² / (4 ln(1.25/δ)).
-
-    Source:
-        Tan et al. 2024, Theorem 4 (2), which is stated for (ε, δ)-DP, with its factor ½ restored.
-    """
-    return batch_size * epsilon**2 / ((2.0 if as_printed else 4.0) * math.log(1.25 / delta))
-
-
-def batch_capacity(eigenvalues: Float[np.ndarray, " d"], noise_variance: float, batch_size: int) -> float:
-    """Capacity of the mean of B records under noise of constant variance, ½ Σ ln(1 + λ_i/(Bσ)).
-
-    It falls with B, whereas DP noise is divided by B and its capacity rises.
-    """
-    return gaussian_capacity(eigenvalues, batch_size * noise_variance)
 
 
 def dropped_coordinate_capacity(

@@ -125,7 +125,7 @@ def _compression(inputs: Values) -> dict[str, Any]:
 
 
 def _batch(inputs: Values) -> dict[str, Any]:
-    return {"C_B": formulas.batch_capacity(np.array(inputs["eigenvalues"]), inputs["sigma"], inputs["B"])}
+    return {"C_B": gaussian_capacity(np.array(inputs["eigenvalues"]), inputs["B"] * inputs["sigma"])}
 
 
 def _empirical_posterior(inputs: Values) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pytest
 from scipy import integrate, linalg, optimize, special, stats
 
 import formulas
-from formulas import contraction, reported_mean_error
+from formulas import contraction
 from leakbound.accounting import dp, gaussian, reconstruction
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
 from leakbound.papers.pmidp.noise_calibration import (
@@ -265,9 +265,6 @@ def test_a4_a_gaussian_mechanism_tells_more_than_formula_2():
     says("A-4", f"has a standard deviation of {std:.2f} S")
     says("A-4", f"reveals {scientific(leaked, 2)} nats; the formula gives {scientific(formula, 2)}")
     says("A-4", f"with the ½ {scientific(formula / 2, 2)}")
-    for printed, expected in ((True, formula), (False, formula / 2)):
-        found = formulas.dp_capacity_from_epsilon(epsilon, delta, 1, as_printed=printed)
-        assert found == pytest.approx(expected, rel=1e-12)
 
 
 OPACUS_ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)))
@@ -751,6 +748,3 @@ def test_d4_levels_of_scheme_3():
 def test_d5_quantile_for_chebyshev():
     factor = 1 / math.sqrt(0.05) / float(stats.norm.ppf(0.975))
     says("D-5", f"{factor:.2f} times smaller at δ = 0.05")
-    variances = np.full(60, 4.0)
-    loose, exact = (reported_mean_error(variances, 0.05, as_printed=printed) for printed in (True, False))
-    assert loose / exact == pytest.approx(factor, rel=1e-12)

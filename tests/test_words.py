@@ -53,60 +53,12 @@ ALLOWED = (
     ("glossary.md", "", "the page lists the words that it avoids"),
     ("privacy-statement.md", "capacity under the members' law", "the name of an item in provenance files"),
 )
-# Occurrences in the sources. A number may only fall.
+# Occurrences in the sources, of all other words none. A number may only fall.
 AT_MOST: dict[str, dict[str, int]] = {
-    "docstrings": {
-        "tell": 1,
-        "tell apart": 0,
-        "let through": 0,
-        "anew": 0,
-        "beside": 0,
-        "what leaves": 0,
-        "nobody's secret": 0,
-        "law": 4,
-        "look": 11,
-        "naming": 6,
-        "semicolon": 16,
-    },
-    "texts": {
-        "tell": 4,
-        "tell apart": 0,
-        "let through": 0,
-        "anew": 0,
-        "beside": 0,
-        "what leaves": 0,
-        "nobody's secret": 1,
-        "law": 6,
-        "look": 10,
-        "naming": 14,
-    },
-    "captions": {
-        "tell": 1,
-        "tell apart": 0,
-        "let through": 1,
-        "anew": 0,
-        "beside": 7,
-        "what leaves": 0,
-        "nobody's secret": 0,
-        "law": 0,
-        "look": 0,
-        "naming": 25,
-    },
-    "identifiers": {
-        "found": 0,
-        "one": 0,
-        "own": 1,
-        "known": 3,
-        "told": 0,
-        "some": 0,
-        "asked": 0,
-        "looks": 35,
-        "look": 0,
-        "named": 0,
-        "way": 0,
-        "things": 0,
-        "given": 0,
-    },
+    "docstrings": {"tell": 1, "law": 4, "look": 11, "naming": 6, "semicolon": 16},
+    "texts": {"tell": 4, "nobody's secret": 1, "law": 6, "look": 10, "naming": 14},
+    "captions": {"tell": 1, "let through": 1, "beside": 7, "naming": 25},
+    "identifiers": {"own": 1, "known": 3, "looks": 35},
 }
 
 
@@ -179,9 +131,9 @@ def counted() -> dict[str, dict[str, int]]:
 def test_sources_use_an_avoided_word_no_more_often_than_before(place):
     said = {avoided.name: avoided.instead for avoided in PROSE} | {"semicolon": "it in two sentences"}
     more = [
-        f"{word}: {number} in {place}, at most {AT_MOST[place][word]}; say {said.get(word, 'its type or its role')}"
+        f"{word}: {number} in {place}, at most {most}; say {said.get(word, 'its type or its role')}"
         for word, number in counted()[place].items()
-        if number > AT_MOST[place][word]
+        if number > (most := AT_MOST[place].get(word, 0))
     ]
     assert not more, "\n".join(more)
 

@@ -1,16 +1,15 @@
-"""Limits that hold for every case, and the count of all of them."""
+"""Limits that hold for every case."""
 
 import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 import torch  # noqa: F401  its libraries take more addresses than a test may: they are here before the limit
 
-from fuzz.tally import COUNTS, SECONDS
+from fuzz.tally import COUNTS, SECONDS, asked
 
 _SPARE = 4 * 2**30  # bytes that a test may take beyond what the process has
 
@@ -28,24 +27,10 @@ def _bounded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.alarm(0)
     signal.signal(signal.SIGALRM, waiting)
     resource.setrlimit(resource.RLIMIT_AS, before)
+    few = [name for name, number in COUNTS.items() if number < asked(name)]
+    COUNTS.clear()
+    assert not few, f"filters drop cases of {few}"
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
     raise TimeoutError(f"no end after {SECONDS} seconds")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that gathers the outcomes what this one has counted, if there are several."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["fuzz"] = dict(COUNTS)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    COUNTS.update(getattr(node, "workeroutput", {}).get("fuzz", {}))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if COUNTS:
-        shares = ", ".join(f"{count} {name}" for name, count in COUNTS.items())
-        terminalreporter.write_line(f"fuzz: {COUNTS.total()} cases ({shares})")

@@ -17,11 +17,11 @@ GOOD = yaml.safe_dump({"preset": "tiny", "datasets": {"digits": {"members": 40}}
     ("text", "options", "message"),
     [
         (GOOD, ["--config", "replicas=2", "alpha=high"], "alpha = 'high': should be a valid number"),
-        (GOOD.replace("- 8", "- 800"), [], "studies.capacity.batch_sizes[0] = 800: digits has only"),
+        (GOOD.replace("none:", "naturl:"), [], "studies.capacity.defenses.naturl = 'naturl': unknown defense"),
         (f"{GOOD}preset: other\n", [], "'preset' is set twice"),
         (GOOD.replace("studies:", "studies: ["), [], "Config file is not valid JSON or YAML"),  # Snakemake's own words
     ],
-    ids=["overrides", "size", "key twice", "no YAML"],
+    ids=["overrides", "name", "key twice", "no YAML"],
 )
 def test_snakemake_ends_with_the_mistake_and_makes_nothing(tmp_path, text, options, message):
     (tmp_path / "config").mkdir()

@@ -50,10 +50,6 @@ def test_cases_take_turns_in_both_orders_and_at_least_three_of_them():
     assert times["turn"].tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_shares_of_time_add_up():
-    assert sum(share for _, share, _ in bench.SHARES.values()) == pytest.approx(1)
-
-
 def test_pictures_show_ratios_with_their_goals_and_growth_with_its_exponents(tmp_path):
     """Drawn from the kept rows, as docs/performance.md shows them."""
     rows = pd.read_parquet(REPOSITORY / "results" / "reference" / "benchmarks" / "bench.parquet")

@@ -1,8 +1,7 @@
 import numpy as np
-import pandas as pd
 import pytest
 from growth import boxes as growing_boxes
-from growth import in_turns, round_box, slopes
+from growth import in_turns, round_box
 
 from images import gathered
 from leakbound.config.defenses import Undefended
@@ -49,10 +48,3 @@ def test_every_box_has_work_over_its_sizes_and_the_exponent_of_its_algorithm(pla
         times = in_turns(box.cases(), 1e-9)
         assert (times["seconds"] > 0).all()
         assert set(times.groupby("case").size()) == {3}
-
-
-def test_exponents_are_those_of_work_that_grows_so():
-    sizes = {"1": 1.0, "2": 2.0, "8": 8.0}
-    rows = [(case, turn, (turn + 1) * size**1.5) for case, size in sizes.items() for turn in range(2)]
-    found = slopes(pd.DataFrame(rows, columns=["case", "turn", "seconds"]), sizes)
-    assert found.to_numpy() == pytest.approx([1.5, 1.5], rel=1e-12)

@@ -126,18 +126,6 @@ def test_plan_for_a_gpu_has_hours_of_an_h200_and_says_about_where_networks_were_
     assert "step_natural of mlp on a GPU: not measured, taken as lenet" in text
 
 
-def test_more_jobs_side_by_side_take_less_time_down_to_the_longest():
-    found = [JobCost(job, 100.0, 0.0, 0.0) for job in quick_jobs().of("train")[:8]]
-    one, four, many = (Machine(count).wall_seconds(found) for count in (1, 4, 100))
-    assert 100 <= many < four < one
-    assert one == pytest.approx(4 * four, rel=0.1)
-
-
-def test_jobs_on_the_gpu_wait_for_each_other():
-    found = [JobCost(job, 1.0, 99.0, 0.0) for job in quick_jobs().of("train")[:8]]
-    assert Machine(8, 1).wall_seconds(found) > 7 * Machine(8, 8).wall_seconds(found)
-
-
 def test_plan_as_text_adds_up():
     jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
