@@ -11,6 +11,7 @@ import findings
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_pages_hold_the_numbers_of_the_kept_results():
     stale = [str(path.relative_to(ROOT)) for path, text in findings.pages().items() if path.read_text() != text]
     assert not stale, "run python tools/findings.py"

@@ -120,7 +120,7 @@ def run_section(section: str, asked: Asked, out: Path) -> None:
     from leakbound import storage
 
     torch.set_num_threads(1)
-    _full_precision()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # as the library trains
     began, written = time.time(), 0.0
     module = importlib.import_module(f"gpu_{section}")
     rows: list[dict[str, Any]] = []
@@ -132,14 +132,6 @@ def run_section(section: str, asked: Asked, out: Path) -> None:
     _write(section, rows, asked, out, began)
     sys.stderr.write(f"{section}: {len(rows)} rows in {time.time() - began:.0f} s\n")
     storage.check(out / f"gpu_{section}.parquet")
-
-
-def _full_precision() -> None:
-    """Products and convolutions in full float32: that is what the library trains with."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
 
 
 def _write(section: str, rows: list[dict[str, Any]], asked: Asked, out: Path, began: float) -> None:

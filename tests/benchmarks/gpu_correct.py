@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import product
@@ -416,16 +416,18 @@ def attacks(asked: Asked) -> dict[str, Attack]:
     inversion = {"images": 2, "tuning_images": 8, "iterations": short, "search_iterations": short // 2}
     search = settings.GradientInversionConfig(**inversion)
     named = settings.NamingConfig(candidates=(2, 5), uses=(1, 2), trials=40, gradients=20, draws=4)
+    several, audit = settings.UsesConfig(images=2, uses=(1, 4)), settings.AuditConfig(canaries=100, clients=4)
+    inverted, identified = gradient_inversion.invert_gradients, naming.identify_records
     return {
         "membership, references": partial(_membership, settings.MembershipConfig(epochs=5, references=2)),
         "model_inversion": partial(_model_inversion, settings.ModelInversionConfig(iterations=short)),
-        "gradient_inversion, sigmoid": partial(_gradients, "lenet_sigmoid", "none", search),
-        "gradient_inversion, natural": partial(_gradients, "lenet_sigmoid", "natural", search, replicas=2),
-        "gradient_inversion, noise": partial(_gradients, "lenet", "parameter_noise", search),
-        "uses": partial(_uses, settings.UsesConfig(images=2, uses=(1, 4))),
-        "naming, natural": partial(_naming, "natural", named),
-        "naming, dpsgd": partial(_naming, "dpsgd", named),
-        "audit": partial(_audit, settings.AuditConfig(canaries=100, clients=4)),
+        "gradient_inversion, sigmoid": partial(_on_uploads, inverted, "lenet_sigmoid", "none", search, 1),
+        "gradient_inversion, natural": partial(_on_uploads, inverted, "lenet_sigmoid", "natural", search, 2),
+        "gradient_inversion, noise": partial(_on_uploads, inverted, "lenet", "parameter_noise", search, 1),
+        "uses": partial(_on_uploads, uses.invert_several_uses, "lenet_sigmoid", "natural", several, 2),
+        "naming, natural": partial(_on_uploads, identified, "lenet", "natural", named, 1),
+        "naming, dpsgd": partial(_on_uploads, identified, "lenet", "dpsgd", named, 1),
+        "audit": partial(_on_uploads, uploads.audit_uploads, "lenet", "dpsgd", audit, 1),
     }
 
 
@@ -435,7 +437,7 @@ def compared_attack(work: Attack, device: str) -> Values:
     Searches that go on for many steps part a little, as two orders of the same sum do. Images that are recovered to
     the rounding of float32 differ by that rounding alone, so a PSNR counts up to 60 dB.
     """
-    with _cpu_noise():
+    with mock.patch.object(attack_request, "noise_source", drawn_on_cpu):
         exact, seen = work("cpu")[0], work(device)[0]
     keys = ["replica", "variant", "unit", "metric"]
     both = exact.merge(seen, on=keys, suffixes=("", "_seen"))
@@ -452,13 +454,6 @@ def compared_attack(work: Attack, device: str) -> Values:
     yield {"metric": f"mean_difference{where}", "value": float(means.max()), "expected": _NEAR, "status": said}
     yield {"metric": "largest_difference", "value": float(apart.max()), "status": ""}
     yield {"metric": "missing", "value": float(missing.sum()), "expected": 0.0, "status": _said(not missing.any())}
-
-
-@contextmanager
-def _cpu_noise() -> Iterator[None]:
-    """Attacks whose noise is drawn on the CPU."""
-    with mock.patch.object(attack_request, "noise_source", drawn_on_cpu):
-        yield
 
 
 @cache
@@ -490,29 +485,10 @@ def _model_inversion(config: settings.ModelInversionConfig, device: str) -> Atta
     )
 
 
-def _defended(name: str) -> dict[str, Any]:
-    """Arguments of attacks on a defense's uploads."""
+def _on_uploads(
+    attack: Callable[[AttackRequest], Attacked], model: str, name: str, config: Any, replicas: int, device: str
+) -> Attacked:
+    """Rows of an attack on a defense's uploads; several replicas are one stack on a GPU."""
     asked = request(name, 1, "cpu")
     known = {"defense": asked.defense, "level": asked.level, "channel": asked.channel, "moments": moments()}
-    return {**known, "replicas": range(1)}
-
-
-def _gradients(
-    model: str, name: str, config: settings.GradientInversionConfig, device: str, replicas: int = 1
-) -> Attacked:
-    """Several replicas are one stack on a GPU."""
-    known = {**_defended(name), "replicas": range(replicas)}
-    return gradient_inversion.invert_gradients(AttackRequest(config=config, **known, **_shared(device, model)))
-
-
-def _uses(config: settings.UsesConfig, device: str) -> Attacked:
-    known = {**_defended("natural"), "replicas": range(2)}
-    return uses.invert_several_uses(AttackRequest(config=config, **known, **_shared(device, "lenet_sigmoid")))
-
-
-def _naming(name: str, config: settings.NamingConfig, device: str) -> Attacked:
-    return naming.identify_records(AttackRequest(config=config, **_defended(name), **_shared(device, "lenet")))
-
-
-def _audit(config: settings.AuditConfig, device: str) -> Attacked:
-    return uploads.audit_uploads(AttackRequest(config=config, **_defended("dpsgd"), **_shared(device, "lenet")))
+    return attack(AttackRequest(config=config, replicas=range(replicas), **known, **_shared(device, model)))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 from unittest import mock
 
@@ -49,8 +50,8 @@ from leakbound.training.stack import cuda_graph
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)
 LARGE = ("resnet10", "alexnet", "vgg16")
-ONE, CAPTURED, GENERAL, STACK = "one by one", "one by one, captured", "vmap", "stack"
-"""Ways of a step of K networks: two baselines, ``torch.func.vmap`` around the network, and what training does."""
+ONE, CAPTURED, STACK = "one by one", "one by one, captured", "stack"
+"""Ways of a step of K networks: two baselines, and what training does."""
 EAGER = "stack, kernel by kernel"
 """The last of these with nothing recorded."""
 CAPTURED_SEARCH, EAGER_SEARCH = "captured", "kernel by kernel"
@@ -66,26 +67,27 @@ def cases(asked: Asked) -> Iterator[Case]:
     model, batch = ("small", 8) if asked.quick else ("lenet", BATCH)
     counts = (1, 2) if asked.quick else STACKS
     make = partial(request, model, batch, asked.device)
-    yield Case("first step", model, lambda _: first_step(make("none", counts[-1])), weight=0.3)
     yield from ported(asked)
     for count in counts:
         yield Case(f"{model}, B = {batch}", f"K = {count}", partial(ways, make("none", count)), weight=2.0)
     for count in (1, counts[-1]) if asked.quick else (1, 10):
         names = ("natural", "dpsgd") if asked.quick else ("natural", "natural_frozen", "white", "dpsgd", "dppsac")
         found = {name: make(name, count) for name in ("none", *names)}
-        yield Case(f"{model}, B = {batch}", f"K = {count}, defenses", partial(defenses, found, count), weight=3.0)
+        yield Case(
+            f"{model}, B = {batch}", f"K = {count}, defenses", partial(defenses, found, f"K = {count}"), weight=3.0
+        )
     large = () if asked.quick else (("resnet10", 1),)
     for name, count in ((model, 1), (model, counts[1] if asked.quick else 10), *large):
         precision = "tf32" if name == "resnet10" else "float32"
         runs = {one: request(name, batch, asked.device, one, count) for one in ("none", "dpsgd", "dppsac")}
         found = {one: rounded(run, precision) for one, run in runs.items()}
         title = f"{name}, K = {count}"
-        yield Case("private steps", title, partial(private, found, title), weight=2.0)
+        yield Case("private steps", title, partial(defenses, found, title), weight=2.0)
     for name in LARGE if asked.device == "cuda" else ():
         yield Case("precision", name, partial(precisions, name, asked.device), weight=2.0)
     for name in () if asked.quick else LARGE:
         wide = {one: request(name, BATCH, asked.device, one, 1) for one in ("none", "natural", "dpsgd")}
-        yield Case(f"{name}, B = {BATCH}", "K = 1, defenses", partial(defenses, wide, 1), weight=2.0)
+        yield Case(f"{name}, B = {BATCH}", "K = 1, defenses", partial(defenses, wide, "K = 1"), weight=2.0)
         two = request(name, BATCH, asked.device, "none", 10)
         yield Case(f"{name}, B = {BATCH}", "K = 10", partial(ways, two), weight=2.0)
     for count in (1, 2) if asked.quick else (1, 30):
@@ -111,18 +113,6 @@ def request(model: str, batch: int, device: str, defense: str, count: int) -> Tr
     return replace(asked, model={"small": "mlp"}.get(model, model), replicas=count, device=device, config=config)
 
 
-def first_step(asked: TrainingRequest) -> Values:
-    """Seconds from nothing to the end of the first step, and of the second."""
-    began = time.perf_counter()
-    learners = learners_of(asked)
-    for metric in ("first_step_s", "second_step_s"):
-        for learner in learners:
-            learner.step()
-        _done(asked.device)
-        yield {"metric": metric, "value": time.perf_counter() - began}
-        began = time.perf_counter()
-
-
 def ways(asked: TrainingRequest, seconds: float) -> Values:
     """All ways of a step of K networks, and how many kernels the stack asks for."""
     count, device = asked.replicas, asked.device
@@ -136,8 +126,6 @@ def ways(asked: TrainingRequest, seconds: float) -> Values:
     if device == "cuda" and hasattr(sgd, "cuda_graph"):  # what records a stack's step
         with mock.patch.object(sgd, "cuda_graph", None):
             steps[EAGER] = partial(_each, [learner.step for learner in learners_of(asked)])
-    if count > 1:
-        steps[GENERAL] = plain(asked)
     times = {ONE: float(count), CAPTURED: float(count)}
     yield from timed(steps, device, seconds, times, STACK, f"K = {count}")
     yield {"metric": "operations", "value": float(operations(steps[STACK]))}
@@ -147,25 +135,17 @@ def ways(asked: TrainingRequest, seconds: float) -> Values:
         torch.cuda.empty_cache()
 
 
-def defenses(found: Mapping[str, TrainingRequest], count: int, seconds: float) -> Values:
-    """Steps of defenses against one without."""
-    steps: dict[str, Step] = {}
-    for name, asked in found.items():
-        steps[name] = partial(_each, [learner.step for learner in learners_of(asked)])
-    yield from timed(steps, found["none"].device, seconds, {}, "none", f"K = {count}", inverse=True)
-
-
 def rounded(asked: TrainingRequest, precision: str) -> TrainingRequest:
     """The same run in another precision."""
     return replace(asked, config=asked.config.model_copy(update={"precision": precision}))
 
 
-def private(found: Mapping[str, TrainingRequest], group: str, seconds: float) -> Values:
-    """Steps of DP-SGD and DP-PSAC, captured and kernel by kernel, against one without a defense."""
+def defenses(found: Mapping[str, TrainingRequest], group: str, seconds: float) -> Values:
+    """Steps of defenses, those of DP captured and kernel by kernel, against one without a defense."""
     steps: dict[str, Step] = {}
     for name, asked in found.items():
         steps[name] = partial(_each, [learner.step for learner in learners_of(asked)])
-        if name != "none" and asked.device == "cuda":
+        if name.startswith("dp") and asked.device == "cuda":
             with mock.patch.object(per_sample, "cuda_graph", None):
                 steps[f"{name}, kernel by kernel"] = partial(_each, [one.step for one in learners_of(asked)])
     yield from timed(steps, found["none"].device, seconds, {}, "none", group, inverse=True)
@@ -284,73 +264,40 @@ def _done(device: str) -> None:
 
 
 def plain(asked: TrainingRequest) -> Step:
-    """A step as one writes it by hand: of one network, or of K under ``vmap``."""
-    networks = [initial_network(asked, replica) for replica in range(asked.replicas)]
-    network, device = networks[0].to(asked.device), asked.device
-    parameters = stack.stacked(networks, device) if len(networks) > 1 else dict(network.named_parameters())
-    optimizer = torch.optim.SGD(parameters.values(), asked.candidates[0], asked.config.momentum, fused=True)
-    images, labels, rows = _batches(asked)
-    turn = [0]
-
-    def step() -> None:
-        """One step."""
-        chosen = rows[turn[0] % len(rows)]
-        turn[0] += 1
-        optimizer.zero_grad()
-        _backward(network, parameters, images[chosen], labels[chosen])
-        optimizer.step()
-
-    return step
+    """A step of one network as one writes it by hand."""
+    once, rows = _by_hand(asked)
+    turns = cycle(rows)
+    return lambda: once(next(turns))
 
 
 def captured(asked: TrainingRequest) -> Step:
-    """The same step of one network as a CUDA graph, which is told the records of each step by one copy."""
-    network = initial_network(asked, 0).to(asked.device)
-    parameters = dict(network.named_parameters())
-    optimizer = torch.optim.SGD(parameters.values(), asked.candidates[0], asked.config.momentum, fused=True)
-    images, labels, rows = _batches(asked)
-
-    def once(chosen: Tensor) -> None:
-        """One step."""
-        optimizer.zero_grad()
-        _backward(network, parameters, images.index_select(0, chosen), labels.index_select(0, chosen))
-        optimizer.step()
-
+    """The same step as a CUDA graph, which is told the records of each step by one copy."""
+    once, rows = _by_hand(asked)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(_WARM):
             once(rows[0])
     torch.cuda.current_stream().wait_stream(side)
-    replay = cuda_graph(once, [rows[0]])
-    turn = [0]
-
-    def step() -> None:
-        """One step."""
-        replay(rows[turn[0] % len(rows)])
-        turn[0] += 1
-
-    return step
+    replay, turns = cuda_graph(once, [rows[0]]), cycle(rows)
+    return lambda: replay(next(turns))
 
 
-def _batches(asked: TrainingRequest) -> tuple[Tensor, Tensor, Tensor]:
-    """Images, labels, and the rows of 64 steps, all on the device; for several networks rows are (steps, K, batch)."""
+def _by_hand(asked: TrainingRequest) -> tuple[Callable[[Tensor], None], Tensor]:
+    """A step of one network on some of its records, and the rows of 64 steps, all on the device."""
+    network = initial_network(asked, 0).to(asked.device)
+    optimizer = torch.optim.SGD(network.parameters(), asked.candidates[0], asked.config.momentum, fused=True)
     members = asked.dataset.members(0)
     images, labels = (torch.from_numpy(one).to(asked.device) for one in (members.images, members.labels))
-    shape = (64, asked.replicas, asked.batch_size) if asked.replicas > 1 else (64, asked.batch_size)
-    drawn = torch.randint(len(labels), shape, generator=torch_generator(0, "rows"))
-    return images, labels, drawn.to(asked.device)
+    rows = torch.randint(len(labels), (64, asked.batch_size), generator=torch_generator(0, "rows"))
 
+    def once(chosen: Tensor) -> None:
+        """One step."""
+        optimizer.zero_grad()
+        F.cross_entropy(network(images.index_select(0, chosen)), labels.index_select(0, chosen)).backward()
+        optimizer.step()
 
-def _backward(network: torch.nn.Module, parameters: Mapping[str, Tensor], images: Tensor, labels: Tensor) -> None:
-    """Gradients of one batch, or of one for each network of a stack."""
-    if images.ndim == 4:
-        F.cross_entropy(network(images), labels).backward()
-        return
-    logits = torch.func.vmap(lambda own, some: torch.func.functional_call(network, own, (some,)))(
-        dict(parameters), images
-    )
-    stack.loss(logits, labels).sum().backward()
+    return once, rows.to(asked.device)
 
 
 class _Counted(TorchDispatchMode):

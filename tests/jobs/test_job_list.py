@@ -14,8 +14,8 @@ from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound.config.messages import parse
-from leakbound.config.settings import Settings
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
+from leakbound.config.theory import DependentCase, IndependentCase
 from leakbound.config.training import LENGTHS
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList
@@ -207,49 +207,32 @@ def test_run_without_channel_reads_no_channel_files():
     assert table().channel_files(Run("digits", "lenet", "dpsgd", 1.0, 10, 8)) == {}
 
 
-class Table(Settings):
-    points: int = 3
-
-
-class Section(Settings):
-    """A section with settings that its tables share, and two tables of which one may be left out."""
-
-    servers: int = 20
-    first: Table = Table()
-    second: Table | None = None
-
-    def tables(self) -> tuple[str, ...]:
-        return ("first",) if self.second is None else ("first", "second")
-
-
-class ConfigWithSection(Config):
-    consensus: Section | None = None  # type: ignore[assignment,unused-ignore]
-
-
-def table_with(**settings) -> RunTable:
-    figures = [figure(name, table=f"consensus/{name}") for name in ("first", "second")]
-    config = ConfigWithSection(**{**dict(QUICK), "consensus": Section(**settings)})
-    return RunTable(config, Catalogue(figures=tuple(figures)))
-
-
 def figure(name, **source) -> FigureConfig:
     return FigureConfig(id=name, paper="beyond", title="t", plot="lines", caption="Times.", **source)
 
 
-def test_every_table_of_a_section_has_a_file():
-    both = table_with(second=Table())
-    assert both.rows_file(both.figures["beyond/second"]) == "results/quick/tables/consensus/second.parquet"
-    assert {"capacity", "consensus/first", "consensus/second"} <= set(both.tables)
+def test_a_table_of_a_section_has_a_file_and_a_figure_whose_table_is_not_made_is_left_out():
+    figures = Catalogue(figures=[figure(name, table=f"theory/{name}") for name in ("case1", "case2")])
+    both, alone = (RunTable(with_theory(case2), figures) for case2 in (DependentCase(), None))
+    assert both.rows_file(both.figures["beyond/case2"]) == "results/quick/tables/theory/case2.parquet"
+    assert {"capacity", "theory/case1", "theory/case2"} <= set(both.tables)
+    assert set(alone.figures) == {"beyond/case1"}
 
 
-def test_figure_whose_table_is_not_made_is_left_out():
-    assert set(table_with().figures) == {"beyond/first"}
+def test_table_of_a_section_depends_on_its_own_settings_alone():
+    alone, both, other = (
+        dict(table(with_theory(case2, case1)).section("theory"))
+        for case2, case1 in (
+            (None, IndependentCase()),
+            (DependentCase(n_clients=9), IndependentCase()),
+            (None, IndependentCase(n_clients=9)),
+        )
+    )
+    assert both["case1"] == alone["case1"] != other["case1"]
 
 
-def test_table_of_a_section_depends_on_no_other_table():
-    alone, both = (dict(one.section("consensus")) for one in (table_with(), table_with(second=Table(points=9))))
-    assert both["first"] == alone["first"] == {"servers": 20, "first": {"points": 3}}
-    assert both["first"] != dict(table_with(servers=5).section("consensus"))["first"]
+def with_theory(case2, case1=QUICK.theory.case1) -> Config:
+    return QUICK.model_copy(update={"theory": QUICK.theory.model_copy(update={"case1": case1, "case2": case2})})
 
 
 def test_table_of_times_is_there_only_if_they_are_measured():
