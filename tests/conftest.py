@@ -26,8 +26,8 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 FIRST = (
-    *("workflow", "test_planted_bugs.py", "attacks", "figures", "training", "security", "storage", "fuzz", "tracking"),
-    *("test_kept_results.py", "cli", "tan2024", "jobs", "models"),
+    *("workflow", "test_planted_bugs.py", "attacks", "figures", "test_false_alarms.py", "training", "security"),
+    *("storage", "fuzz", "tracking", "test_kept_results.py", "cli", "tan2024", "jobs", "models"),
 )
 """Folders and files that take longest, in the order in which they begin, so that none of them is left for last."""
 SLOW = {"whole"}

@@ -21,7 +21,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -39,28 +38,19 @@ BETWEEN_LOOKS = 0.02  # seconds
 SPREAD = 0.9  # part of the undisturbed run's time over which moments are spread
 PATIENCE = 60.0  # seconds that a process may outlive its coordinator before that counts as a failure
 UNDISTURBED_ATTEMPTS = 3  # calls that may be needed after the last kill
-CHANCE = ("logs/*", "benchmarks/*", "tracking/*", "report.html", ".*.lock", "*/.lock")  # times, identifiers of runs
+CHANCE = ("logs/*", "benchmarks/*", "tracking/*", "report.html", "*/checkpoint-*.pt")  # times, identifiers of runs
 MEASURED = ("tables/efficiency.*", "figures/*/table02*", "claims.*", "scoreboard.*")  # made of training times
 TIMES = ("seconds", "started")
 STARTED = re.compile(r"^(?:local)?rule (\w+):$", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Kill:
-    """One kill: when, in seconds since the disturbed run began, and what."""
-
-    seconds: float
-    kind: str
 
 
 @dataclass
 class Outcome:
     """What a disturbed run was like."""
 
-    kills: list[Kill] = field(default_factory=list)
-    calls: int = 0
-    looks: int = 0
+    kills: list[dict[str, Any]] = field(default_factory=list)
     longest_orphan: float = 0.0
+    compared: set[str] = field(default_factory=set)
     differences: list[str] = field(default_factory=list)
 
 
@@ -78,92 +68,69 @@ class Run:
         (folder / "given.yaml").write_bytes(Path(configfile).read_bytes())
         self.config = reading.load(folder / "given.yaml")
         self.root = folder / self.config.root
-        self.command = ["snakemake", "--configfile", "given.yaml", "-j", str(jobs)]
-        self._log = folder / "output.txt"
+        self.calls = 0
+        self._command = ["snakemake", "--configfile", "given.yaml", "-j", str(jobs)]
+        self._where = {"cwd": folder, "env": environment(folder)}
 
     def start(self) -> subprocess.Popen[bytes]:
         """Give the command."""
-        with self._log.open("ab") as log:
-            where = {"cwd": self.folder, "env": environment(self.folder)}
-            return subprocess.Popen(self.command, **where, stdout=log, stderr=log)
+        self.calls += 1
+        with (self.folder / "output.txt").open("ab") as log:
+            return subprocess.Popen(self._command, **self._where, stdout=log, stderr=log)
 
-    def says_nothing_to_do(self) -> bool:
-        """Whether a dry run finds nothing to do."""
-        where = {"cwd": self.folder, "env": environment(self.folder)}
-        found = subprocess.run([*self.command, "-n"], **where, capture_output=True, text=True)
-        return found.returncode == 0 and "Nothing to be done" in found.stdout + found.stderr
+    def output(self) -> str:
+        """All that the command has said."""
+        return (self.folder / "output.txt").read_text(encoding="utf-8", errors="replace")
 
     def jobs_started(self) -> int:
         """Jobs that coordinators have started so far."""
-        names = STARTED.findall(self._log.read_text(encoding="utf-8", errors="replace"))
-        return sum(name != "all" for name in names)
+        logs = (self.folder / ".snakemake" / "log").glob("*.log")  # the screen shows no job that goes well
+        return sum(name != "all" for log in logs for name in STARTED.findall(log.read_text(encoding="utf-8")))
 
-    def end_of_output(self) -> str:
-        """The last that the command has said."""
-        return self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
+    def says_nothing_to_do(self) -> bool:
+        """Whether a dry run finds nothing to do."""
+        found = subprocess.run([*self._command, "-n"], **self._where, capture_output=True, text=True)
+        return found.returncode == 0 and "Nothing to be done" in found.stdout + found.stderr
 
     def files(self) -> set[str]:
-        """Everything below the folder of results, hidden or not."""
-        return {path.relative_to(self.root).as_posix() for path in self.root.rglob("*")}
+        """Everything below the folder of results but locks, hidden or not."""
+        names = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*"))
+        return {name for name in names if not name.endswith(".lock")}
 
     def free_locks(self) -> bool:
         """Whether the locks of the configuration can be taken."""
         with locks.opened(self.root / ".coordinator.lock") as one, locks.opened(self.root / ".jobs.lock") as other:
             return locks.acquire(one) and locks.acquire(other)
 
-    def logged(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    def logged(self) -> dict[str, list[dict[str, Any]]]:
         """MLflow runs that are not in the bin, by experiment and key: status, params and last values."""
-        uri = f"sqlite:///{self.folder / self.config.tracking.uri.removeprefix('sqlite:///')}"
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        client = connect(uri)
-        for experiment in client.search_experiments():
-            page = client.search_runs([experiment.experiment_id], max_results=50_000)
-            for run in page:
-                values = {"status": run.info.status, "params": run.data.params, "metrics": run.data.metrics}
-                found.setdefault((experiment.name, run.data.tags.get(KEY, "")), []).append(values)
+        found: dict[str, list[dict[str, Any]]] = {}
+        if self.config.tracking.enabled:
+            client = connect(f"sqlite:///{self.folder / self.config.tracking.uri.removeprefix('sqlite:///')}")
+            for experiment in client.search_experiments():
+                for run in client.search_runs([experiment.experiment_id], max_results=50_000):
+                    values = {"status": run.info.status, "params": run.data.params, "metrics": run.data.metrics}
+                    found.setdefault(f"{experiment.name}: {run.data.tags.get(KEY, '')}", []).append(values)
         return found
 
 
-class Comparison:
-    """Files of a disturbed run held against those of an undisturbed one.
-
-    Args:
-        whole: The undisturbed run.
-        measured: Whether the configuration measures times, which no two runs share.
-    """
-
-    def __init__(self, whole: Run, measured: bool) -> None:
-        self._whole = whole
-        self._skipped = (*CHANCE, *(MEASURED if measured else ()))
-        self._seen: dict[str, tuple[int, int]] = {}
-        self.compared: set[str] = set()
-
-    def differing(self, other: Run) -> Iterator[str]:
-        """Files that are there and are not as in the undisturbed run; each is read again only when it was replaced."""
-        for path in sorted(other.root.rglob("*")):
-            name = path.relative_to(other.root).as_posix()
-            if not self._counts(name):
-                continue
-            try:
-                if not path.is_file():
-                    continue
-                facts = path.stat()
-                content = path.read_bytes() if self._seen.get(name) != (facts.st_ino, facts.st_mtime_ns) else None
-            except FileNotFoundError:  # the coordinator has removed it to have it made again
-                continue
-            if content is None:
-                continue
-            expected = self._whole.root / name
-            if not expected.is_file() or _comparable(name, content) != _comparable(name, expected.read_bytes()):
-                yield name
-            else:
-                self._seen[name] = (facts.st_ino, facts.st_mtime_ns)
-                self.compared.add(name)
-
-    def _counts(self, name: str) -> bool:
-        """Whether a file holds results: neither chance, nor hidden, nor a checkpoint on the way."""
-        hidden = any(part.startswith(".") for part in name.split("/"))
-        return not (hidden or fnmatch(name, "*/checkpoint-*.pt") or any(fnmatch(name, one) for one in self._skipped))
+def compared(whole: Run, other: Run) -> tuple[set[str], list[str]]:
+    """Files of a run that hold results, and those of them that are not as in the undisturbed run."""
+    skipped = (*CHANCE, *(MEASURED if whole.config.efficiency is not None else ()))
+    names, differing = set(), []
+    for path in sorted(other.root.rglob("*")):
+        name = path.relative_to(other.root).as_posix()
+        if any(part.startswith(".") for part in name.split("/")) or any(fnmatch(name, one) for one in skipped):
+            continue
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, IsADirectoryError):  # the coordinator removes files to have them made again
+            continue
+        names.add(name)
+        expected = whole.root / name
+        if not expected.is_file() or _comparable(name, content) != _comparable(name, expected.read_bytes()):
+            differing.append(name)
+    return names, differing
 
 
 def _comparable(name: str, content: bytes) -> Any:
@@ -177,52 +144,47 @@ def _comparable(name: str, content: bytes) -> Any:
     return {key: value for key, value in record.items() if key not in TIMES}
 
 
-def disturb(run: Run, comparison: Comparison, seconds: float, asked: argparse.Namespace) -> Outcome:
+def disturb(run: Run, whole: Run, seconds: float, asked: argparse.Namespace) -> Outcome:
     """Run to the end under kills.
 
     Args:
         run: The run to disturb.
-        comparison: What its files must equal at every moment.
+        whole: The undisturbed run, whose files its own must equal at every moment.
         seconds: Time over which kills are spread.
         asked: Options of the command line.
     """
     chance, outcome = random.Random(asked.seed), Outcome()
     moments = sorted(chance.uniform(0, seconds) for _ in range(asked.kills))
     began = time.monotonic()
-    process = _call(run, outcome)
+    process = run.start()
     try:
         for moment in moments:
             while time.monotonic() - began < moment and process.poll() != 0:
                 time.sleep(BETWEEN_LOOKS)
-                process = process if process.poll() in (None, 0) else _call(run, outcome)
+                process = process if process.poll() in (None, 0) else run.start()
             if process.poll() == 0:
                 break
             kind, orphans = _kill_one(process, chance, asked.coordinator)
-            outcome.kills.append(Kill(round(time.monotonic() - began, 2), kind))
-            print(f"{outcome.kills[-1].seconds:8.1f} s  {kind}", flush=True)
+            outcome.kills.append({"seconds": round(time.monotonic() - began, 2), "kind": kind})
+            print(f"{time.monotonic() - began:8.1f} s  {kind}", flush=True)
             if kind == "coordinator":
                 process.wait()
-                process = _call(run, outcome)
+                process = run.start()
                 outcome.longest_orphan = max(outcome.longest_orphan, _longest_life(orphans))
-            outcome.looks += 1
-            outcome.differences += [f"{name} at {moment:.1f} s" for name in comparison.differing(run)]
+            names, differing = compared(whole, run)
+            outcome.compared |= names
+            outcome.differences += [f"{name} at {moment:.1f} s" for name in differing]
         for _ in range(UNDISTURBED_ATTEMPTS):
             if process.wait() == 0:
                 break
-            process = _call(run, outcome)
+            process = run.start()
         if process.wait() != 0:
-            sys.exit(f"the run does not end:\n{run.end_of_output()}")
+            sys.exit(f"the run does not end:\n{run.output()[-3000:]}")
     finally:
         for left in _below(process):
             left.kill()
         process.kill()
     return outcome
-
-
-def _call(run: Run, outcome: Outcome) -> subprocess.Popen[bytes]:
-    """Give the command, and count it."""
-    outcome.calls += 1
-    return run.start()
 
 
 def _kill_one(
@@ -236,7 +198,8 @@ def _kill_one(
             return "coordinator", below
         victim = chance.choice(below)
         try:
-            kind = _kind(victim)
+            step = re.search(r"leakbound step (\S+)", " ".join(victim.cmdline()))
+            kind = f"leakbound {step[1]}" if step else victim.name()
             victim.kill()
         except psutil.NoSuchProcess:
             continue
@@ -251,15 +214,6 @@ def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-def _kind(process: psutil.Process) -> str:
-    """What a process is called in the table: the command that it runs."""
-    words = process.cmdline()
-    for place, word in enumerate(words[:-2]):
-        if Path(word).name == "leakbound":
-            return f"leakbound {words[place + 2]}"  # after `step`
-    return process.name()
-
-
 def _longest_life(orphans: list[psutil.Process]) -> float:
     """Seconds until the last of some processes is gone."""
     began = time.monotonic()
@@ -269,48 +223,28 @@ def _longest_life(orphans: list[psutil.Process]) -> float:
     return round(time.monotonic() - began, 2) if orphans else 0.0
 
 
-def _undisturbed(run: Run) -> float:
-    """Seconds that the run takes when nobody disturbs it."""
-    began = time.monotonic()
-    if run.start().wait() != 0:
-        sys.exit(f"the undisturbed run fails:\n{run.end_of_output()}")
-    return time.monotonic() - began
-
-
-def _logged_differently(whole: Run, disturbed: Run) -> tuple[int, list[str]]:
-    """Number of MLflow runs, and those that are missing, doubled, unfinished or hold other values."""
-    if not whole.config.tracking.enabled:
-        return 0, []
-    one, other = whole.logged(), disturbed.logged()
-    names = [f"{experiment}: {key}" for experiment, key in sorted(one.keys() | other.keys())]
-    differing = [
-        name
-        for name, place in zip(names, sorted(one.keys() | other.keys()), strict=True)
-        if len(other.get(place, [])) != 1 or other[place] != one.get(place)
-    ]
-    return len(names), differing
-
-
-def report(whole: Run, disturbed: Run, outcome: Outcome, comparison: Comparison, times: dict[str, float]) -> dict:
+def report(whole: Run, disturbed: Run, outcome: Outcome, times: dict[str, float]) -> dict[str, Any]:
     """What came out, as plain values."""
-    differences = [*outcome.differences, *(f"{name} at the end" for name in comparison.differing(disturbed))]
-    there = {name for name in disturbed.files() ^ whole.files() if not name.endswith(".lock")}
-    runs, logged = _logged_differently(whole, disturbed)
+    names, at_the_end = compared(whole, disturbed)
+    differences = [*outcome.differences, *(f"{name} at the end" for name in at_the_end)]
+    one, other = whole.logged(), disturbed.logged()
     jobs = {"undisturbed": whole.jobs_started(), "disturbed": disturbed.jobs_started()}
-    by_kind = Counter(kill.kind for kill in outcome.kills)
     return {
-        "kills": [vars(kill) for kill in outcome.kills],
-        "by_kind": dict(sorted(by_kind.items())),
-        "calls_of_the_command": outcome.calls,
+        "kills": outcome.kills,
+        "by_kind": dict(sorted(Counter(kill["kind"] for kill in outcome.kills).items())),
+        "calls_of_the_command": disturbed.calls,
         "jobs": jobs | {"redone": jobs["disturbed"] - jobs["undisturbed"]},
         "seconds": {name: round(value, 1) for name, value in times.items()},
         "longest_life_of_an_orphan": outcome.longest_orphan,
-        "files_compared": len(comparison.compared),
-        "looks_during_the_run": outcome.looks,
-        "mlflow_runs": runs,
+        "files_compared": len(outcome.compared | names),
+        "mlflow_runs": len(one.keys() | other.keys()),
         "differing_files": sorted(set(differences)),
-        "differing_mlflow_runs": logged,
-        "left_over_or_missing": sorted(there),
+        "differing_mlflow_runs": [
+            key
+            for key in sorted(one.keys() | other.keys())
+            if len(other.get(key, [])) != 1 or other[key] != one.get(key)
+        ],
+        "left_over_or_missing": sorted(disturbed.files() ^ whole.files()),
         "lock_free": disturbed.free_locks(),
         "nothing_to_do": disturbed.says_nothing_to_do(),
     }
@@ -318,8 +252,8 @@ def report(whole: Run, disturbed: Run, outcome: Outcome, comparison: Comparison,
 
 def faults(found: dict[str, Any], asked: int) -> list[str]:
     """What is wrong with what came out, in words."""
-    wrong = [f"{name}: {found[name]}" for name in ("differing_files", "differing_mlflow_runs") if found[name]]
-    wrong += [f"left over or missing: {found['left_over_or_missing']}"] if found["left_over_or_missing"] else []
+    lists = ("differing_files", "differing_mlflow_runs", "left_over_or_missing")
+    wrong = [f"{name.replace('_', ' ')}: {found[name]}" for name in lists if found[name]]
     wrong += [] if found["lock_free"] else ["a lock is held that nobody holds"]
     wrong += [] if found["nothing_to_do"] else ["a dry run finds work"]
     if len(found["kills"]) < asked:
@@ -341,14 +275,16 @@ def main() -> None:
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="leakbound-chaos-"))
     whole, disturbed = (Run(folder / name, asked.configfile, asked.jobs) for name in ("undisturbed", "disturbed"))
     print(f"seed {asked.seed}, {asked.kills} kills, {asked.jobs} jobs side by side, in {folder}", flush=True)
-    times = {"undisturbed": _undisturbed(whole)}
-    print(f"undisturbed: {times['undisturbed']:.1f} s, {whole.jobs_started()} jobs", flush=True)
-    comparison = Comparison(whole, measured=whole.config.efficiency is not None)
     began = time.monotonic()
-    outcome = disturb(disturbed, comparison, SPREAD * times["undisturbed"], asked)
+    if whole.start().wait() != 0:
+        sys.exit(f"the undisturbed run fails:\n{whole.output()[-3000:]}")
+    times = {"undisturbed": time.monotonic() - began}
+    print(f"undisturbed: {times['undisturbed']:.1f} s, {whole.jobs_started()} jobs", flush=True)
+    began = time.monotonic()
+    outcome = disturb(disturbed, whole, SPREAD * times["undisturbed"], asked)
     times["disturbed"] = time.monotonic() - began
     options = {"configuration": whole.config.preset, "seed": asked.seed, "jobs_side_by_side": asked.jobs}
-    found = options | report(whole, disturbed, outcome, comparison, times)
+    found = options | report(whole, disturbed, outcome, times)
     wrong = faults(found, asked.kills)
     if asked.out is not None:
         asked.out.parent.mkdir(parents=True, exist_ok=True)

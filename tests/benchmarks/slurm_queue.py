@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import time
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,21 +24,8 @@ FIELDS = {
     "work": "Comment:512",
     "folder": "WorkDir:512",
 }
-
-
-@dataclass(frozen=True)
-class QueuedJob:
-    """A job as squeue shows it; ``work`` names its rule and wildcards, or the rules of its group."""
-
-    job: str
-    state: str
-    memory: str
-    time: str
-    cpus: str
-    gpus: str
-    restarts: str
-    work: str
-    folder: str
+QueuedJob = namedtuple("QueuedJob", FIELDS)
+"""A job as squeue shows it; ``work`` names its rule and wildcards, or the rules of its group."""
 
 
 def why_no_slurm() -> str | None:

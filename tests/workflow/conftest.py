@@ -1,5 +1,6 @@
 """Copies of the project in empty folders, and two configurations that run its whole chain on little data."""
 
+import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,15 +125,17 @@ class Project:
         command = ["snakemake", "--configfile", configfile, "-j", str(jobs), *options]
         return subprocess.run(command, cwd=self.folder, env=environment(self.folder), capture_output=True, text=True)
 
-    def planned(self, *targets: str, configfile: str = "config/tiny.yaml") -> dict[str, int]:
+    def planned(self, *targets: str) -> dict[str, int]:
         """Jobs of each rule that a run would start now; empty if there is nothing to do."""
-        found = self.snakemake("--quiet", "rules", "--dry-run", *targets, configfile=configfile)
+        found = self.snakemake("--quiet", "rules", "--dry-run", *targets)
         assert found.returncode == 0, found.stdout + found.stderr
-        text = found.stdout + found.stderr
-        if "Job stats:" not in text:
-            return {}
-        lines = text.split("Job stats:")[1].split("total")[0].splitlines()[3:]
-        return {line.split()[0]: int(line.split()[1]) for line in lines if line.strip()}
+        return job_counts(found.stdout + found.stderr)
+
+
+def job_counts(text: str) -> dict[str, int]:
+    """Jobs of each rule that a call of Snakemake has listed."""
+    listed = text.partition("Job stats:")[2].partition("total")[0]
+    return {rule: int(number) for rule, number in re.findall(r"^(\w+) +(\d+)$", listed, re.MULTILINE)}
 
 
 def tiny_project(folder: Path, config: dict = SMALL) -> Project:

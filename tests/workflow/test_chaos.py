@@ -162,17 +162,8 @@ def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock
 def test_folder_that_cannot_be_written_is_named_in_one_sentence(tmp_path):
     """Nobody, not even root, can make a file in /proc."""
     folder = copied_project(tmp_path / "own")
-    words = (
-        "-j",
-        "1",
-        "-s",
-        f"{folder}/workflow/Snakefile",
-        "--configfile",
-        f"{folder}/config/config.yaml",
-        "-d",
-        "/proc",
-    )
-    run = subprocess.run(["snakemake", *words], env=environment(folder), capture_output=True, text=True, cwd=folder)
+    words = f"snakemake -j 1 -s {folder}/workflow/Snakefile --configfile {folder}/config/config.yaml -d /proc"
+    run = subprocess.run(words.split(), env=environment(folder), capture_output=True, text=True, cwd=folder)
     assert run.returncode != 0
     assert "/proc: nothing can be written here" in run.stderr
     assert "Traceback" not in run.stderr

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,26 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from calling import called
 from leakbound import storage
-from leakbound.cli.command_line import main
 
 from .conftest import Project
 
 STUDY = {"models": ["lenet"], "defenses": {"none": []}, "rounds": [1], "batch_sizes": [8]}
 ONE, OTHER = (f"digits/lenet/{variant}/n20-b32" for variant in ("white-4", "personalized-4"))
-
-
-def call(*words: object) -> int:
-    """Exit code of a command."""
-    before = sys.argv
-    sys.argv = ["leakbound", *map(str, words)]
-    try:
-        main()
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    finally:
-        sys.argv = before
-    return 0
 
 
 def silently(path: Path, content: bytes) -> None:
@@ -108,21 +94,20 @@ READS = {
 
 @pytest.mark.parametrize("damage", [truncate, flip, swap])
 @pytest.mark.parametrize("kind", READS)
-def test_command_refuses_a_damaged_file_by_name_and_writes_nothing(tmp_path, monkeypatch, capsys, kind, damage):
+def test_command_refuses_a_damaged_file_by_name_and_writes_nothing(tmp_path, monkeypatch, kind, damage):
     monkeypatch.chdir(tmp_path)
     small_results(tmp_path)
     command, path, other = READS[kind]
-    assert call(*command, "--out", "out") == 0
+    assert called(*command, "--out", "out").code == 0
     (tmp_path / "out").unlink()
     storage.seal_of("out").unlink()
     before = sorted(tmp_path.rglob("*"))
     damage(Path(path), Path(other))
-    capsys.readouterr()
-    assert call(*command, "--out", "out") == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith(f"leakbound: {path}: cannot be read (its SHA-256 is ")
-    assert "Delete it and make it again; `leakbound verify` finds all such files." in shown
-    assert "Traceback" not in shown
+    refused = called(*command, "--out", "out")
+    assert refused.code == 2
+    assert refused.err.startswith(f"leakbound: {path}: cannot be read (its SHA-256 is ")
+    assert "Delete it and make it again; `leakbound verify` finds all such files." in refused.err
+    assert "Traceback" not in refused.err
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -145,9 +130,9 @@ def deterministic(results: Path) -> dict[str, bytes]:
     return {path.relative_to(results).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
-def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(whole, copied, capsys):
+def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(whole, copied):
     verify = ["verify", "--configfile", "config/tiny.yaml"]
-    assert call(*verify) == 0
+    assert called(*verify).code == 0
     root = Path("results/tiny")
     expected = deterministic(root)
     assert len(expected) == 1 + 3 + 4
@@ -165,18 +150,17 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     assert "Traceback" not in log
     assert not Path(attacks).exists()
 
-    capsys.readouterr()
-    assert call(*verify) == 1
-    shown = capsys.readouterr().out
-    found = {line.split(": ")[0] for line in shown.splitlines() if ": damaged: " in line}
-    assert found == {str(weights), str(scores), str(facts)}
-    assert shown.count(": stale: ") == 1  # of the list that Snakemake took away from the job
+    found = called(*verify)
+    assert found.code == 1
+    damaged = {line.split(": ")[0] for line in found.out.splitlines() if ": damaged: " in line}
+    assert damaged == {str(weights), str(scores), str(facts)}
+    assert found.out.count(": stale: ") == 1  # of the list that Snakemake took away from the job
     assert weights.exists()
 
-    assert call(*verify, "--remove") == 1
-    shown = capsys.readouterr().out
+    found = called(*verify, "--remove")
+    assert found.code == 1
     assert not {weights, scores, facts} & set(root.rglob("*"))
-    advice = next(line for line in shown.splitlines() if line.startswith("make them again: snakemake"))
+    advice = next(line for line in found.out.splitlines() if line.startswith("make them again: snakemake"))
     removed = advice.partition(" -- all ")[2].split()
     assert set(removed) == {str(weights), str(facts), attacks}
     table = "results/tiny/tables/capacity.parquet"
@@ -184,8 +168,8 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     made = copied.snakemake("--", table, *removed)
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
     assert deterministic(root) == expected == deterministic(whole.results)
-    assert call(*verify) == 0
-    assert ": stale: " not in capsys.readouterr().out
+    mended = called(*verify)
+    assert (mended.code, ": stale: " in mended.out) == (0, False)
 
 
 def test_seals_do_not_stand_in_the_way_when_all_output_is_deleted(copied):
@@ -215,7 +199,6 @@ def write_pictures(path: Path, labels: list[int]) -> None:
     pq.write_table(pa.table({"image": pa.array(pictures, kind), "label": labels}), path)
 
 
-@pytest.mark.slow
 def test_images_are_prepared_again_when_their_original_files_are_edited(fresh, tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("originals")
     for split in ("train", "test"):
