@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,13 @@ def test_seal_is_one_that_sha256sum_reads(tmp_path):
     assert (checked.returncode, checked.stdout) == (0, "x.parquet: OK\n")
 
 
+def test_writers_of_one_file_at_once_do_not_sweep_away_what_another_is_about_to_lock(tmp_path):
+    path = tmp_path / "shared.txt"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: storage.write_text(path, str(number), sealed=False), range(600)))
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 def test_writer_that_is_killed_before_its_file_is_in_place_leaves_none_that_is_taken_as_whole(tmp_path, monkeypatch):
     path = tmp_path / "x.json"
     storage.write_json(path, {"round": 1})
@@ -232,6 +240,7 @@ def test_writers_of_one_file_leave_each_other_alone(tmp_path):
 
 WITHOUT_ROOM = """
 import json, resource, sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, pandas as pd
 from leakbound import storage

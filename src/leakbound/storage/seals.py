@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from leakbound.storage import limits, locks
 from leakbound.storage.limits import DamagedFileError, FullDiskError
@@ -39,15 +39,25 @@ def scratch(path: Path) -> Iterator[Path]:
     make temporary files next to what they write. The folder is locked, so that :func:`sweep` knows that it is
     in use.
     """
-    folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    lock = locks.opened(folder / _IN_USE)
-    with contextlib.suppress(locks.UnlockableError):
-        locks.acquire(lock, wait=True)
+    folder, lock = _locked_folder(path)
     try:
         yield folder / f".{path.name}"
     finally:
         lock.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder(path: Path) -> tuple[Path, IO[str]]:
+    """Make a folder next to a file, and lock it. Between the two another writer may have swept it: then once more."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        with contextlib.suppress(FileNotFoundError):
+            lock = locks.opened(folder / _IN_USE)
+            with contextlib.suppress(locks.UnlockableError):
+                locks.acquire(lock, wait=True)
+            if (folder / _IN_USE).exists():
+                return folder, lock
+            lock.close()
 
 
 def sweep(path: Path) -> None:

@@ -29,7 +29,7 @@ from leakbound.attacks.gradient_inversion.map_estimate import (
     Method,
     Recovery,
     methods,
-    recovered,
+    recovery_of,
 )
 from leakbound.attacks.gradient_inversion.published import Attacker, Geiping, inverted
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
@@ -263,7 +263,7 @@ class _Replica:
     def recovered(self, observed: _Observed, method: Method) -> Recovery:
         """Search for images by one method."""
         law = None if method.name == "recursive" else self.law()
-        return recovered(observed.problem, method, law, self.request.config.search_iterations)
+        return recovery_of(observed.problem, method, law, self.request.config.search_iterations)
 
     def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
         """Estimate records from what was recovered, within the pixel range: ``attack``, and ``linear``."""
