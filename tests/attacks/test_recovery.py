@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import map_estimate
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable, solved_images
-from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, methods, recovery_of
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, methods, recover_images
 from leakbound.attacks.gradient_inversion.several_uses import invert_several_uses as attack_uses
 from leakbound.attacks.rows import COLUMNS, checked
 from leakbound.channels import Moments, estimate_moments
@@ -148,12 +148,12 @@ def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
     partly, _ = problem(digits, network("lenet_sigmoid"), defense=GradientCompression(), level=0.1)
     assert [method.name for method in methods(partly, config)] == ["adam", "adam"]
     with pytest.raises(ValueError, match="adam needs a distribution"):
-        recovery_of(partly, Method("adam", 1.0), None, 1)
+        recover_images(partly, Method("adam", 1.0), None, 1)
 
 
 def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
     known, images = problem(digits, network("lenet_sigmoid"), records=2, count=1)
-    found = recovery_of(known, Method("quasi_newton", 1e9), law, 150)
+    found = recover_images(known, Method("quasi_newton", 1e9), law, 150)
     assert found.solved
     errors = ((found.images[0][:, None] - images[0].numpy()[None]) ** 2).mean(axis=(2, 3, 4)) / 4
     best = min(errors[0, 0] + errors[1, 1], errors[0, 1] + errors[1, 0]) / 2
@@ -186,7 +186,7 @@ def test_noise_on_the_gradient_of_a_smooth_image_leaves_what_the_linear_estimate
     sent = client.upload(model, images, labels, torch.Generator().manual_seed(1))
     known = MapProblem(model, client, sent.gradients, labels, SHAPE)
     law = Law(torch.zeros(1024, dtype=torch.float64), root)
-    recoveries = [recovery_of(known, method, law, 200) for method in methods(known, GradientInversionConfig())]
+    recoveries = [recover_images(known, method, law, 200) for method in methods(known, GradientInversionConfig())]
     errors = [4 * np.square(found.images - images.numpy()).mean() for found in recoveries]
     assert min(errors) < 0.8  # the most probable images, which fit the noise, hardly err less than their mean
 
@@ -209,7 +209,7 @@ def test_a_step_under_a_law_waits_for_nothing_and_asks_for_as_much_whatever_the_
 def test_what_is_not_finite_has_no_result(digits, law):
     known, _ = problem(digits, network("lenet_sigmoid"), records=2)
     known.gradients["head.bias"][0] = torch.nan
-    found = recovery_of(known, Method("adam", 1e4), law, 3)
+    found = recover_images(known, Method("adam", 1e4), law, 3)
     assert np.isnan(found.images[0]).all()
     assert np.isfinite(found.images[1]).all()
     assert found.residuals[0] == np.inf

@@ -13,7 +13,7 @@ from leakbound import datasets
 from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import staged
-from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovery, methods, recovery_of
+from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovery, methods, recover_images
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.data import DatasetConfig
@@ -112,7 +112,7 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
 
     def error(method: Method) -> float:
         """Of images found by one method from the same starts."""
-        found = recovery_of(known, method, law, 150)
+        found = recover_images(known, method, law, 150)
         return float(((torch.from_numpy(found.images[:, 0]) - images) ** 2).mean())
 
     soft = error(Method("staged", staged.WEIGHT))
@@ -126,7 +126,7 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
 def test_start_that_diverges_is_not_kept(law, monkeypatch):
     known = problem_of(tiny().float(), pictures(1).float(), torch.tensor([2]))
     monkeypatch.setattr(staged, "_SPREAD", torch.nan)
-    assert np.isfinite(recovery_of(known, Method("staged", 1.0), law, 3).images).all()
+    assert np.isfinite(recover_images(known, Method("staged", 1.0), law, 3).images).all()
 
 
 class Overlapping(Tiny):
@@ -214,7 +214,7 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
         return Recovery(images.astype(np.float32), np.full(len(images), 0.5))
 
     monkeypatch.setattr(gradient_inversion._Replica, "observe", observed)
-    monkeypatch.setattr(gradient_inversion, "recovered", found)
+    monkeypatch.setattr(gradient_inversion, "recover_images", found)
     request = AttackRequest(
         model="lenet",
         dataset=digits,

@@ -29,7 +29,7 @@ from leakbound.attacks.gradient_inversion.map_estimate import (
     Method,
     Recovery,
     methods,
-    recovery_of,
+    recover_images,
 )
 from leakbound.attacks.gradient_inversion.published import Attacker, Geiping, inverted
 from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, image_values, rows
@@ -126,8 +126,8 @@ class _Observed:
 
     def first(self, count: int) -> _Observed:
         """Select the first of the batches."""
-        some = slice(count)
-        return _Observed(self.units[some], self.records[some], self.released[some], self.problem.part(some))
+        rows = slice(count)
+        return _Observed(self.units[rows], self.records[rows], self.released[rows], self.problem.part(rows))
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ class _Replica:
         observed = self.observe(self.request.dataset.members(self.replica), config.images, "images")
         draws = self.request.generators(_PURPOSE, self.replica)
         published = Geiping(self.network, self.prior, config, draws)
-        known = tuning.problem.gradients, self.labels(tuning)
-        weight, at_edge, errors = yield from published.tuned(*known, tuning.truth)
+        uploads = tuning.problem.gradients, self.labels(tuning)
+        weight, at_edge, errors = yield from published.tuned(*uploads, tuning.truth)
         weights = {"geiping": weight, "untuned": config.untuned_tv_weight}
         distinct = list(dict.fromkeys(weights.values()))
         attacked = observed.problem.gradients, self.labels(observed)
@@ -215,7 +215,7 @@ class _Replica:
         searched: dict[Method | None, _Limit | None] = {None: None}
         for method in dict.fromkeys(best.values()):
             if method is not None:
-                searched[method] = self.limit(observed, self.recovered(observed, method))
+                searched[method] = self.limit(observed, self.recover_images(observed, method))
         return {variant: searched[method] for variant, method in best.items()}
 
     def limit(self, observed: _Observed, recovery: Recovery) -> _Limit:
@@ -244,7 +244,7 @@ class _Replica:
             if method.name == "staged":
                 best["unstaged"] = best["attack"]
             for tried in (tuning.first(2), tuning) if method.name == "recursive" else (tuning,):
-                recovery = self.recovered(tried, method)
+                recovery = self.recover_images(tried, method)
                 means = np.nan_to_num(self.estimated(recovery)["attack"].mean(axis=1), nan=LARGEST_PIXEL)
                 errors = metrics.mse(tried.truth, means)
                 if (
@@ -260,10 +260,10 @@ class _Replica:
                 break
         return best
 
-    def recovered(self, observed: _Observed, method: Method) -> Recovery:
+    def recover_images(self, observed: _Observed, method: Method) -> Recovery:
         """Search for images by one method."""
         law = None if method.name == "recursive" else self.law()
-        return recovery_of(observed.problem, method, law, self.request.config.search_iterations)
+        return recover_images(observed.problem, method, law, self.request.config.search_iterations)
 
     def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
         """Estimate records from what was recovered, within the pixel range: ``attack``, and ``linear``."""

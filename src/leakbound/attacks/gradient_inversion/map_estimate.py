@@ -205,7 +205,7 @@ def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Me
             yield Method("staged", staged.WEIGHT)
 
 
-def recovery_of(problem: MapProblem, method: Method, law: Law | None, iterations: int) -> Recovery:
+def recover_images(problem: MapProblem, method: Method, law: Law | None, iterations: int) -> Recovery:
     """Recover the images of each batch.
 
     Args:

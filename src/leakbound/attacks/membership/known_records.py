@@ -29,15 +29,15 @@ def divide(
         ValueError: If fewer than ``FOLDS`` of a kind are left to learn from, or fewer than two to score.
     """
     count = min(members, nonmembers)
-    known = round(count * known_fraction)
-    if known < FOLDS or count - known < 2:
+    learnt = round(count * known_fraction)
+    if learnt < FOLDS or count - learnt < 2:
         raise ValueError(
-            f"known_fraction = {known_fraction} of {count} members leaves {known} to learn from and "
-            f"{count - known} to score: at least {FOLDS} and 2 are needed. Give the dataset more members and "
+            f"known_fraction = {known_fraction} of {count} members leaves {learnt} to learn from and "
+            f"{count - learnt} to score: at least {FOLDS} and 2 are needed. Give the dataset more members and "
             "test records."
         )
     first, second = (generator.permutation(total)[:count] for total in (members, nonmembers))
-    return (first[:known], second[:known]), (first[known:], second[known:])
+    return (first[:learnt], second[:learnt]), (first[learnt:], second[learnt:])
 
 
 @dataclass(frozen=True)
