@@ -10,7 +10,7 @@ averages: T rounds reveal at most the sum of their leaks. The paper bounds one r
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -68,26 +68,31 @@ def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension:
     return np.log(max_param_norms) - 0.5 * (math.log(dimension) + log_expm1(2 * mi_budgets / dimension))
 
 
-def server_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
+def server_noise(
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
+) -> AggregateNoise:
     """Compute the noise of the server under which the average reveals at most ε_k: σ_s = max_k p_k α_k.
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
         mi_budgets: Budget ε_k of each client in nats for one round, > 0.
         dimension: Number of parameters d.
+        weights: Weights p_k that sum to 1. Default: equal weights.
 
     Raises:
-        ValueError: If a threshold, a budget or the dimension is not positive and finite.
+        ValueError: If an argument is out of range.
 
     Source:
         PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). The noise is sufficient. In low dimension it is
         more than necessary, because the distribution that attains the bound exceeds the threshold.
     """
-    silent = no_noise(len(mi_budgets))
-    return replace(silent, server_std=math.exp(_log_needed(max_param_norms, mi_budgets, dimension)))
+    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
+    return AggregateNoise(shares, np.zeros(len(shares)), math.exp(log_needed))
 
 
-def client_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
+def client_noise(
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
+) -> AggregateNoise:
     """Compute equal noise of clients under which the average reveals at most ε_k: σ_c = max_k p_k α_k / ‖p‖.
 
     The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound holds for the
@@ -97,17 +102,17 @@ def client_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: i
         max_param_norms: Clipping threshold C_k of each client, > 0.
         mi_budgets: Budget ε_k of each client in nats for one round, > 0.
         dimension: Number of parameters d.
+        weights: Weights p_k that sum to 1. Default: equal weights.
 
     Raises:
-        ValueError: If a threshold, a budget or the dimension is not positive and finite.
+        ValueError: If an argument is out of range.
 
     Source:
         PMIDP-FL, Corollary 1 (one C and ε for all), and (5.21), the baseline of PMIDP-FL.
     """
-    silent = no_noise(len(mi_budgets))
-    log_needed = _log_needed(max_param_norms, mi_budgets, dimension)
-    std = math.exp(log_needed - math.log(np.linalg.norm(silent.weights)))
-    return replace(silent, client_std=np.full(len(mi_budgets), std))
+    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
+    std = math.exp(log_needed - math.log(np.linalg.norm(shares)))
+    return AggregateNoise(shares, np.full(len(shares), std), 0.0)
 
 
 def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
@@ -177,10 +182,21 @@ def draw_budgets(
     return np.maximum(mean + spread * generator.standard_normal(n_clients), least)
 
 
-def _log_needed(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> float:
-    """Return the logarithm of the noise that the average with equal weights needs."""
-    units = log_noise_unit(max_param_norms, mi_budgets, dimension)
-    return float((np.log(np.full(len(units), 1 / len(units))) + units).max())
+def _needed(
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None
+) -> tuple[PerClient, float]:
+    """Return checked weights, or equal ones, and the logarithm of the noise that their average needs."""
+    n_clients = len(mi_budgets)
+    if n_clients < 1:
+        raise ValueError("there are no clients: give at least one budget")
+    shares = np.full(n_clients, 1 / n_clients) if weights is None else weights
+    if len(shares) != n_clients or np.any(shares < 0) or not math.isclose(shares.sum(), 1, rel_tol=1e-9):
+        raise ValueError(
+            f"weights: {len(shares)} that sum to {shares.sum():g} for {n_clients} clients; give one for each, none "
+            "negative, that sum to 1"
+        )
+    with np.errstate(divide="ignore"):
+        return shares, float((np.log(shares) + log_noise_unit(max_param_norms, mi_budgets, dimension)).max())
 
 
 def aggregate_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
