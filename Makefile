@@ -5,7 +5,7 @@ CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-ci fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
   chaos plan report ui sync verify check lock site reference figures audit sbom
 
 run: .venv/ready
@@ -25,10 +25,10 @@ test: .venv/ready
 # All of that and the long tail: the whole chain, every preset's jobs, faults, servers, some 1,500 cases of bad input.
 # Simulations of error rates are four times as long as in CI, and all presets are listed.
 test-all: export THOROUGH := 1
-test-all: test-ci
+test-all: test test-long
 
-test-ci: .venv/ready
-	$(PYTEST) -m "slow or not slow"
+test-long: .venv/ready
+	$(PYTEST) -m slow
 	FUZZ=2000 $(PYTEST) tests/fuzz
 
 # Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
