@@ -18,6 +18,8 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.special import log_ndtr
 
+from leakbound.papers.wang2020.protocol import check_noise
+
 _TAIL = 10.0  # standard deviations beyond which a Gaussian edge adds nothing in float64
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(300)
 
@@ -87,7 +89,7 @@ def zero_sum_level(
     Source:
         Wang et al. 2020, Theorem 2; ``docs/errata.md``, D-1.
     """
-    _check(noise_variance, "noise_variance", decay)
+    check_noise(noise_variance, "noise_variance", decay)
     if as_printed:
         return secret.level(noise_variance * decay**time)
     log_decay = math.log(decay)
@@ -117,7 +119,7 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
     Raises:
         ValueError: If the bound is not positive or ρ is outside (0, 1).
     """
-    _check(bound, "bound", decay)
+    check_noise(bound, "bound", decay)
     widest = 2.0 * bound * decay**time
     last = float(uniform_level(secret, np.array([widest / 2.0]))[0])
     if single or time == 0:
@@ -133,16 +135,6 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
         contained *= 1.0 - decay ** (time - step) if step < time else 1.0
     density = 0.5 * widest * _WEIGHTS * widths * curve
     return float(density @ uniform_level(secret, widths / 2.0)) + contained * last
-
-
-def _check(size: float, name: str, decay: float = 0.5) -> None:
-    """Refuse noise without spread, or that does not fade."""
-    if not (math.isfinite(size) and size > 0):
-        raise ValueError(f"{name}: {size:g} is not positive and finite; every server's noise needs a spread")
-    if not 0.0 < decay < 1.0:
-        raise ValueError(
-            f"decay = {decay}: ρ lies inside (0, 1), so that the noise fades; for scheme 1 add none later"
-        )
 
 
 def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -204,7 +196,7 @@ def masked_level(
     Raises:
         ValueError: If the variance is not positive, or the server is not in the graph or colludes itself.
     """
-    _check(mask_variance, "mask_variance")
+    check_noise(mask_variance, "mask_variance")
     if server not in graph or server in colluders:
         raise ValueError(
             f"server = {server}: must be in the graph and not among the colluders {sorted(colluders)}"

@@ -31,9 +31,13 @@ def common_noise_variance(variances: Float[np.ndarray, " n"], mi_budget_bits: fl
         variances: s_i, variances of the clients' parameters, each > 0.
         mi_budget_bits: ε, bits, the budget of every client.
 
+    Raises:
+        ValueError: If a variance is not positive and finite.
+
     Source:
         Zeng et al. 2022, Theorem 1.
     """
+    _check_variances(variances)
     return float(variances.max()) / allowed_ratio(mi_budget_bits)
 
 
@@ -46,9 +50,13 @@ def common_noise_utility_bits(variances: Float[np.ndarray, " n"], mi_budget_bits
         variances: s_i, variances of the clients' parameters, each > 0.
         mi_budget_bits: ε, bits, the budget of every client.
 
+    Raises:
+        ValueError: If a variance is not positive and finite.
+
     Source:
         Zeng et al. 2022, Eq. (9).
     """
+    _check_variances(variances)
     ratios = variances / variances.max() * allowed_ratio(mi_budget_bits)
     return 0.5 * float(np.log1p(ratios).mean()) / BIT
 
@@ -62,7 +70,11 @@ def own_noise_variances(variances: Float[np.ndarray, " n"], mi_budget_bits: floa
     Args:
         variances: s_i, variances of the clients' parameters, each > 0.
         mi_budget_bits: ε, bits, the budget of every client.
+
+    Raises:
+        ValueError: If a variance is not positive and finite.
     """
+    _check_variances(variances)
     return variances / allowed_ratio(mi_budget_bits)
 
 
@@ -146,6 +158,16 @@ def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> E
         noise = Exchangeable(1.0 / difference + covariance, covariance, n)
     total = sum(count * math.log1p(x * q) for (x, count), q in zip(modes, precisions, strict=True))
     return ExchangeableOptimum(joint, difference, 0.5 * total / n / BIT, noise)
+
+
+def _check_variances(variances: Float[np.ndarray, " n"]) -> None:
+    """Check that there are variances, all positive and finite."""
+    if variances.size == 0:
+        raise ValueError("variances: is empty; give one for each client")
+    wrong = ~((variances > 0) & np.isfinite(variances))
+    if wrong.any():
+        client = int(np.argmax(wrong))
+        raise ValueError(f"variances[{client}] = {variances[client]}: a client's variance is > 0 and finite")
 
 
 def printed_argument(release: Release) -> float:

@@ -5,7 +5,7 @@ clients, and a − b, n − 1 times, for their differences. Everything in cases 
 follows from these two numbers (:class:`Release`). Functions of full covariances compute the same by
 determinants. There the release is Yⁿ = Xⁿ + Zⁿ with Gaussian parameters and independent Gaussian noise,
 ``signal`` is Σ_X and ``noise`` is Σ_Z, both positive definite and float64, and ``client`` is i, from 0. They
-raise a ``ValueError`` if a covariance is not positive definite.
+raise a ``ValueError`` if a covariance is not positive definite, or if there is no such client.
 """
 
 import math
@@ -137,11 +137,20 @@ class Release:
 
     Args:
         signal: Covariance of the clients' parameters.
-        noise: Covariance of the noise, of as many clients.
+        noise: Covariance of the noise.
+
+    Raises:
+        ValueError: If signal and noise have different numbers of clients.
     """
 
     signal: Exchangeable
     noise: Exchangeable
+
+    def __post_init__(self) -> None:
+        if self.signal.n_clients != self.noise.n_clients:
+            raise ValueError(
+                f"noise for {self.noise.n_clients} clients, parameters of {self.signal.n_clients}: give equally many"
+            )
 
     @property
     def privacy_bits(self) -> float:
@@ -200,7 +209,7 @@ def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
     Source:
         Zeng et al. 2022, Eq. (19).
     """
-    others = [other for other in range(len(signal)) if other != client]
+    others = _others(len(signal), client)
     others_covariance = signal[np.ix_(others, others)]
     cross = signal[:, others]
     joint = np.block([[signal + noise, cross], [cross.T, others_covariance]])
@@ -211,6 +220,14 @@ def unconditional_leak_bits(
     signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int
 ) -> float:
     """Compute I(X_i; Yⁿ), information about a client without side information, for n >= 2 clients."""
+    _others(len(signal), client)
     cross = signal[:, [client]]
     joint = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
     return mutual_information(joint, [0]) / BIT
+
+
+def _others(clients: int, client: int) -> list[int]:
+    """List all clients except one."""
+    if clients < 2 or not 0 <= client < clients:
+        raise ValueError(f"client = {client}: one of 0..{clients - 1}, and at least two clients")
+    return [other for other in range(clients) if other != client]
