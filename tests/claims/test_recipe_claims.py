@@ -6,6 +6,7 @@ import pytest
 
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import EmptySelectionError
+from leakbound.config.messages import ConfigError
 from leakbound.registry import CLAIM_TESTS
 
 OPTIONS = {
@@ -140,6 +141,8 @@ def test_levels_count_by_the_window_of_leakages_that_both_fronts_reach():
     assert least.note == "windows 0.08, 0.008 (too narrow)"
     with pytest.raises(EmptySelectionError, match=r"overlap by 0\.1 or more; windows: 0\.08, 0\.008"):
         found(rows, leakage={**OPTIONS["leakage"], "least": 0.1})
+    with pytest.raises(ConfigError, match=r"leakage.least"):  # without it a window of any width would decide
+        found(rows, leakage={"where": {"metric": "auc"}, "nothing": 0.5})
 
 
 def test_pooled_levels_are_recipes_of_one_front():
