@@ -68,7 +68,7 @@ def test_checkpoint_in_mid_training_does_not_tell_who_was_drawn(digits, tmp_path
         train(asked)
     payload = (tmp_path / "checkpoint").read_bytes()[64 + 32 :]
     content = torch.load(io.BytesIO(payload), weights_only=True)
-    assert content["current"]["step"] == KILLED
+    assert content["current"]["progress"]["_step"] == KILLED
     state = content["current"]["learner"]
     # The attack finds them where they are kept, as they were before.
     assert told_apart(tensors({**state, "uses": torch.from_numpy(drawn)}), drawn) > 0.99

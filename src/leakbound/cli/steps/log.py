@@ -79,7 +79,8 @@ def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedR
     facts = run.facts(
         section.communication_rounds, section.batch_size, section.replicas or table.config.replicas
     )
-    files = {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
+    files: dict[str, Any] = {"attacks": {}}
+    files |= {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
     return _job(table, facts, shown, files, "federated")
 
 
