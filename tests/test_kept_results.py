@@ -273,6 +273,7 @@ def test_pages_of_figures_show_numbers():
     [
         ("pmidp_unequal", None),
         ("pmidp_rate", None),
+        ("pmidp_levels", None),
         ("resnet10", None),
         ("uploads", None),
         ("uploads_clients", None),
