@@ -82,26 +82,18 @@ def risk(
     """
     if not 0 < nats < math.inf:
         raise typer.BadParameter(f"--nats {nats:g}: give a finite number above 0")
-    private = None
-    if data is not None:
-        reading = {"label": label, "image": image, "exclude": exclude}
-        private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
-    elif not records:
+    if data is None and not records:
         raise typer.BadParameter(
             "--records is missing: give the number of an attacker's candidates, or --data"
         )
+    private = None
+    _check(records or (), probability or ())  # before a folder is read
+    if data is not None:
+        reading = {"label": label, "image": image, "exclude": exclude}
+        private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
     counts = records or [len(private or ())]
-    few = min(counts)
     limits = probability or _LIMITS
-    if not 2 <= few <= max(counts) <= _MOST:
-        raise typer.BadParameter(
-            f"--records {few if few < 2 else max(counts)}: give whole numbers from 2 to {_MOST}"
-        )
-    for limit in probability or ():
-        if not 1 / few < limit < 1:
-            raise typer.BadParameter(
-                f"--probability {limit:g}: give one between {1 / few:.4g}, which guessing one of {few} has, and 1"
-            )
+    _check(counts, probability or ())
     rows = [accounting.identification_risk(nats, count, limits) for count in counts]
     facts: dict[str, Any] = {
         "nats": nats,
@@ -112,6 +104,17 @@ def risk(
         else _reconstruction(private, nats) | {"records": str(data)},
     }
     sys.stdout.write(json.dumps(facts, indent=2) + "\n" if as_json else _words(facts, rows, limits))
+
+
+def _check(counts: Sequence[int], probabilities: Sequence[float]) -> None:
+    """Refuse numbers of candidates, and probabilities that a guess reaches or nothing does."""
+    for count in counts:
+        if not 2 <= count <= _MOST:
+            raise typer.BadParameter(f"--records {count}: give whole numbers from 2 to {_MOST}")
+        for limit in probabilities:
+            guessing = f"{1 / count:.4g}, which guessing one of {count} has"
+            if not 1 / count < limit < 1:
+                raise typer.BadParameter(f"--probability {limit:g}: give one between {guessing}, and 1")
 
 
 def _reconstruction(private: "Collection", nats: float) -> dict[str, Any]:
