@@ -102,11 +102,11 @@ def test_attacks_on_replicas_share_the_stacks_of_a_gpu():
                 found.update({(attack, work.kind): costs.seconds(work) for work in one.job.work() if work.model})
     assert once.keys() == longer.keys()
     ratios = {attack: longer[attack] / seconds for attack, seconds in once.items() if seconds}
-    assert ratios["model_inversion"] == ratios["uses"] == 1
+    assert ratios["model_inversion"] == 1
     assert ratios["membership", "membership"] == 1
     assert 1 < ratios["membership"] < ratios["membership", "predict"] < 4  # records, of references no more of them
-    assert 1 <= ratios["gradient_inversion"] < 2  # L-BFGS
-    assert ratios["naming"] == 4
+    assert 1 < ratios["gradient_inversion"] < 4  # the published one shares a stack, other searches do not
+    assert ratios["naming"] == ratios["uses"] == 4  # one replica after another
 
 
 def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
