@@ -178,6 +178,15 @@ def test_verdicts_stand_under_their_picture_and_all_claims_come_last(report, mad
     assert sections[-1] == "all-claims"
 
 
+def test_variants_fold_behind_their_figure_and_say_their_verdicts(report):
+    text = page(report)
+    first, folded = (text.index(f'id="figure-tan2024-{name}"') for name in ("fig15", "fig15_gain"))
+    summary = text[text.rindex('<details class="more">', first, folded) : folded].partition("</summary>")[0]
+    assert "fig15_gain: " in summary
+    claims = overall(report.claims).query("figure == 'tan2024/fig15_gain'")
+    assert len(claims) == sum(summary.count(f'title="{verdict}"') for verdict in set(claims["verdict"])) > 0
+
+
 def test_navigation_folds_and_leads_to_every_part_and_figure(report, made):
     nav = page(report).partition("<nav")[2].partition("</nav>")[0]
     assert '<details id="contents" open>' in nav  # at the side, or folded by the script where there is no room

@@ -45,6 +45,15 @@
   for (const link of all("a", contents)) link.addEventListener("click", fold);
   contents.addEventListener("keydown", (event) => { if (event.key === "Escape") contents.open = false; });
 
+  // A link to a figure opens what it is folded into.
+  const reveal = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let box = target?.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+    target?.scrollIntoView();
+  };
+  window.addEventListener("hashchange", reveal);
+  if (location.hash) reveal();
+
   window.addEventListener("resize", scrollers);
   window.addEventListener("load", scrollers);
   for (const details of all("details")) details.addEventListener("toggle", scrollers);
