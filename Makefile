@@ -174,12 +174,14 @@ INSTALL := -m pip install --quiet --require-hashes --no-deps --no-build-isolatio
   --no-binary connection-pool
 define ENVIRONMENT
 	$(PYTHON) -m venv $(1)
-	$(1)/bin/python $(INSTALL) -r requirements/build.lock
-	command -v nvidia-smi > /dev/null || $(1)/bin/python $(INSTALL) -r requirements/torch.cpu 2> /dev/null || true
-	$(1)/bin/python $(INSTALL) -r requirements/torch.lock -r $(2)
-	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) -r requirements/cuda.lock
+	$(1)/bin/python $(INSTALL) --no-compile -r requirements/build.lock
+	command -v nvidia-smi > /dev/null || $(1)/bin/python $(INSTALL) --no-compile -r requirements/torch.cpu 2> /dev/null || true
+	$(1)/bin/python $(INSTALL) --no-compile -r requirements/torch.lock -r $(2)
+	$(1)/bin/python -m pip check > $(1)/check || $(1)/bin/python $(INSTALL) --no-compile -r requirements/cuda.lock
 	$(1)/bin/python -m pip check
 	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@# Tests of libraries are a third of what pip would compile.
+	env -u PYTHONDONTWRITEBYTECODE $(1)/bin/python -m compileall -q -j 2 -x '/(tests?|testing|databricks)/' $(1)/lib || true
 	@# Relative: Python ends before it begins where this path has an umlaut and the locale, such as LC_ALL=C, knows none.
 	for path in $(1)/lib/python*/site-packages/__editable__*.pth; do echo ../../../../src > $$path; done
 	touch $(1)/ready
