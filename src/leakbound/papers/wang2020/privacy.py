@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.special import log_ndtr
 
-from leakbound.papers.wang2020.protocol import check_noise
+from leakbound.papers.wang2020.protocol import check_spread
 
 _TAIL = 10.0  # standard deviations beyond which a Gaussian edge adds nothing in float64
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(300)
@@ -89,7 +89,7 @@ def zero_sum_level(
     Source:
         Wang et al. 2020, Theorem 2; ``docs/errata.md``, D-1.
     """
-    check_noise(noise_variance, "noise_variance", decay)
+    check_spread(noise_variance, "noise_variance", decay)
     if as_printed:
         return secret.level(noise_variance * decay**time)
     log_decay = math.log(decay)
@@ -119,7 +119,7 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
     Raises:
         ValueError: If the bound is not positive or ρ is outside (0, 1).
     """
-    check_noise(bound, "bound", decay)
+    check_spread(bound, "bound", decay)
     widest = 2.0 * bound * decay**time
     last = float(uniform_level(secret, np.array([widest / 2.0]))[0])
     if single or time == 0:
@@ -196,7 +196,7 @@ def masked_level(
     Raises:
         ValueError: If the variance is not positive, or the server is not in the graph or colludes itself.
     """
-    check_noise(mask_variance, "mask_variance")
+    check_spread(mask_variance, "mask_variance")
     if server not in graph or server in colluders:
         raise ValueError(
             f"server = {server}: must be in the graph and not among the colluders {sorted(colluders)}"

@@ -125,7 +125,7 @@ class InitialNoise:
     variances: Float[np.ndarray, " n"]
 
     def __post_init__(self) -> None:
-        check_noise(self.variances, "variances")
+        check_spread(self.variances, "variances")
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
@@ -148,7 +148,7 @@ class ZeroSumNoise:
     decay: float
 
     def __post_init__(self) -> None:
-        check_noise(self.variances, "variances", self.decay)
+        check_spread(self.variances, "variances", self.decay)
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
@@ -174,7 +174,7 @@ class BoundedNoise:
     decay: float
 
     def __post_init__(self) -> None:
-        check_noise(self.bounds, "bounds", self.decay)
+        check_spread(self.bounds, "bounds", self.decay)
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
@@ -197,7 +197,7 @@ class PairwiseMasks:
     variance: float
 
     def __post_init__(self) -> None:
-        check_noise(self.variance, "variance")
+        check_spread(self.variance, "variance")
 
     @classmethod
     def of_mean_variance(cls, graph: nx.Graph, variance: float) -> PairwiseMasks:
@@ -234,7 +234,7 @@ def _taken_back(
         before, size = drawn, size * factor
 
 
-def check_noise(sizes: Float[np.ndarray, " n"] | float, name: str, decay: float = 0.5) -> None:
+def check_spread(sizes: Float[np.ndarray, " n"] | float, name: str, decay: float = 0.5) -> None:
     """Refuse noise without spread, or that does not fade.
 
     Raises:
