@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from calling import Outcome, assert_refused, called, files_in, written_to
-from fuzz.tally import tried
+from fuzz.tally import SHARES, asked, tried
 from fuzz.values import damaged
 from leakbound.cli.inputs import read_dataset
 
@@ -216,7 +216,7 @@ def test_images_that_are_none_are_named_by_file_and_row(pets):
             assert set(split.odd.values()) <= GOOD | {"damaged"}
 
     check()
-    assert refused
+    assert refused or asked("images") < SHARES["images"]  # a sample may hold none
 
 
 @st.composite
@@ -261,7 +261,7 @@ def test_tables_of_other_rows_columns_and_types_are_refused_by_name(pets):
         written += pets.assert_written_or_named(outcome, "pets_")
 
     check()
-    assert written
+    assert written or asked("tables") < SHARES["tables"]  # a sample may hold none
 
 
 def parquet(split: Split, **options: Any) -> bytes:
