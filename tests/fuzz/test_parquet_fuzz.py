@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example
 from hypothesis import strategies as st
 from PIL import Image
 
 from calling import Outcome, assert_refused, called, files_in, written_to
-from fuzz.tally import SHARES, asked, tried
+from fuzz.tally import tried
 from fuzz.values import damaged
 from leakbound.cli.inputs import read_dataset
 
@@ -216,7 +217,7 @@ def test_images_that_are_none_are_named_by_file_and_row(pets):
             assert set(split.odd.values()) <= GOOD | {"damaged"}
 
     check()
-    assert refused or asked("images") < SHARES["images"]  # a sample may hold none
+    assert refused
 
 
 @st.composite
@@ -252,6 +253,7 @@ def test_tables_of_other_rows_columns_and_types_are_refused_by_name(pets):
         st.sampled_from(({}, {"members": 10, "test": 10}, {"members": 10**9}, {"test": 10**9}, {"aux": 10**9})),
         st.sampled_from((None, None, None, "label", "image", "bytes", "é", "extra")),
     )
+    @example(good(22, 30), "train", {}, None)  # of few odd ones all may be refused; this one is not
     def check(split, where, sizes, label):
         nonlocal written
         pets.write("train", split if where == "train" else good(22, 30))
@@ -261,7 +263,7 @@ def test_tables_of_other_rows_columns_and_types_are_refused_by_name(pets):
         written += pets.assert_written_or_named(outcome, "pets_")
 
     check()
-    assert written or asked("tables") < SHARES["tables"]  # a sample may hold none
+    assert written
 
 
 def parquet(split: Split, **options: Any) -> bytes:

@@ -89,9 +89,10 @@ def is_news(record):
 
 
 def tell_what_came_out():
-    """The sentences that open the report, and its path, as the last lines of a run that has written one."""
+    """The sentences that open the report, and its path, as the last lines of a run that is to have one."""
     log = RESULTS / "logs/report.log"
-    if log.is_file() and (RESULTS / "report.html").is_file():
+    wanted = any(job.rule.name == "report" for job in workflow.dag.jobs)  # not of a run that was asked for a part
+    if wanted and log.is_file() and (RESULTS / "report.html").is_file():
         output = f"\n{log.read_text(encoding='utf-8')}" + (MORE if CONFIG.preset == "quick" else "")
         atexit.register(print, output, end="", file=sys.stderr)
 

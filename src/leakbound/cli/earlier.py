@@ -145,6 +145,12 @@ def train_missing(
         request: The run with all its networks.
         earlier: Networks of an earlier call, or None.
         keeps_all: Whether all weights are kept, not only those of chosen learning rates.
+
+    Returns:
+        All networks of the request, in the order of its slots.
+
+    Raises:
+        UntrainableError: As :func:`leakbound.training.trainers.train`, if any is missing.
     """
     from leakbound.models.classifier import frozen_hash
     from leakbound.training.request import initial_network
