@@ -183,7 +183,7 @@ def test_variants_fold_behind_their_figure_and_say_their_verdicts(report):
     first, folded = (text.index(f'id="figure-tan2024-{name}"') for name in ("fig15", "fig15_gain"))
     summary = text[text.rindex('<details class="more">', first, folded) : folded].partition("</summary>")[0]
     assert "fig15_gain: " in summary
-    claims = overall(report.claims).query("figure == 'tan2024/fig15_gain'")
+    claims = overall(report.claims).query("figure == 'fig15_gain'")
     assert len(claims) == sum(summary.count(f'title="{verdict}"') for verdict in set(claims["verdict"])) > 0
 
 
