@@ -287,6 +287,13 @@ def test_a_network_without_a_layer_that_can_be_scored_is_refused_by_name_before_
         attacked(asked(scenes, model="normed"))
 
 
+def test_records_without_gradient_do_not_hide_the_others(scenes):
+    """At this rate all units are soon off for most records."""
+    best = estimate(attacked(asked(scenes, rate=10.0))[0], "likelihood")
+    assert best.status == ""
+    assert best.value > 0.7
+
+
 @pytest.mark.parametrize("defense", [{}, {"defense": DPSGD(), "level": 1.0}], ids=["plain SGD", "noise"])
 def test_diverged_networks_have_no_scores(scenes, defense):
     rows, arrays = attacked(asked(scenes, rate=1e30, rounds=10, **defense))

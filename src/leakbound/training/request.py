@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,11 @@ class TrainingRequest:
         images = self.dataset.pool.images
         chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
         return client_step(self.defense, self.level, self.channel, lambda: estimate_moments(chunks))
+
+    @cached_property
+    def once(self) -> dict[str, Any]:
+        """Values that all networks of the run share, by name: who needs one first computes it."""
+        return {}
 
 
 def initial_network(request: TrainingRequest, replica: int) -> nn.Module:

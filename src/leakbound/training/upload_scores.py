@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -225,14 +225,15 @@ class UploadScores:
         if not torch.equal(inputs[:, :values], flat):
             return []
         bias = None if inputs.shape[1] == values else inputs
-        groups = (images, *(group[0] for group in self._candidates))
-        public, *rows = (_with_one(self._without_noise(group).flatten(1), bias) for group in groups)
-        moments = _moments(public)
-        if self._request.channel is not None:
-            moments[:values, :values] += torch.from_numpy(self._request.channel.noise_covariance()).to(
-                moments
-            )
-        self._of_images = self._side(moments)
+        once = self._request.once
+        if "images" not in once:  # the same for all networks
+            moments = _moments(_with_one(self._without_noise(images).flatten(1), bias))
+            if self._request.channel is not None:
+                noise = torch.from_numpy(self._request.channel.noise_covariance())
+                moments[:values, :values] += noise.to(moments)
+            once["images"] = self._side(moments)
+        self._of_images = once["images"]
+        rows = [_with_one(self._without_noise(group).flatten(1), bias) for group, _ in self._candidates]
         return [self._whitened(each, self._of_images[0]) for each in rows]
 
     def _side(self, moments: Float[Tensor, "values values"]) -> tuple[Tensor, Tensor]:
@@ -314,11 +315,12 @@ class UploadScores:
 
         At most steps few of the candidates take part, so the bulk is that of the others.
         """
+        weights = torch.where(_tells(norms), 1 - _MEMORY, 0.0)
         scores, norms = _by_bulk(scores, norms, labels)
         means, variances = (self._state[name][slot] for name in ("means", "variances"))
-        means.lerp_(scores.clamp(-_FAR, _FAR), 1 - _MEMORY)
+        means.lerp_(scores.clamp(-_FAR, _FAR), weights)
         scores = scores - means
-        variances.lerp_(scores.clamp(-_FAR, _FAR).square(), 1 - _MEMORY)
+        variances.lerp_(scores.clamp(-_FAR, _FAR).square(), weights)
         return scores / variances.sqrt(), norms / variances.sqrt()
 
     def _add_ratios(self, slot: int, ratios: Float[Tensor, "shares n"], records: int) -> None:
@@ -384,12 +386,23 @@ def _over_norms(products: Float[Tensor, " n"], squares: Float[Tensor, " n"]) -> 
 def _by_bulk(
     scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
 ) -> tuple[Tensor, Tensor]:
-    """Centre scores at the median of their class, and scale scores and norms by the bulk's deviation."""
+    """Centre scores at the median of their class, and scale scores and norms by the bulk's deviation.
+
+    Gradients of 0 have the score 0, and are no part of the bulk.
+    """
+    tells = _tells(norms)
     centred = scores.clone()
     for label in labels.unique():
-        centred[labels == label] -= scores[labels == label].median()
-    deviation = (_SCALE * centred.abs().median()).clamp(min=torch.finfo(scores.dtype).tiny)
-    return centred / deviation, norms / deviation
+        of_class = tells & (labels == label)
+        centred[of_class] -= scores[of_class].median()
+    deviation = _SCALE * centred[tells].abs().median()
+    deviation = deviation.where(deviation != 0, math.inf)  # a bulk without spread has no scale
+    return (centred / deviation).where(tells, 0), (norms / deviation).where(tells, 0)
+
+
+def _tells(norms: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
+    """Return where a gradient is not 0, as it is of records at which all units of a layer are off, or NaN."""
+    return ~(norms <= torch.finfo(norms.dtype).tiny ** 0.5)
 
 
 def _on_device(records: Split, device: str) -> tuple[Tensor, Tensor]:
