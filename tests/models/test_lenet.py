@@ -8,16 +8,18 @@ from leakbound import models
 from leakbound.models.classifier import ImageShapeError
 from leakbound.models.small import LeNet, SigmoidLeNet
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import MODELS, UnknownNameError
-
-
-def count(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
+from leakbound.registry import MODELS
 
 
 @pytest.mark.parametrize(
     ("name", "colors", "classes", "parameters"),
-    [
+    [  # of the large ones as the paper prints them: 3.59e7, 1.34e8, 4.90e6
+        ("alexnet", 3, 10, 35_857_482),
+        ("alexnet", 1, 10, 35_856_330),
+        ("vgg16", 3, 10, 134_309_962),
+        ("vgg16", 1, 10, 134_308_810),
+        ("resnet10", 3, 10, 4_903_242),
+        ("resnet10", 1, 10, 4_902_090),
         ("lenet", 3, 10, 62_006),
         ("lenet", 1, 10, 61_706),
         ("lenet", 3, 2, 61_326),
@@ -26,18 +28,9 @@ def count(model: nn.Module) -> int:
     ],
 )
 def test_model_has_the_documented_number_of_parameters(name, colors, classes, parameters):
-    assert count(MODELS.get(name)(colors, classes)) == parameters
-
-
-@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])
-@pytest.mark.parametrize("colors", [1, 3])
-def test_model_is_its_head_on_its_features(name, colors):
-    model = models.build(name, colors, 7, torch_generator(0, "init"))
-    images = torch.randn(5, colors, 32, 32, generator=torch_generator(0, "images"))
-    features = model.features(images)
-    assert features.shape == (5, model.head.in_features)
-    torch.testing.assert_close(model(images), model.head(features))
-    assert model(images).shape == (5, 7)
+    with torch.device("meta"):
+        model = MODELS.get(name)(colors, classes)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 def test_lenet_equals_relu_before_pooling():
@@ -60,11 +53,6 @@ def test_model_names_the_images_that_it_cannot_take(shape):
 def test_model_needs_two_classes():
     with pytest.raises(ValueError, match="classes = 1"):
         LeNet(3, 1)
-
-
-def test_build_names_the_nearest_model():
-    with pytest.raises(UnknownNameError, match="did you mean 'lenet'"):
-        models.build("lenett", 3, 10, torch_generator(0))
 
 
 @pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid"])

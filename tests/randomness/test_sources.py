@@ -39,18 +39,6 @@ def test_secure_numbers_are_standard_normal(drawn):
     assert stats.kstest(drawn[: 2**18], "norm").pvalue > ALARM
 
 
-@pytest.mark.parametrize(("power", "mean", "variance"), [(1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)])
-def test_moments_of_secure_numbers_are_those_of_the_normal_law(drawn, power, mean, variance):
-    """Within seven standard errors: the sums are normal enough for a false alarm below 1e-9."""
-    assert abs((drawn**power).mean() - mean) < 7 * math.sqrt(variance / drawn.size)
-
-
-@pytest.mark.parametrize("beyond", [1.0, 2.0, 3.0, 4.0, 5.0])
-def test_tails_of_secure_numbers_have_their_mass(drawn, beyond):
-    for count in ((drawn > beyond).sum(), (drawn < -beyond).sum()):
-        assert stats.binomtest(int(count), drawn.size, stats.norm.sf(beyond)).pvalue > ALARM
-
-
 def test_the_two_numbers_of_a_pair_and_neighbours_are_independent(drawn):
     chunk = drawn[: 2**16]  # all cosines before all sines
     first, second = chunk[: 2**15], chunk[2**15 :]
@@ -84,14 +72,6 @@ def test_tails_end_beyond_thirteen_standard_deviations_and_nothing_is_infinite()
                 found = box_muller(column(first, second, third))
                 assert np.isfinite(found).all()
                 assert (np.abs(found) < 13.3).all()
-
-
-def test_numbers_beyond_eight_standard_deviations_come_with_their_probability():
-    """u = 2⁻ᵏ has the radius √(2k ln 2), also where the first word has no bit left and only the second tells u."""
-    for bits in (47, 60, 63, 80, 120):
-        first, second = (2 ** (63 - bits), 0) if bits < 64 else (0, 2 ** (126 - bits))
-        number = float(box_muller(column(first, second, 0))[0])
-        assert number == pytest.approx(math.sqrt(2 * bits * math.log(2)), rel=1e-4)
 
 
 def test_secure_uniform_numbers_are_uniform_multiples_of_the_smallest_one():
@@ -163,10 +143,9 @@ def test_misspelled_origin_never_gives_seeded_noise(origin):
 def test_secure_draws_of_numpy_have_shapes_and_laws():
     draws = SecureDraws()
     assert draws.standard_normal(7).shape == (7,)
-    assert stats.kstest(draws.standard_normal((300, 400)).ravel(), "norm").pvalue > ALARM
-    numbers = draws.random((300, 400))
-    assert numbers.shape == (300, 400)
-    assert stats.kstest(numbers.ravel(), "uniform").pvalue > ALARM
+    for numbers, law in ((draws.standard_normal((300, 400)), "norm"), (draws.random((300, 400)), "uniform")):
+        assert numbers.shape == (300, 400)
+        assert stats.kstest(numbers.ravel(), law).pvalue > ALARM
 
 
 def test_rows_of_stacked_noise_are_what_each_source_draws_alone():

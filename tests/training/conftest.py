@@ -8,13 +8,20 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
+from asking import calibrated, training_of
 from images import gathered
 from leakbound.channels import estimate_moments
-from leakbound.config.defenses import ChannelDefense, Undefended
+from leakbound.config.defenses import (
+    DPPSAC,
+    DPSGD,
+    ChannelDefense,
+    Compression,
+    GradientCompression,
+    LargeBatch,
+    ParameterNoise,
+)
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, Split
-from leakbound.registry import SHAPES
-from leakbound.training import TrainingRequest
 
 
 @functools.cache
@@ -36,15 +43,13 @@ def digits():
 
 
 @functools.cache
-def calibrated(shape: str, capacity: float):
-    images = handwriting().pool.images
-    found = SHAPES.get(shape)()
-    return found.calibrate(found.decompose(estimate_moments([images.reshape(len(images), -1)])), capacity)
+def channel_of(shape: str, capacity: float):
+    return calibrated(estimate_moments([handwriting().pool.images]), capacity, shape)
 
 
 @pytest.fixture(scope="session")
 def channel():
-    return calibrated
+    return channel_of
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +58,27 @@ def through():
 
     def make(shape, noise="fresh", level=8.0):
         defense = ChannelDefense(shape=shape, noise=noise)
-        return {"defense": defense, "level": level, "channel": calibrated(shape, level)}
+        return {"defense": defense, "level": level, "channel": channel_of(shape, level)}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def under(through):
+    """Changes of a request for a defense by name: of a channel its shape, with ``_frozen`` behind it or not."""
+    others = {
+        "none": {},
+        "dpsgd": {"defense": DPSGD(), "level": 1.0},
+        "dppsac": {"defense": DPPSAC(), "level": 1.0},
+        "parameter_noise": {"defense": ParameterNoise(), "level": 0.01},
+        "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
+        "large_batch": {"defense": LargeBatch(), "level": 3.0},
+        "compression": {"defense": Compression(), "level": 1.0},
+    }
+
+    def make(case):
+        shape, frozen, _ = case.partition("_frozen")
+        return others[case] if case in others else through(shape, "frozen" if frozen else "fresh")
 
     return make
 
@@ -62,18 +87,8 @@ def through():
 def request_for(digits):
     def make(**changes):
         training = {"evaluations": 2, **changes.pop("training", {})}
-        values = {
-            "dataset": digits,
-            "model": "lenet",
-            "defense": Undefended(),
-            "level": None,
-            "rounds": 4,
-            "batch_size": 32,
-            "learning_rates": (0.05,),
-            "config": TrainingConfig(**training),
-            "seed": 7,
-            "slug": "digits/lenet/test",
-        }
-        return TrainingRequest(**{**values, **changes})
+        values = {"dataset": digits, "model": "lenet", "rounds": 4, "batch_size": 32}
+        values |= {"config": TrainingConfig(**training), "seed": 7, "slug": "digits/lenet/test"}
+        return training_of(**values | changes)
 
     return make

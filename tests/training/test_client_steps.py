@@ -5,11 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound import datasets
-from leakbound.channels import Moments, estimate_moments
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, Compression, Defense, ParameterNoise, Undefended
-from leakbound.datasets import ImageDataset
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.grid import grid_spacing
@@ -17,16 +13,6 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.training import train
 from leakbound.training.client_steps import ClientStep, client_step
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return datasets.prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
-
-
-@pytest.fixture(scope="module")
-def moments(digits) -> Moments:
-    return estimate_moments([digits.pool.images])
 
 
 def network() -> torch.nn.Module:

@@ -9,6 +9,7 @@ from opacus.accountants import PRVAccountant, RDPAccountant
 from opacus.accountants.analysis import rdp
 from opacus.optimizers import DPOptimizer
 
+from asking import CalledTwice
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
 from leakbound.models.gradients import record_gradients
@@ -58,18 +59,6 @@ def test_clipping_equals_microbatches_of_one_record(request_for, digits, mechani
     assert result.events[0].uses == 1
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
-@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "alexnet"])
-def test_per_sample_gradients_equal_those_of_opacus_hooks(digits, name):
-    model = models.build(name, 1, 10, torch_generator(0, "init"))
-    images, labels = torch.from_numpy(digits.pool.images[:3]), torch.from_numpy(digits.pool.labels[:3])
-    ours = record_gradients(model, images, labels)
-    hooked = GradSampleModule(model, loss_reduction="sum")
-    F.cross_entropy(hooked(images), labels, reduction="sum").backward()
-    for key, parameter in model.named_parameters():
-        torch.testing.assert_close(ours[key], parameter.grad_sample, rtol=1e-4, atol=1e-5)
-
-
 def opacus_sums(model, images, labels, bound):
     """Sums of clipped gradients by Opacus' hooks and its optimizer."""
     hooked = GradSampleModule(model, loss_reduction="sum")
@@ -100,18 +89,6 @@ def test_clipped_sums_equal_those_of_opacus(digits, name, bound):
         torch.testing.assert_close(ours[key], value, rtol=1e-7, atol=1e-9 * value.abs().max().item())
 
 
-class Twice(torch.nn.Module):
-    """A layer is called twice; a record's gradient is the sum over both calls."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(16, 16)
-        self.head = torch.nn.Linear(16, 4)
-
-    def forward(self, images):
-        return self.head(torch.tanh(self.layer(torch.tanh(self.layer(images.flatten(1))))))
-
-
 def layers(*modules):
     return torch.nn.Sequential(*modules)
 
@@ -140,7 +117,7 @@ NETWORKS = {
     ),
     "changed in place": layers(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(True), torch.nn.Linear(8, 4)),
     "rows that are no records": layers(torch.nn.Linear(4, 4), torch.nn.Flatten(), torch.nn.Linear(16, 4)),
-    "called twice": Twice(),
+    "called twice": CalledTwice(side=4),
 }  # fmt: skip
 
 
@@ -181,17 +158,13 @@ def test_no_gradients_of_single_records_are_held_of_the_networks_of_the_studies(
     assert per_sample.physical_batch(model, (3, 32, 32), "cpu") >= least
 
 
-def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu():
+def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu_but_for_one_record(monkeypatch):
     model = layers(torch.nn.Flatten(), torch.nn.Linear(3072, 2000), torch.nn.LayerNorm(2000))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     records = per_sample.physical_batch(model, (3, 32, 32), "cpu")
     assert 0.9 * 2**30 < 4 * parameters * records < 2**30
-
-
-def test_one_record_is_held_even_if_it_exceeds_the_memory(monkeypatch):
     monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", 1)
-    model = models.build("lenet", 1, 10, torch_generator(0, "init"))
-    assert per_sample.physical_batch(model, (1, 32, 32), "cpu") == 1
+    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") == 1
 
 
 def psac(norms, r=0.1):
@@ -269,15 +242,6 @@ def test_clipping_alone_has_no_finite_epsilon(request_for):
     assert result.events[0].noise_multiplier == 0
 
 
-def test_event_states_poisson_sampling_and_noise(request_for):
-    result = train(request_for(defense=DPPSAC(max_grad_norm=2.0), level=0.7, rounds=5, replicas=2))
-    for event in result.events:
-        assert (event.mechanism, event.sampling, event.steps, event.sample_rate) == ("dppsac", "poisson", 5, 0.08)
-        assert (event.noise_multiplier, event.max_grad_norm) == (0.7, 2.0)
-        assert event.uses == 5  # who was drawn is secret: a record may have been in every step
-        assert event.shape is None
-
-
 @pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])
 @pytest.mark.parametrize("records", [1, 1000])
 def test_empty_batches_add_noise_alone(request_for, monkeypatch, mechanism, records):
@@ -292,15 +256,9 @@ def test_empty_batches_add_noise_alone(request_for, monkeypatch, mechanism, reco
         )
         result = train(request)
         assert result.diverged == [False]
-        assert result.events[0].steps == rounds
+        assert (result.events[0].steps, result.events[0].uses) == (rounds, rounds)  # who was drawn is secret
         return torch.cat([value.flatten() for value in result.weights.values()])
 
     assert torch.equal(weights(0.0, empty), weights(0.0, empty + 1))
     change = weights(2.0, empty + 1) - weights(2.0, empty)
     assert change.std().item() == pytest.approx(0.05 * 2.0, rel=5 / math.sqrt(2 * len(change)))
-
-
-@pytest.mark.parametrize("defense", [DPSGD(), DPPSAC()])
-def test_private_training_learns_handwriting(request_for, defense):
-    result = train(request_for(defense=defense, level=0.4, rounds=50, batch_size=64))
-    assert result.curves.query("metric == 'test_accuracy'")["value"].iloc[-1] > 0.5

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 import torch
-from test_written_out import Operations
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from asking import CalledTwice
 from leakbound import models
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
 from leakbound.models import memory
@@ -19,30 +19,18 @@ from leakbound.training.client_steps import client_step
 from leakbound.training.per_sample import PrivateStackLearner
 from leakbound.training.stack import Replayed
 from leakbound.training.weighted_sums import stacked_sums, weighted_sums
+from operations import Operations
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
 
-class Twice(nn.Module):
-    """A layer that is called twice, which no factors of a record's gradient are known for."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.head = nn.Linear(96, 96), nn.Linear(96, 10)
-
-    def forward(self, images):
-        return self.head(torch.tanh(self.layer(torch.tanh(self.layer(images[..., 0].flatten(1))))))
+def called_twice():
+    return CalledTwice(colors=3)
 
 
-class Normed(nn.Module):
-    """A layer of another kind."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.norm = nn.Linear(3072, 10), nn.LayerNorm(10)
-
-    def forward(self, images):
-        return self.norm(self.layer(images.flatten(1)))
+def normed():
+    """A layer of another kind, which no factors of a record's gradient are known for."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(3072, 10), nn.LayerNorm(10))
 
 
 class Wide(nn.Sequential):
@@ -53,16 +41,17 @@ class Wide(nn.Sequential):
         super().__init__(*layers, nn.Conv2d(40, 64, 3, 2), nn.GroupNorm(2, 64), nn.Flatten(), nn.Linear(64, 10))
 
 
-@pytest.mark.parametrize(
-    "name", ["lenet", "lenet_sigmoid", "mlp", Twice, Normed, Wide, pytest.param("resnet10", marks=pytest.mark.slow)]
-)
+def built(name):
+    return name() if callable(name) else models.build(name, 3, 10, torch_generator(0, "init"))
+
+
+STACKED = ["lenet", "lenet_sigmoid", "mlp", called_twice, normed, Wide]
+
+
+@pytest.mark.parametrize("name", [*STACKED, pytest.param("resnet10", marks=pytest.mark.slow)])
 def test_stacked_sums_equal_those_of_each_slot(name):
     """In float64; two of the four records of the first slot only fill up."""
-    builds = {
-        True: lambda: name().double(),
-        False: lambda: models.build(name, 3, 10, torch_generator(0, "init")).double(),
-    }
-    networks = [builds[isinstance(name, type)]() for _ in range(3)]
+    networks = [built(name).double() for _ in range(3)]
     for slot, model in enumerate(networks):
         for value in model.parameters():
             value.data += 0.02 * torch.randn(value.shape, dtype=value.dtype, generator=torch_generator(slot))
@@ -139,8 +128,7 @@ def test_batches_are_filled_up_to_multiples_of_sixteen():
 @pytest.mark.parametrize("name", ["lenet", Wide])
 def test_bound_on_the_norm_bounds_the_sum_of_rounded_passes(name):
     """One record in each slot, clipped to S: what is summed is of length S, whatever its precision."""
-    build = name if isinstance(name, type) else lambda: models.build(name, 3, 10, torch_generator(0))
-    made = [build() for _ in range(2)]
+    made = [built(name) for _ in range(2)]
     images = torch.randn(2, 1, 3, 32, 32, generator=torch_generator(0, "images"))
     params = {key: value.detach() for key, value in stack.stacked(made).items()}
 

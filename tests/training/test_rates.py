@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakbound.config.defenses import DPSGD, EarlyStopping, ParameterNoise, Stopped
+from leakbound.config.defenses import DPSGD, EarlyStopping, Stopped
 from leakbound.training import train
 from leakbound.training.per_sample import OpacusLearner
 from leakbound.training.request import RATE_COLUMNS, Slot, chosen_rates
@@ -107,17 +107,11 @@ def test_training_chooses_the_rate_that_validation_records_like_best(request_for
 # -- streams that all defenses, levels and candidates of a replica share ----------------------------------------------
 
 
-ARMS = {"dpsgd": {"defense": DPSGD(), "level": 0.5}, "parameter_noise": {"defense": ParameterNoise(), "level": 0.01}}
-
-
-@pytest.mark.parametrize("case", ["none", "natural", "white_frozen", *ARMS])
-def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, through, case):
-    noise = "frozen" if case.endswith("_frozen") else "fresh"
-    shape = case.removesuffix("_frozen")
-    defense = {"none": {}, **ARMS}[case] if case in {"none", *ARMS} else through(shape, noise)
-    once = {"evaluations": 1}
-    few = train(request_for(replicas=1, learning_rates=(0.05,), training=once, **defense))
-    request = request_for(replicas=2, learning_rates=(0.02, 0.05, 0.1), training=once, **defense)
+@pytest.mark.parametrize("case", ["none", "natural", "white_frozen", "dpsgd", "parameter_noise"])
+def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, under, case):
+    defense = under(case) | {"training": {"evaluations": 1}}
+    few = train(request_for(replicas=1, learning_rates=(0.05,), **defense))
+    request = request_for(replicas=2, learning_rates=(0.02, 0.05, 0.1), **defense)
     more, place = train(request), request.slots.index(Slot(0, 0.05))
     for name, values in few.weights.items():
         assert values[0].numpy().tobytes() == more.weights[name][place].numpy().tobytes()
@@ -127,23 +121,11 @@ def test_more_candidates_and_more_replicas_change_no_other_slot(request_for, thr
     assert not torch.equal(more.weights["head.weight"][place], more.weights["head.weight"][place + 3])
 
 
-def learners(request_for, through):
-    """A learner of one replica under several defenses, levels and rates."""
-    cases = {
-        "none": {},
-        "rate": {"learning_rates": (0.3,)},
-        "natural 2": through("natural", level=2.0),
-        "natural 8": through("natural"),
-        "white 8": through("white"),
-        "frozen 8": through("natural", "frozen"),
-        "noise": {"defense": ParameterNoise(), "level": 0.01},
-    }
-    made = {name: request_for(replicas=2, slug=f"digits/lenet/{name}", **case) for name, case in cases.items()}
-    return {name: StackLearner(request, request.slots[1:]) for name, request in made.items()}
-
-
-def test_all_defenses_levels_and_rates_share_members_weights_and_batches(request_for, through, digits):
-    made = learners(request_for, through)
+def test_all_defenses_levels_and_rates_share_members_weights_and_batches(request_for, under, through, digits):
+    cases = {name: under(name) for name in ("none", "natural", "white", "natural_frozen", "parameter_noise")}
+    cases |= {"rate": {"learning_rates": (0.3,)}, "natural 2": through("natural", level=2.0)}
+    requests = {name: request_for(replicas=2, slug=f"digits/lenet/{name}", **case) for name, case in cases.items()}
+    made = {name: StackLearner(request, request.slots[1:]) for name, request in requests.items()}
     plain = made.pop("none")
     batches = [plain._batches.draw()[0].clone() for _ in range(15)]
     assert np.array_equal(plain._labels[0].numpy(), digits.members(1).labels)
@@ -264,17 +246,12 @@ def points_of(curves, length):
     return {(row.replica, row.learning_rate, row.metric): repr(row.value) for row in ends.itertuples()}
 
 
-@pytest.mark.parametrize("arm", ["plain", "clipping", "dpsgd", "natural"])
-def test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with(request_for, through, arm):
+@pytest.mark.parametrize("arm", ["none", "clipping", "dpsgd", "natural"])
+def test_one_training_of_any_arm_keeps_what_trainings_of_each_length_would_end_with(request_for, under, arm):
     """At a rate far too large the best point lies before the end; rates, weights and metrics have one order."""
-    arms = {
-        "plain": {},
-        "clipping": {"defense": DPSGD(), "level": 0.0},
-        "dpsgd": {"defense": DPSGD(), "level": 1.0},
-        "natural": through("natural"),
-    }
+    defense = under("dpsgd") | {"level": 0.0} if arm == "clipping" else under(arm)
     rates = (1.0, 30.0) if arm in ("clipping", "dpsgd") else (0.01, 0.4)
-    settings = {**arms[arm], "learning_rates": rates, "training": {"evaluations": 3}}
+    settings = {**defense, "learning_rates": rates, "training": {"evaluations": 3}}
     kept, whole = train(request_for(rounds=6, lengths=LENGTHS, **settings)), train(request_for(rounds=6, **settings))
     plain = {
         steps: train(request_for(rounds=steps, **settings | {"training": {"evaluations": 1}})) for steps in (2, 3, 4, 6)

@@ -6,7 +6,6 @@ from typing import ClassVar
 import pytest
 import torch
 
-from leakbound.config.defenses import GradientCompression
 from leakbound.training import loop, train
 from leakbound.training.sgd import StackLearner
 from leakbound.training.stack import Replayed, full_precision, passes_in
@@ -76,13 +75,8 @@ def test_work_that_cannot_be_recorded_is_done_as_it_is(caplog):
 
 
 @pytest.mark.parametrize("case", ["none", "natural", "gradient_compression"])
-def test_a_recorded_training_is_the_training(request_for, through, case):
-    defense = {
-        "none": {},
-        "natural": through("natural"),
-        "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
-    }[case]
-    request = request_for(learning_rates=(0.02, 0.05), training={"max_stack": 2}, **defense)
+def test_a_recorded_training_is_the_training(request_for, under, case):
+    request = request_for(learning_rates=(0.02, 0.05), training={"max_stack": 2}, **under(case))
     plain, recorded = (StackLearner(request, request.slots) for _ in range(2))
     recorder = Recorder()
     recorded._pass = Replayed(recorded._differentiate, recorder)

@@ -54,10 +54,6 @@ def test_training_refuses_what_it_cannot_do(request_for, changes, message):
         train(request_for(**changes))
 
 
-def test_precision_is_float32_on_every_device_unless_it_is_set(request_for):
-    assert [request_for(device=device).config.precision for device in ("cpu", "cuda")] == ["float32", "float32"]
-
-
 def test_training_names_every_reason_at_once(request_for):
     with pytest.raises(UntrainableError) as error:
         train(request_for(batch_size=401, level=1.0))

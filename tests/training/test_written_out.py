@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakbound import models
-from leakbound.config.defenses import GradientCompression, ParameterNoise
 from leakbound.models import memory
 from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
@@ -137,16 +136,11 @@ class Mixing(nn.Module):
         return self.layer((images - images.mean(0)).flatten(1))
 
 
-class Tied(nn.Module):
+def tied(slot):
     """Two layers of one weight."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second, self.head = nn.Linear(300, 300), nn.Linear(300, 300), nn.Linear(300, 4)
-        self.second.weight = self.first.weight
-
-    def forward(self, images):
-        return self.head(torch.tanh(self.second(torch.tanh(self.first(images.flatten(1))))))
+    first, second = nn.Linear(300, 300), nn.Linear(300, 300)
+    second.weight = first.weight
+    return nn.Sequential(nn.Flatten(), first, nn.Tanh(), second, nn.Tanh(), nn.Linear(300, 4))
 
 
 OTHERS = {
@@ -157,7 +151,7 @@ OTHERS = {
     "a parameter of no layer": lambda slot: Scaled(),
     "a layer that is not called": lambda slot: Around(),
     "records that are mixed": lambda slot: Mixing(),
-    "layers of one weight": lambda slot: Tied(),
+    "layers of one weight": tied,
 }
 
 
@@ -189,20 +183,13 @@ def test_a_network_written_out_copies_no_parameters_and_keeps_none():
     assert not any(network._own.values())
 
 
-DEFENSES = {
-    "none": {},
-    "parameter_noise": {"defense": ParameterNoise(), "level": 0.01},
-    "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
-}
-
-
 @pytest.mark.parametrize(("case", "most"), [("none", 45), ("parameter_noise", 60), ("gradient_compression", 75)])
-def test_operations_of_a_step_do_not_grow_with_the_slots(request_for, case, most, monkeypatch):
+def test_operations_of_a_step_do_not_grow_with_the_slots(request_for, under, case, most, monkeypatch):
     """But for one draw of noise by each slot's generator, for many steps at a time on a GPU as here."""
     monkeypatch.setattr(memory, "PARAMETER_NOISE_VALUES", memory.DeviceLimit(2**22, 2**22))
     counts = []
     for rates in ((0.02, 0.05), (0.01, 0.02, 0.03, 0.05, 0.1)):
-        request = request_for(learning_rates=rates, training={"max_stack": 5}, **DEFENSES[case])
+        request = request_for(learning_rates=rates, training={"max_stack": 5}, **under(case))
         learner = sgd.StackLearner(request, request.slots)
         learner.step()
         learner.step()

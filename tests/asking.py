@@ -1,0 +1,52 @@
+"""Requests of trainings and attacks with what most of them share, and channels and a network that they are about."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from leakbound.attacks.attack_request import AttackRequest
+from leakbound.attacks.membership.signals import Signals
+from leakbound.config.defenses import Undefended
+from leakbound.config.training import TrainingConfig
+from leakbound.registry import SHAPES
+from leakbound.training import TrainingRequest
+
+SHARED = {"seed": 0, "slug": "run"}
+
+
+def training_of(dataset, model="mlp", rate=0.05, **changes) -> TrainingRequest:
+    """A training without a defense at one rate, evaluated at its end."""
+    settings = {"dataset": dataset, "model": model, "learning_rates": (rate,), "config": TrainingConfig(evaluations=1)}
+    return TrainingRequest(**{"defense": Undefended(), "level": None} | SHARED | settings | changes)
+
+
+def attack_of(dataset, config, model="lenet", **changes) -> AttackRequest:
+    return AttackRequest(**SHARED | {"dataset": dataset, "config": config, "model": model} | changes)
+
+
+def calibrated(moments, capacity, shape="natural", weights=None):
+    """The channel of a shape and capacity for records with these moments."""
+    kind = SHAPES.get(shape)
+    return kind.calibrate(kind.decompose(moments, weights=weights), capacity)
+
+
+def made_up(generator, count=300, width=6, shift=0.0) -> Signals:
+    """Signals of members and as many others in four classes, which differ only in how confident the model is."""
+    logits = torch.randn(2 * count, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (2 * count,), generator=generator)
+    truth = F.one_hot(labels, 4).double()
+    logits[:count] += shift * truth[:count]
+    others = logits.masked_fill(truth.bool(), -torch.inf).logsumexp(1)
+    features = torch.randn(2 * count, width, generator=generator, dtype=torch.float64)
+    return Signals(logits.log_softmax(1), logits[truth.bool()] - others, features, labels)
+
+
+class CalledTwice(nn.Module):
+    """One layer is called twice, which factors of single calls would get wrong."""
+
+    def __init__(self, colors=1, side=32):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(colors, colors, 3, padding=1), nn.Linear(colors * side**2, 10)
+
+    def forward(self, images):
+        return self.head(torch.sigmoid(self.conv(torch.sigmoid(self.conv(images)))).flatten(1))
