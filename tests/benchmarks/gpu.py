@@ -238,7 +238,6 @@ def show(out: Path, sections: Iterable[str]) -> bool:
 
 def keep(found: Path, kept: Path, sections: Iterable[str]) -> int:
     """Replace tables of a folder by those of another one and where they come from, and print them; the exit status."""
-    sys.path.append(str(Path(__file__).parents[2] / "tools"))
     from replaced_folders import replaced_folder
 
     replaced = {f"gpu_{name}" for name in sections}
