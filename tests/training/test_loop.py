@@ -73,7 +73,7 @@ def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, under, case)
         assert other.curves[keys].equals(results[0].curves[keys])
 
 
-@pytest.mark.parametrize("case", [*OTHERS, "white"])
+@pytest.mark.parametrize("case", [*OTHERS, "white", "natural_frozen"])
 def test_equal_requests_give_equal_bytes_leave_the_global_generator_alone_and_state_what_was_done(
     request_for, under, case
 ):
@@ -89,10 +89,11 @@ def test_equal_requests_give_equal_bytes_leave_the_global_generator_alone_and_st
     assert one.events == other.events
     assert one.rates.equals(other.rates)
     (event, _) = one.events
-    assert event.mechanism == ("channel" if case == "white" else case)
+    shape, frozen, _ = case.partition("_frozen")
+    assert event.mechanism == (case if case in OTHERS else "channel")
     assert (event.population, event.steps, event.uses) == (400, 4, 1)
     assert event.batch_size == (96 if case == "large_batch" else 32)
-    stated = ("white", 8.0, "fresh") if case == "white" else (None, None, None)
+    stated = (None, None, None) if case in OTHERS else (shape, 8.0, "frozen" if frozen else "fresh")
     assert (event.shape, event.capacity, event.noise) == stated
 
 

@@ -1,7 +1,6 @@
 """The choice among candidate learning rates, and that no candidate, level or replica changes another."""
 
 import dataclasses
-import itertools
 import math
 
 import numpy as np
@@ -202,37 +201,20 @@ def test_stopped_takes_at_least_a_step():
     assert [Stopped().steps(part, 10) for part in (0.001, 0.04, 0.26, 1.0)] == [1, 1, 3, 10]
 
 
-def ends_of(result, replica, rate, step):
-    """Metric to its value at the last step of a slot."""
-    rows = result.curves
-    chosen = (rows["replica"] == replica) & (rows["learning_rate"] == rate) & (rows["step"] == step)
-    return rows[chosen].set_index("metric")["value"]
-
-
 def test_early_stopping_ends_with_the_weights_of_its_best_validation_point(request_for):
-    """At a rate far too large some points lie below ones before; every point is the plain run of that length."""
-    settings = {"learning_rates": (0.01, 0.4), "replicas": 2}
-    points = range(4, 13, 4)
-    early = train(request_for(defense=EarlyStopping(), rounds=12, training={"evaluations": 3}, **settings))
-    plain = {steps: train(request_for(rounds=steps, training={"evaluations": 1}, **settings)) for steps in points}
-    kept = []
-    for place, (replica, rate) in enumerate(itertools.product(range(2), (0.01, 0.4))):
-        values = {
-            steps: ends_of(result, replica, rate, steps)
-            for steps, result in plain.items()
-            if not result.diverged[place]
-        }
-        best = max(
-            values, key=lambda steps: (values[steps]["validation_accuracy"], -values[steps]["validation_loss"], -steps)
-        )
-        ends = ends_of(early, replica, rate, 12)
-        assert ends["kept_step"] == best
-        assert ends.drop("kept_step").to_dict() == pytest.approx(values[best].to_dict(), rel=1e-5)
-        for name, weights in plain[best].weights.items():
-            assert torch.equal(early.weights[name][place], weights[place])
-        assert early.events[place].steps == 12  # all its steps have seen the records
-        kept.append(best)
-    assert min(kept) < 12
+    """At a rate far too large some points lie below ones before."""
+    settings = {"rounds": 12, "learning_rates": (0.01, 0.4), "replicas": 2, "training": {"evaluations": 3}}
+    early = train(request_for(defense=EarlyStopping(), **settings))
+    kept = train(request_for(lengths=("best", "full"), **settings))
+    best = (kept.rates["length"] == "best").to_numpy()
+    for name, weights in early.weights.items():
+        assert torch.equal(weights, kept.weights[name][best])
+    ends = points_of(early.curves.assign(length="full"), "full")
+    steps = kept.curves[kept.curves["length"] == "best"].groupby(["replica", "learning_rate"])["step"].first()
+    kept_steps = {(*slot, "kept_step"): repr(float(step)) for slot, step in steps.items()}
+    assert ends == points_of(kept.curves, "best") | kept_steps
+    assert steps.min() < 12
+    assert {event.steps for event in early.events} == {12}  # all its steps have seen the records
 
 
 # -- lengths ----------------------------------------------------------------------------------------------------------
