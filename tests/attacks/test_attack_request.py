@@ -1,42 +1,34 @@
 import dataclasses
+from unittest.mock import MagicMock
 
 import pandas as pd
 import pytest
 import torch
 
-from leakbound import datasets
+from asking import attack_of
+from leakbound.attacks import attack_request
 from leakbound.attacks.attack_request import AttackRequest, in_full_precision
 from leakbound.config.attacks import AuditConfig, GradientCapacityConfig, NamingConfig, UsesConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import ChannelDPSGD
+from leakbound.config.defenses import DPSGD, ChannelDPSGD, Undefended
 
 
-@pytest.fixture(scope="module")
-def request_of_two() -> AttackRequest:
-    digits = datasets.prepare("digits", DatasetConfig(members=60, aux=60), seed=0)
-    return AttackRequest(model="mlp", dataset=digits, config=UsesConfig(), seed=0, slug="run", replicas=range(2))
+@pytest.fixture
+def request_of_two(few_digits) -> AttackRequest:
+    return attack_of(few_digits, UsesConfig(), "mlp", replicas=range(2))
 
 
 def test_an_attack_computes_in_full_precision_on_the_device_of_its_request(request_of_two, monkeypatch):
-    from contextlib import contextmanager
-
-    from leakbound.attacks import attack_request as module
-
-    used = []
-
-    @contextmanager
-    def noted(device):
-        used.append(device)
-        yield
-
-    monkeypatch.setattr(module, "full_precision", noted)
+    precision = MagicMock()
+    monkeypatch.setattr(attack_request, "full_precision", precision)
 
     @in_full_precision
     def attack(request):
         """What it does."""
-        return pd.DataFrame({"device": used}), {}
+        precision.return_value.__enter__.assert_called_once()
+        return pd.DataFrame(), {}
 
-    assert attack(request_of_two)[0]["device"].tolist() == ["cpu"]
+    attack(request_of_two)
+    precision.assert_called_once_with("cpu")
     assert attack.__doc__ == "What it does."
 
 
@@ -52,12 +44,21 @@ def test_an_attack_that_needs_moments_says_so(request_of_two):
         request_of_two.known_moments()
 
 
-def test_attacks_that_know_one_noise_refuse_dp_behind_a_channel_by_name(request_of_two):
-    for config, message in (
-        (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise"),
-        (GradientCapacityConfig(), "gradient_capacity measures steps of dpsgd and dppsac with noise"),
-        (NamingConfig(), "identification has no likelihood for the two noises of channel_dpsgd"),
-        (UsesConfig(), "uses are those of a channel alone"),
-    ):
+@pytest.mark.parametrize(
+    ("config", "message", "others"),
+    [
+        (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise", ((Undefended(), None), (DPSGD(), 0.0))),
+        (
+            GradientCapacityConfig(),
+            "gradient_capacity measures steps of dpsgd and dppsac with noise",
+            ((Undefended(), None), (DPSGD(), 0.0)),
+        ),
+        (NamingConfig(), "identification has no likelihood for the two noises of channel_dpsgd", ()),
+        (UsesConfig(), "uses are those of a channel alone", ((Undefended(), None),)),
+    ],
+)
+def test_attacks_refuse_by_name_defenses_that_they_cannot_attack(request_of_two, config, message, others):
+    """DP behind a channel, by those that know one noise, and what leaves them nothing to measure."""
+    for defense, level in ((ChannelDPSGD(), 1.0), *others):
         with pytest.raises(ValueError, match=f"run: {message}"):
-            dataclasses.replace(request_of_two, config=config, defense=ChannelDPSGD(), level=1.0).client()
+            dataclasses.replace(request_of_two, config=config, defense=defense, level=level).client()

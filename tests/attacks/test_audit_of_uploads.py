@@ -1,33 +1,21 @@
 import numpy as np
 import pytest
 
+from asking import attack_of
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, guess
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.dp_audit import audit_uploads
-from leakbound.channels import Moments
 from leakbound.config.attacks import AuditConfig
-from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
+from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.training import client_steps
 
 CONFIG = AuditConfig(canaries=1000, clients=4)
 
 
-def audited(dataset, defense=None, level=1.0, config=CONFIG, replicas=1, **options):
-    request = AttackRequest(
-        model="lenet",
-        dataset=dataset,
-        channel=None,
-        moments=Moments(np.zeros(4), np.eye(4), 1),
-        defense=defense or DPSGD(),
-        level=level,
-        config=config,
-        seed=0,
-        slug="x",
-        replicas=range(replicas),
-        **options,
+def audited(dataset, defense=None, level=1.0, config=CONFIG, replicas=1):
+    rows, arrays = audit_uploads(
+        attack_of(dataset, config, defense=defense or DPSGD(), level=level, replicas=range(replicas))
     )
-    rows, arrays = audit_uploads(request)
     return {key: group["value"].to_numpy() for key, group in rows.groupby(["variant", "metric"])}, arrays
 
 
@@ -98,9 +86,3 @@ def test_clearest_scores_are_guessed():
     assert guess(scores, included, 0.5) == (3, 3)
     assert guess(scores, included, 2 / 3) == (4, 3)
     assert guess(scores, included, 1.0) == (6, 3)
-
-
-def test_other_defenses_have_nothing_to_audit(digits):
-    for defense, level in ((Undefended(), None), (DPSGD(), 0.0)):
-        with pytest.raises(ValueError, match="audit measures the ε of dpsgd and dppsac with noise"):
-            audited(digits, defense, level)

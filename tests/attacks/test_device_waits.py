@@ -19,16 +19,6 @@ from leakbound.training.stack import stacked
 from operations import waits
 
 
-@pytest.fixture(scope="module")
-def lenet():
-    return models.build("lenet_sigmoid", 1, 10, torch_generator(0, "weights")).eval()
-
-
-@pytest.fixture(scope="module")
-def images():
-    return torch.rand(3, 1, 32, 32, generator=torch_generator(0, "images")) * 2 - 1
-
-
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "dilation"),
     [(5, 1, 0, 1), (3, 2, 1, 1), ((3, 5), (2, 1), (1, 2), 1), (3, 1, 2, 2), ((2, 3), (3, 2), 0, (3, 2)), (1, 1, 0, 1)],
@@ -74,8 +64,10 @@ def searched(lenet, images):
     ]
 
 
-def test_searches_whose_steps_are_captured_find_what_they_find_kernel_by_kernel(lenet, images, monkeypatch):
+def test_searches_whose_steps_are_captured_find_what_they_find_kernel_by_kernel(monkeypatch):
     """A capture does nothing itself, and each replay the whole step, of an Adam that is capturable only then."""
+    lenet = models.build("lenet_sigmoid", 1, 10, torch_generator(0, "weights")).eval()
+    images = torch.rand(3, 1, 32, 32, generator=torch_generator(0, "images")) * 2 - 1
     counts, adams, refused = {"captured": 0, "replayed": 0}, [], True
     plain, descent = searched(lenet, images), search_images.descent
 

@@ -4,24 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound import datasets
+from asking import attack_of
 from leakbound.accounting.dp import dp_capacity
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds import gradient_capacity
 from leakbound.attacks.lower_bounds.gradient_capacity import covariance_spectrum, measure_capacity
 from leakbound.config.attacks import GradientCapacityConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPPSAC, DPSGD, Undefended
+from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
 from leakbound.training.stack import stacked
-
-SLUG = "digits/lenet/dpsgd-0.5/n10-b64"
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.prepare("digits", DatasetConfig(members=120, aux=60), seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +26,9 @@ def weights(networks):
 
 
 def measured(weights, digits, *, defense=None, level=0.5, records=120):
+    attacked = {"weights": weights, "replicas": [0, 1], "batch_size": 64}
     config = GradientCapacityConfig(records=records)
-    arguments = {"model": "lenet", "dataset": digits, "config": config, "batch_size": 64, "seed": 0, "slug": SLUG}
-    arguments["replicas"] = [0, 1]
-    rows, arrays = measure_capacity(
-        AttackRequest(weights=weights, defense=defense or DPSGD(), level=level, **arguments)
-    )
+    rows, arrays = measure_capacity(attack_of(digits, config, defense=defense or DPSGD(), level=level, **attacked))
     return rows.pivot_table(index="replica", columns="variant", values="value", dropna=False), arrays
 
 
@@ -109,9 +97,3 @@ def test_a_diverged_replica_has_no_values(weights, digits):
     assert values.loc[0].notna().all()
     assert values.loc[1].isna().all()
     assert np.isnan(arrays["eigenvalues"][1]).all()
-
-
-@pytest.mark.parametrize(("defense", "level"), [(Undefended(), None), (DPSGD(), 0.0)])
-def test_steps_without_clipping_or_noise_are_refused(weights, digits, defense, level):
-    with pytest.raises(ValueError, match="measures steps of dpsgd and dppsac with noise"):
-        measured(weights, digits, defense=defense, level=level)

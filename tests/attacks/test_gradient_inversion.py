@@ -3,19 +3,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound.attacks.attack_request import AttackRequest
+from asking import CalledTwice, attack_of, calibrated
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion.attack import invert_gradients
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
 from leakbound.attacks.search_images import total_variation
-from leakbound.channels import GaussianChannel, Moments, estimate_moments
+from leakbound.channels import Moments, estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.defenses import (
     DPSGD,
     ChannelDefense,
     ChannelDPSGD,
     Compression,
-    Defense,
     GradientCompression,
     LargeBatch,
     ParameterNoise,
@@ -24,7 +23,6 @@ from leakbound.config.defenses import (
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.sources import SeededNoise
-from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step
 
 FIXED = {"tv_weights": (1e-3,), "untuned_tv_weight": 1e-3}
@@ -36,28 +34,13 @@ def moments(digits) -> Moments:
     return estimate_moments([digits.members(0).images])
 
 
-def natural(moments: Moments, capacity: float) -> GaussianChannel:
-    shape = SHAPES.get("natural")()
-    return shape.calibrate(shape.decompose(moments), capacity)
-
-
 def attacked(dataset, moments, *, channel=None, defense=None, level=None, config=CONFIG, replicas=1, batch_size=1):
     defense = defense or (Undefended() if channel is None else ChannelDefense())
     level = channel.capacity if level is None and channel is not None else level
-    request = AttackRequest(
-        model="lenet_sigmoid",
-        dataset=dataset,
-        channel=channel,
-        moments=moments,
-        defense=defense,
-        level=level,
-        config=config,
-        seed=0,
-        slug="digits/lenet_sigmoid/x",
-        replicas=range(replicas),
-        batch_size=batch_size,
+    known = {"channel": channel, "moments": moments, "defense": defense, "level": level}
+    return invert_gradients(
+        attack_of(dataset, config, "lenet_sigmoid", **known, replicas=range(replicas), batch_size=batch_size)
     )
-    return invert_gradients(request)
 
 
 def mean_of(rows, variant, metric="mse") -> float:
@@ -76,45 +59,15 @@ def undefended(digits, moments):
 def by_capacity(digits, moments):
     """Rows and pictures under natural channels, from nearly nothing told to nearly everything."""
     config = CONFIG.model_copy(update={"iterations": 60, "search_iterations": 20})
-    told = attacked(digits, moments, channel=natural(moments, 20.0), config=config)
+    told = attacked(digits, moments, channel=calibrated(moments, 20.0), config=config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recursive, "_ITERATIONS", 300)  # so much noise is not solved for, however long one tries
-        return {0.01: attacked(digits, moments, channel=natural(moments, 0.01), config=config), 20.0: told}
+        return {0.01: attacked(digits, moments, channel=calibrated(moments, 0.01), config=config), 20.0: told}
 
 
-def gradients_one_by_one(model, images, labels):
-    """Ground truth: a backward pass for each record."""
-    found = []
-    for image, label in zip(images, labels, strict=True):
-        loss = F.cross_entropy(model(image[None]), label[None])
-        found.append(torch.autograd.grad(loss, list(model.parameters())))
-    names = [name for name, _ in model.named_parameters()]
-    return {name: torch.stack(parts) for name, parts in zip(names, zip(*found, strict=True), strict=True)}
-
-
-class Normalised(torch.nn.Module):
-    """Small network with a group normalisation."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(1, 4, 5, stride=4)
-        self.norm = torch.nn.GroupNorm(2, 4)
-        self.head = torch.nn.Linear(4 * 7 * 7, 10)
-
-    def forward(self, images):
-        return self.head(torch.tanh(self.norm(self.conv(images))).flatten(1))
-
-
-class Shared(torch.nn.Module):
-    """Network that uses one layer twice, which factors of single calls would get wrong."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(1, 1, 3, padding=1)
-        self.head = torch.nn.Linear(32 * 32, 10)
-
-    def forward(self, images):
-        return self.head(self.conv(torch.tanh(self.conv(images))).flatten(1))
+def normalised() -> torch.nn.Module:
+    convolution, norm = torch.nn.Conv2d(1, 4, 5, stride=4), torch.nn.GroupNorm(2, 4)
+    return torch.nn.Sequential(convolution, norm, torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(4 * 7 * 7, 10))
 
 
 def network(name: str) -> torch.nn.Module:
@@ -123,7 +76,7 @@ def network(name: str) -> torch.nn.Module:
         return build(name, 1, 10, generator)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return {"normalised": Normalised, "shared": Shared}[name]()
+        return {"normalised": normalised, "shared": CalledTwice}[name]()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +87,7 @@ def test_matching_distance_and_its_gradient_equal_those_of_single_backward_passe
     model = network(name).double()
     images = torch.from_numpy(digits.pool.images[:3]).double()
     labels = torch.from_numpy(digits.pool.labels[:3])
-    observed = gradients_one_by_one(model, images, labels)
+    observed = record_gradients(model, images, labels)
     candidates = torch.from_numpy(digits.aux.images[:3]).double().requires_grad_()
     matching = GradientMatching(model, observed, (1, 32, 32))
     assert matching.factored == factored
@@ -181,14 +134,6 @@ def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
     assert all(np.abs(pictures[name]).max() <= 1.0 for name in ("attack", "geiping", "untuned"))
 
 
-@pytest.mark.slow
-def test_error_rises_as_capacity_falls(undefended, by_capacity):
-    errors = [mean_of(by_capacity[capacity][0], "attack") for capacity in (0.01, 20.0)]
-    errors.append(mean_of(undefended[0], "attack"))
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] > 2 * errors[-1]
-
-
 def test_pure_noise_tells_no_more_than_the_prior(by_capacity):
     rows, _ = by_capacity[0.01]
     assert mean_of(rows, "attack") > 0.9 * mean_of(rows, "prior")
@@ -219,7 +164,7 @@ def test_bounded_and_relative_errors_compare_with_the_prior_image_by_image(by_ca
 @pytest.mark.slow
 def test_attack_is_repeatable_and_compares_levels_on_the_same_members(digits, moments, undefended, by_capacity):
     config = CONFIG.model_copy(update={"iterations": 5})
-    channel = natural(moments, 20.0)
+    channel = calibrated(moments, 20.0)
     first, second = (attacked(digits, moments, channel=channel, config=config) for _ in range(2))
     assert first[0].equals(second[0])
     assert all(np.array_equal(first[1][name], second[1][name]) for name in first[1])
@@ -229,21 +174,15 @@ def test_attack_is_repeatable_and_compares_levels_on_the_same_members(digits, mo
 
 def test_behind_a_channel_noise_on_the_gradient_hides_what_the_channel_released(digits, moments):
     config = CONFIG.model_copy(update={"iterations": 20, "search_iterations": 60})
-    behind = {"channel": natural(moments, 20.0), "defense": ChannelDPSGD(capacity=20.0), "config": config}
+    behind = {"channel": calibrated(moments, 20.0), "defense": ChannelDPSGD(capacity=20.0), "config": config}
     weak, strong = (attacked(digits, moments, **behind, level=level)[0] for level in (1e-3, 10.0))
     assert mean_of(weak, "oracle") < mean_of(weak, "attack") < mean_of(strong, "attack")
     assert mean_of(strong, "attack") == pytest.approx(mean_of(strong, "prior"), rel=0.1)
 
 
 def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
-    with pytest.raises(ValueError, match="channel = None: a channel defense needs both"):
-        attacked(digits, moments, defense=ChannelDefense())
-    for changes, message in (
-        ({"level": 9.0}, r"calibrated to 8\.0 nats, the level is 9\.0"),
-        ({"defense": ChannelDefense(shape="white")}, "of shape 'natural', the defense of shape 'white'"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            attacked(digits, moments, channel=natural(moments, 8.0), **changes)
+    with pytest.raises(ValueError, match=r"calibrated to 8\.0 nats, the level is 9\.0"):
+        attacked(digits, moments, channel=calibrated(moments, 8.0), level=9.0)
     with pytest.raises(ValueError, match="noise multiplier"):
         attacked(digits, moments, defense=DPSGD())
     with pytest.raises(ValueError, match="in \\(0, 1\\]"):
@@ -252,8 +191,6 @@ def test_what_the_attack_cannot_simulate_is_refused(digits, moments):
         client_step(Compression(), 1.0).released(torch.zeros(1, 1, 32, 32), SeededNoise(torch.Generator()))
     with pytest.raises(ValueError, match="a batch of 500 records for tuning: there are only 200"):
         attacked(digits, moments, batch_size=500)
-    with pytest.raises(ValueError, match="own"):
-        attacked(digits, moments, defense=Defense(mechanism="own"))
 
 
 @pytest.fixture(scope="module")
@@ -320,10 +257,10 @@ def test_oracle_of_compressed_images_errs_by_the_dropped_direction_alone(digits,
 @pytest.mark.slow
 def test_oracle_of_a_batch_under_a_channel_knows_more_than_the_prior(digits, moments):
     config = CONFIG.model_copy(update={"images": 4, "iterations": 5})
-    rows, pictures = attacked(digits, moments, channel=natural(moments, 20.0), config=config, batch_size=4)
+    rows, pictures = attacked(digits, moments, channel=calibrated(moments, 20.0), config=config, batch_size=4)
     assert mean_of(rows, "oracle") < mean_of(rows, "prior")
     noise = (pictures["released"] - pictures["truth"])[0]
-    _, single = attacked(digits, moments, channel=natural(moments, 20.0), config=config)
+    _, single = attacked(digits, moments, channel=calibrated(moments, 20.0), config=config)
     alone = (single["released"] - single["truth"])[0]
     # 4,096 draws each: a standard deviation is known to 1.1 %, the ratio to 1.6 %; 8 % is 5 of its own.
     assert float(noise.std() / alone.std()) == pytest.approx(0.5, rel=0.08)

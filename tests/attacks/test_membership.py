@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call, grad, vmap
 
+from asking import attack_of, made_up
 from images import repooled
 from leakbound import models
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership.attack import ALONE, STRONGEST, View, infer_membership, scores_of
 from leakbound.attacks.membership.known_records import divide
 from leakbound.attacks.membership.network import FOLDS, AttackData, white_box_scores
@@ -20,6 +20,7 @@ from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import prepare
 from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound.training.stack import stacked
 
 CONFIG = MembershipConfig()
 SHORT = MembershipConfig(epochs=3, learning_rates=(1e-3,))
@@ -42,12 +43,8 @@ def _overfitted(dataset, *, steps, rate=0.05, batch_size=50):
 
 def _untrained(dataset, replicas=1):
     """Weights that have seen no record."""
-    networks = [
-        models.build("lenet", dataset.colors, len(dataset.classes), torch_generator(replica, "weights"))
-        for replica in range(replicas)
-    ]
-    parameters = [dict(network.named_parameters()) for network in networks]
-    return {name: torch.stack([one[name].detach() for one in parameters]) for name in parameters[0]}
+    networks = [models.build("lenet", 1, 10, torch_generator(replica, "weights")) for replica in range(replicas)]
+    return {name: value.detach() for name, value in stacked(networks).items()}
 
 
 def _values(rows, metric, replica=0):
@@ -63,8 +60,7 @@ def areas(known, target, config=CONFIG, seed=0):
 
 
 def attacked(weights, dataset, replicas=(0,), config=SHORT, seed=0, slug="run"):
-    named = {"model": "lenet", "dataset": dataset, "config": config, "seed": seed, "slug": slug}
-    return infer_membership(AttackRequest(weights=weights, replicas=replicas, **named))
+    return infer_membership(attack_of(dataset, config, weights=weights, replicas=replicas, seed=seed, slug=slug))
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +85,6 @@ def found(mislabelled):
     return attacked(weights, mislabelled, replicas=[0, 1, 2], config=CONFIG)
 
 
-def _made_up(generator, count=300, classes=4, width=6, shift=0.0):
-    """Signals of records that differ only in how confident the model is."""
-    logits = torch.randn(2 * count, classes, generator=generator, dtype=torch.float64)
-    labels = torch.randint(classes, (2 * count,), generator=generator)
-    truth = F.one_hot(labels, classes).double()
-    logits[:count] += shift * truth[:count]
-    others = logits.masked_fill(truth.bool(), -torch.inf).logsumexp(1)
-    features = torch.randn(2 * count, width, generator=generator, dtype=torch.float64)
-    return Signals(logits.log_softmax(1), logits[truth.bool()] - others, features, labels)
-
-
 def test_last_layer_gradient_equals_autograd(digits):
     network = models.build("lenet", 1, 10, torch_generator(3, "weights")).double()
     images, labels = torch.from_numpy(digits.test.images[:7]).double(), torch.from_numpy(digits.test.labels[:7])
@@ -115,20 +100,7 @@ def test_last_layer_gradient_equals_autograd(digits):
     residual = signals.log_residual.exp() * (1.0 - 2.0 * signals.one_hot)
     found = residual[:, :, None] * F.pad(signals.features, (0, 1), value=1.0)[:, None, :]
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_signals_agree_with_torch_on_posteriors_and_loss(digits):
-    network = models.build("lenet", 1, 10, torch_generator(4, "weights"))
-    images, labels = torch.from_numpy(digits.pool.images[:40]), torch.from_numpy(digits.pool.labels[:40])
-    signals = read_signals(network, images, labels)
-    with torch.no_grad():
-        logits = network(images).double()
-    torch.testing.assert_close(signals.log_posteriors, logits.log_softmax(1), rtol=1e-6, atol=1e-6)
-    loss = F.softplus(-signals.confidence)
-    torch.testing.assert_close(loss, F.cross_entropy(logits, labels, reduction="none"), rtol=1e-6, atol=1e-6)
-    assert torch.equal(signals.correct, logits.argmax(1) == labels)
-    assert (signals.ranked.diff(dim=1) <= 0).all()
-    assert torch.equal(signals.one_hot.argmax(1), labels)
+    assert torch.equal(signals.ranked, signals.log_posteriors.gather(1, network(images).argsort(descending=True)))
 
 
 def test_confidence_orders_records_whose_loss_rounds_to_zero():
@@ -165,7 +137,7 @@ def test_division_refuses_too_few_records(members, fraction):
 
 
 def test_attack_network_refuses_too_few_known_records():
-    signals = _made_up(torch_generator(0, "few"), count=FOLDS)
+    signals = made_up(torch_generator(0, "few"), count=FOLDS)
     membership = torch.arange(2 * FOLDS) < FOLDS - 1
     with pytest.raises(ValueError, match=r"4 known members: .*known_fraction"):
         white_box_scores([AttackData(signals, membership, [signals], torch_generator(0))], SHORT)
@@ -173,7 +145,7 @@ def test_attack_network_refuses_too_few_known_records():
 
 def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
     generator = torch_generator(0, "records")
-    known, target = _made_up(generator, shift=1.0), _made_up(generator, shift=1.0)
+    known, target = made_up(generator, shift=1.0), made_up(generator, shift=1.0)
     membership = torch.arange(600) < 300
     chosen = torch.tensor([5, 300, 599])
     few = Signals(*(getattr(target, field.name)[chosen] for field in fields(target)))
@@ -185,7 +157,7 @@ def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
 def test_white_box_attack_finds_what_the_loss_does_not_show():
     """Members have a feature that non-members lack; their posteriors are drawn alike."""
     generator = torch_generator(0, "feature")
-    known, target = _made_up(generator), _made_up(generator)
+    known, target = made_up(generator), made_up(generator)
     for signals in (known, target):
         signals.features[:300, 0] += 2.0
     # Two normal laws two deviations apart: AUC = Φ(2/√2) = 0.92.
@@ -195,7 +167,7 @@ def test_white_box_attack_finds_what_the_loss_does_not_show():
 @pytest.mark.parametrize("width", [6, 4096])
 def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells(width):
     generator = torch_generator(0, "loss")
-    known, target = (_made_up(generator, shift=1.5, width=width) for _ in range(2))
+    known, target = (made_up(generator, shift=1.5, width=width) for _ in range(2))
     found = areas(known, target, CONFIG.model_copy(update={"learning_rates": (1e-3,)}))  # the one that overfits more
     assert found["loss_threshold"] > 0.7
     assert found["white_box"] > found["loss_threshold"] - 0.02
@@ -203,7 +175,7 @@ def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells(widt
 
 def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
     generator = torch_generator(0, "silent")
-    known, target = _made_up(generator, shift=1.5), _made_up(generator, shift=1.5)
+    known, target = made_up(generator, shift=1.5), made_up(generator, shift=1.5)
     for signals in (known, target):
         signals.features[:, 1] = 0.0
     known.features[0, 1] = 1e-6
@@ -238,7 +210,7 @@ def test_attack_falls_to_chance_as_often_as_it_says():
     missed = 0
     for seed in range(12):
         generator = torch_generator(seed, "noise")
-        area = areas(_made_up(generator, 100), _made_up(generator, 100), SHORT, seed)["white_box"]
+        area = areas(made_up(generator, 100), made_up(generator, 100), SHORT, seed)["white_box"]
         # The standard deviation of an AUC of chance with 100 and 100 scores is √(201/(12·100·100)).
         missed += abs(area - 0.5) > 1.96 * np.sqrt(201 / 120_000)
     assert missed <= 3

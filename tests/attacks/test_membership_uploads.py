@@ -9,20 +9,19 @@ import pytest
 import torch
 from torch import nn
 
+from asking import attack_of, training_of
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.lower_limits import evidence
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership.upload_attack import infer_from_uploads, scored_uploads
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import UploadMembershipConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undefended
-from leakbound.config.training import TrainingConfig
 from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.models.gradients import record_gradients
 from leakbound.models.small import MLP
 from leakbound.registry import MODELS
-from leakbound.training import TrainingRequest, UntrainableError, loop, train, upload_scores
+from leakbound.training import UntrainableError, loop, train, upload_scores
 from leakbound.training.checkpoint import Checkpoint
 from leakbound.training.request import UploadScoring, initial_network
 
@@ -39,22 +38,19 @@ def scenes():
     return ImageDataset("scenes", ("a", "b"), pool, aux, aux, Drawing(members=400, validation=50, seed=0))
 
 
-def asked(dataset, *, rounds=100, rate=0.02, **changes):
+def asked(dataset, **changes):
     """The training of a perceptron."""
-    values = {"model": "mlp", "defense": Undefended(), "level": None, "batch_size": 16, "slug": "scenes/mlp/test"}
-    config = TrainingConfig(evaluations=1)
-    return TrainingRequest(
-        dataset=dataset, rounds=rounds, learning_rates=(rate,), config=config, seed=0, **(values | changes)
-    )
+    return training_of(dataset, **{"rounds": 100, "rate": 0.02, "batch_size": 16} | changes)
 
 
 def attacked(request, config=CONFIG):
     """Rows and arrays of the attack on all networks of a request."""
     rates = [(slot.replica, slot.learning_rate, True) for slot in request.slots]
     networks = scored_uploads(request, pd.DataFrame(rates, columns=["replica", "learning_rate", "chosen"]), config)
-    known = {"model": request.model, "dataset": request.dataset, "config": config, "seed": 0, "slug": "run"}
     replicas = range(request.replicas)
-    return infer_from_uploads(AttackRequest(**known, replicas=replicas, weights=networks.weights))
+    return infer_from_uploads(
+        attack_of(request.dataset, config, request.model, replicas=replicas, weights=networks.weights)
+    )
 
 
 def estimate(rows, variant, metric="auc"):

@@ -4,20 +4,13 @@ import math
 import numpy as np
 import pytest
 
+from asking import attack_of, calibrated
 from leakbound.accounting.risk import demonstrated_information, gained_information
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.lower_bounds.identification import _Outcome, identify_records
-from leakbound.channels import GaussianChannel, Moments
 from leakbound.config.attacks import NamingConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
-from leakbound.registry import SHAPES
 
 CONFIG = NamingConfig(candidates=(2, 50), uses=(1, 4), trials=60, gradients=60)
-
-
-def calibrated(moments: Moments, shape: str, capacity: float) -> GaussianChannel:
-    made = SHAPES.get(shape)()
-    return made.calibrate(made.decompose(moments), capacity)
 
 
 def named(
@@ -28,20 +21,9 @@ def named(
         defense = Undefended() if channel is None else ChannelDefense(shape=channel.shape)
     if channel is not None:
         level = channel.capacity
-    request = AttackRequest(
-        model=model or ("lenet_sigmoid" if channel is None else "mlp"),
-        dataset=dataset,
-        channel=channel,
-        moments=moments,
-        defense=defense,
-        level=level,
-        config=config,
-        seed=0,
-        slug="x",
-        replicas=range(replicas),
-        **options,
-    )
-    rows, arrays = identify_records(request)
+    model = model or ("lenet_sigmoid" if channel is None else "mlp")
+    known = {"channel": channel, "moments": moments, "defense": defense, "level": level}
+    rows, arrays = identify_records(attack_of(dataset, config, model, **known, replicas=range(replicas), **options))
     values = {(row.variant, row.metric, row.unit): row.value for row in rows.itertuples() if row.replica == 0}
     return values, arrays
 
@@ -61,7 +43,7 @@ def test_clean_gradients_name_their_record_always(digits, moments, defense: Defe
 @pytest.mark.parametrize("shape", ["natural", "white", "rate_distortion"])
 def test_a_channel_lets_name_as_often_as_its_law_says_and_no_more_than_allowed(digits, moments, shape):
     """The exact rate is a mean over the same trials: the hits differ from it by four standard errors at most."""
-    values, _ = named(digits, moments, channel=calibrated(moments, shape, 2.0))
+    values, _ = named(digits, moments, channel=calibrated(moments, 2.0, shape))
     for uses in (1, 4):
         assert 0 < values["images", f"nats_{uses}", -1] < values["bound", f"nats_{uses}", -1]
         for count in (2, 50):
@@ -76,15 +58,13 @@ def test_replicas_of_classes_of_unequal_size_identify_among_equally_many(digits,
     rare = np.flatnonzero(digits.pool.labels % 2)[40:]  # 40 records of odd digits are left, fewer than 50 of any
     pool = digits.pool.chosen(np.setdiff1d(np.arange(len(digits.pool)), rare))
     assert np.bincount(pool.labels)[[1, 3, 5, 7, 9]].max() < 50 < np.bincount(pool.labels)[[0, 2, 4, 6, 8]].min()
-    channel = calibrated(moments, "natural", 2.0)
+    channel = calibrated(moments, 2.0)
     _, arrays = named(dataclasses.replace(digits, pool=pool), moments, channel=channel, replicas=8)
     assert arrays["gradients"].shape == (8, 2, 2)
 
 
 def test_frozen_noise_tells_no_more_with_every_use(digits, moments):
-    values, arrays = named(
-        digits, moments, channel=calibrated(moments, "natural", 2.0), defense=ChannelDefense(noise="frozen")
-    )
+    values, arrays = named(digits, moments, channel=calibrated(moments, 2.0), defense=ChannelDefense(noise="frozen"))
     for hits in arrays.values():
         assert (hits[..., 0] == hits[..., 1]).all()
     assert values["bound", "nats_4", -1] == values["bound", "nats_1", -1]
@@ -92,7 +72,7 @@ def test_frozen_noise_tells_no_more_with_every_use(digits, moments):
 
 def test_a_channel_that_passes_next_to_nothing_leaves_naming_to_chance(digits, moments):
     """Binomial(60, 1/2) is above 43 with a probability of 2e-4."""
-    values, arrays = named(digits, moments, channel=calibrated(moments, "white", 1e-4))
+    values, arrays = named(digits, moments, channel=calibrated(moments, 1e-4, "white"))
     assert arrays["images"][0, 0, 0] <= 43
     assert arrays["gradients"][0, 0, 0] <= 43
     assert values["images", "nats_1", -1] < 0.05
@@ -124,13 +104,13 @@ def test_little_noise_on_gradients_hides_nothing(digits, moments):
 @pytest.mark.slow
 def test_gradients_of_a_deep_network_name_through_a_mild_channel(digits, moments):
     config = NamingConfig(candidates=(2, 10), uses=(1,), trials=20, gradients=20)
-    channel = calibrated(moments, "white", 30.0)
+    channel = calibrated(moments, 30.0, "white")
     values, _ = named(digits, moments, channel=channel, config=config, model="lenet_sigmoid")
     assert values["gradients", "rate_1", 10] > 0.5
 
 
 def test_other_levels_are_compared_on_the_same_trials(digits, moments):
-    low, high = (calibrated(moments, "natural", capacity) for capacity in (2.0, 2.0 + 1e-9))
+    low, high = (calibrated(moments, capacity) for capacity in (2.0, 2.0 + 1e-9))
     first, second = (named(digits, moments, channel=one)[1]["images"] for one in (low, high))
     assert np.abs(first - second).max() <= 1
 
@@ -148,7 +128,7 @@ def test_who_knows_nothing_of_equal_records_names_nobody(digits, moments):
     """All scores are equal, and ties are no hits: with them everybody would be named."""
     pool = digits.pool
     blank = dataclasses.replace(digits, pool=dataclasses.replace(pool, images=np.zeros_like(pool.images)))
-    values, arrays = named(blank, moments, channel=calibrated(moments, "natural", 2.0))
+    values, arrays = named(blank, moments, channel=calibrated(moments, 2.0))
     assert not arrays["images"].any()
     assert values["exact_images", "rate_1", 50] == pytest.approx(1 / 50, rel=1e-9)
     assert values["exact_images", "nats_1", -1] == pytest.approx(0.0, abs=1e-9)

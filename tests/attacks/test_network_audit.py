@@ -139,10 +139,6 @@ def test_records_of_another_distribution_and_scores_of_a_batch_are_doubted(digit
 
 MANGLED = {
     "few": (lambda m, o: ((m[0][:19], m[1][:19]), o), "members: 19 records, at least 20 are needed"),
-    "shared": (
-        lambda m, o: (m, (np.concatenate([o[0], m[0][:3]]), np.concatenate([o[1], m[1][:3]]))),
-        "others: 3 of 243 are exact copies of members",
-    ),
     "shape": (lambda m, o: (m, (o[0][:, 1:], o[1])), r"others: records of shape \(63,\), members have \(64,\)"),
     "labels": (lambda m, o: (m, (o[0], o[1][1:])), "a label for each is needed"),
     "finite": (lambda m, o: (m, (o[0] / np.float32(0), o[1])), "others: some values of the records are not finite"),
@@ -169,9 +165,3 @@ def test_records_that_cannot_be_audited_are_refused(digits, overfitted, name):
 def test_scores_that_say_nothing_are_refused(digits, score, message):
     with pytest.raises(ValueError, match=message):
         audit_network(score, *digits)
-
-
-def test_labels_that_are_texts_are_refused_where_the_network_gives_logits(digits):
-    texts = [(records, np.array(["a", "b"])[labels % 2]) for records, labels in digits]
-    with pytest.raises(ValueError, match=r"labels from .a. to .b., type <U1: score gives logits of 10 classes"):
-        audit_network(lambda rows, _: np.zeros((len(rows), 10)), *texts)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound.attacks.attack_request import AttackRequest
+from asking import CalledTwice, attack_of, calibrated
 from leakbound.attacks.gradient_inversion import map_estimate
 from leakbound.attacks.gradient_inversion.closed_form import descend, solvable, solved_images
 from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, methods, recover_images
@@ -18,7 +18,6 @@ from leakbound.config.attacks import GradientInversionConfig, UsesConfig
 from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
-from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step
 from operations import Operations, waits
 
@@ -59,13 +58,6 @@ def test_gradient_of_the_sigmoid_lenet_holds_the_whole_image_noise_and_all(digit
     assert ((found.inputs.view_as(images) - images) ** 2).mean() < 1e-7 * images.var()
 
 
-def test_gradient_of_perceptrons_holds_the_image(digits):
-    model, images = network("mlp"), torch.from_numpy(digits.members(0).images[:4])
-    found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:4])), SHAPE)
-    assert found.complete
-    torch.testing.assert_close(found.inputs.view_as(images).float(), images, rtol=0, atol=1e-5)
-
-
 def test_pooling_ends_the_way_at_the_features_before_linear_layers(digits):
     model, images = network("lenet"), torch.from_numpy(digits.members(0).images[:3])
     found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:3])), SHAPE)
@@ -85,27 +77,14 @@ def test_normalisation_leaves_the_features_before_the_last_layer(digits):
     torch.testing.assert_close(found.inputs.float(), model.features(images).detach(), rtol=1e-4, atol=1e-5)
 
 
-class Twice(torch.nn.Module):
-    """Network that calls one layer twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(1, 1, 3, padding=1)
-        self.head = torch.nn.Linear(32 * 32, 10)
-
-    def forward(self, images):
-        return self.head(torch.sigmoid(self.conv(torch.sigmoid(self.conv(images)))).flatten(1))
-
-
 def test_layer_that_is_called_twice_is_not_taken_for_a_chain():
-    assert not solvable(Twice(), SHAPE)
+    assert not solvable(CalledTwice(), SHAPE)
     assert solvable(network("lenet_sigmoid"), SHAPE)
 
 
 @pytest.mark.parametrize("shape", ["natural", "rate_distortion"])
 def test_law_of_released_images_is_that_of_samples(digits, moments, shape):
-    family = SHAPES.get(shape)()
-    channel = family.calibrate(family.decompose(moments), 16.0)
+    channel = calibrated(moments, 16.0, shape)
     known = Law.of(digits.aux.images, channel)
     sampler = ChannelSampler(channel, SHAPE, "cpu", on_grid=False)
     many = torch.from_numpy(digits.aux.images).repeat(30, 1, 1, 1)
@@ -216,11 +195,8 @@ def test_what_is_not_finite_has_no_result(digits, law):
 
 
 def uses_of(digits, moments, defense, model="lenet_sigmoid"):
-    family = SHAPES.get("natural")()
-    channel = family.calibrate(family.decompose(moments), 8.0)
-    config = UsesConfig(uses=(1, 4), images=3)
-    known = {"channel": channel, "moments": moments, "defense": defense, "level": 8.0}
-    return attack_uses(AttackRequest(model=model, dataset=digits, config=config, seed=0, slug="x", **known))
+    known = {"channel": calibrated(moments, 8.0), "moments": moments, "defense": defense, "level": 8.0}
+    return attack_uses(attack_of(digits, UsesConfig(uses=(1, 4), images=3), model, **known))
 
 
 @pytest.mark.slow
@@ -238,11 +214,9 @@ def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
     assert kept["line", 4] == kept["line", 1] == means["line", 1]
 
 
-def test_uses_ask_for_a_channel_and_a_network_that_can_be_solved(digits, moments):
+def test_uses_ask_for_a_network_that_can_be_solved(digits, moments):
     with pytest.raises(ValueError, match="gradients of lenet cannot be solved"):
         uses_of(digits, moments, ChannelDefense(), model="lenet")
-    with pytest.raises(ValueError, match="uses are those of a channel alone"):
-        attack_uses(AttackRequest(model="mlp", dataset=digits, config=UsesConfig(), seed=0, slug="x", moments=moments))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 import torch
 from scipy import stats
 
+from asking import attack_of, calibrated, training_of
 from images import repooled
 from leakbound import models
-from leakbound.attacks.attack_request import AttackRequest, Networks, attack_networks
+from leakbound.attacks.attack_request import Networks, attack_networks
 from leakbound.attacks.membership import signals
 from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, infer_membership
 from leakbound.attacks.membership.known_records import attacked_records
@@ -28,14 +29,13 @@ from leakbound.channels import estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import MOST_REFERENCES, MembershipConfig
 from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import ChannelDefense, Undefended
+from leakbound.config.defenses import ChannelDefense
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, prepare
 from leakbound.datasets.splits import reference_dataset
 from leakbound.models.memory import DeviceLimit
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import SHAPES
-from leakbound.training import TrainingRequest, train
+from leakbound.training import train
 from leakbound.training.request import reference_request
 
 RATE = 0.05
@@ -123,46 +123,33 @@ def digits():
 
 
 def request(dataset, **changes):
-    values = {
-        "dataset": dataset,
-        "model": "mlp",
-        "defense": Undefended(),
-        "level": None,
-        "rounds": 250,
-        "batch_size": 50,
-        "learning_rates": (RATE,),
-        "config": TrainingConfig(evaluations=1),
-        "seed": 0,
-        "slug": "digits/mlp/none/n250-b50",
-    }
-    return TrainingRequest(**{**values, **changes})
+    return training_of(dataset, **{"rounds": 250, "batch_size": 50} | changes)
 
 
-def references_of(asked, count, targets=()):
-    found = train(reference_request(asked, count, [RATE], targets))
+def references_of(run, count, targets=()):
+    found = train(reference_request(run, count, [RATE], targets))
     network = models.build("mlp", 1, 10, torch_generator(0, "any"))
     rates = found.rates.assign(chosen=True)
     if targets:
         rates["target"] = rates["replica"] // MOST_REFERENCES
-    return References(Networks(found.weights, rates), network, asked.dataset)
+    return References(Networks(found.weights, rates), network, run.dataset)
 
 
 @pytest.fixture(scope="module")
 def trained(digits):
     """A network that overfits, one that has seen nothing, and four references."""
-    asked = request(digits)
+    run = request(digits)
     fresh = models.build("mlp", 1, 10, torch_generator(0, "untrained"))
-    weights = train(asked).weights
+    weights = train(run).weights
     both = {name: torch.cat([weights[name], value.detach()[None]]) for name, value in fresh.named_parameters()}
-    return both, references_of(asked, 4)
+    return both, references_of(run, 4)
 
 
 @pytest.fixture(scope="module")
 def found(digits, trained):
     weights, references = trained
-    settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
-    settings |= {"references": references, "learning_rates": [RATE, RATE]}
-    return infer_membership(AttackRequest(weights=weights, replicas=[0, 1], **settings))
+    known = {"references": references, "learning_rates": [RATE, RATE]}
+    return infer_membership(attack_of(digits, SHORT, "mlp", weights=weights, replicas=[0, 1], **known))
 
 
 def _values(rows, metric, replica):
@@ -194,27 +181,26 @@ def test_canaries_are_found_in_the_network_that_learned_them_and_not_in_the_othe
 
 
 def test_canaries_are_scored_with_their_wrong_labels_and_stay_out_of_everything_else(digits, trained):
-    asked = attacked_records(digits, 0, 0.5, np.random.default_rng(0))
-    canaries = digits.canaries(0)
-    assert not np.isin(np.concatenate([asked.known.rows, asked.scored.rows]), canaries.rows).any()
-    assert len(asked.known) == len(asked.scored) == 170
-    assert np.array_equal(asked.canaries.rows[:60].reshape(-1, 2), canaries.rows)
-    assert np.array_equal(asked.canaries.labels[:60].reshape(-1, 2), canaries.labels)
-    assert (asked.canaries.labels != digits.pool.labels[asked.canaries.rows]).all()
-    assert np.array_equal(asked.canaries.rows[60:], asked.scored.rows[85:])
-    compared = trained[1].compared(RATE, Queries(), asked.canaries.rows, asked.canaries.labels)
+    records = attacked_records(digits, 0, 0.5, np.random.default_rng(0))
+    canaries, planted = digits.canaries(0), records.canaries
+    assert not np.isin(np.concatenate([records.known.rows, records.scored.rows]), canaries.rows).any()
+    assert len(records.known) == len(records.scored) == 170
+    assert np.array_equal(planted.rows[:60].reshape(-1, 2), canaries.rows)
+    assert np.array_equal(planted.labels[:60].reshape(-1, 2), canaries.labels)
+    assert (planted.labels != digits.pool.labels[planted.rows]).all()
+    assert np.array_equal(planted.rows[60:], records.scored.rows[85:])
+    compared = trained[1].compared(RATE, Queries(), planted.rows, planted.labels)
     assert not compared.inside.any()  # nobody was trained on a record under this label
     drawn = [reference_dataset(digits).parts(number).members for number in range(4)]
     for number, rows in enumerate(drawn):
-        assert not (compared.outside[number] & np.isin(asked.canaries.rows, rows)).any()
+        assert not (compared.outside[number] & np.isin(planted.rows, rows)).any()
 
 
 def test_references_are_shared_by_arms_and_disjoint_in_their_draws_from_replicas(digits):
     plain = request(digits, replicas=4)
-    shape = SHAPES.get("natural")()
-    channel = shape.calibrate(shape.decompose(estimate_moments([digits.aux.images.reshape(50, -1)])), 30.0)
+    channel = calibrated(estimate_moments([digits.aux.images]), 30.0)
     noisy = request(digits, defense=ChannelDefense(), level=30.0, channel=channel, learning_rates=(0.01, RATE))
-    one, other = (reference_request(asked, 3, [RATE, RATE]) for asked in (plain, noisy))
+    one, other = (reference_request(run, 3, [RATE, RATE]) for run in (plain, noisy))
     assert one.candidates == other.candidates == [RATE]
     assert one.replicas == other.replicas == 3
     for number in range(3):
@@ -243,8 +229,7 @@ def test_networks_are_compared_with_references_of_their_own_recipe(digits):
     """References of each length are those that training for so long would have made, and attacks ask for theirs."""
     rates, network = (0.01, 0.05), models.build("mlp", 1, 10, torch_generator(0, "any"))
     settings = {"learning_rates": rates, "lengths": ("half", "best", "full"), "config": TrainingConfig(evaluations=2)}
-    asked, rows = request(digits, rounds=6, **settings), np.arange(20)
-    every = train(reference_request(asked, 2, rates))
+    rows, every = np.arange(20), train(reference_request(request(digits, rounds=6, **settings), 2, rates))
     references = References(Networks(every.weights, every.rates), network, digits)
     for rate, (length, steps) in itertools.product(rates, (("half", 3), ("full", 6))):
         alone = train(reference_request(request(digits, rounds=steps), 2, [rate]))
@@ -257,25 +242,19 @@ def test_networks_are_compared_with_references_of_their_own_recipe(digits):
         )
         np.testing.assert_allclose(found.confidence, expected.confidence, rtol=1e-4, atol=1e-5)  # stacks of other sizes
 
-    def attacked(asked):
-        slots = zip(asked.replicas, asked.learning_rates, asked.lengths, strict=True)
-        seen.append([*slots, asked.weights["head.weight"]])
-        return pd.DataFrame({"replica": asked.replicas, "value": 0.0}), {}
+    def attacked(group):
+        slots = zip(group.replicas, group.learning_rates, group.lengths, strict=True)
+        seen.append([*slots, group.weights["head.weight"]])
+        return pd.DataFrame({"replica": group.replicas, "value": 0.0}), {}
 
     seen: list = []
-    whole = AttackRequest(model="mlp", dataset=digits, config=SHORT, seed=0, slug="run")
-    found, _ = attack_networks(Networks(every.weights, every.rates), attacked, whole)
+    found, _ = attack_networks(Networks(every.weights, every.rates), attacked, attack_of(digits, SHORT, "mlp"))
     groups = {slot: weights[row] for *slots, weights in seen for row, slot in enumerate(slots)}
     names = ["replica", "learning_rate", "length"]
     for row, slot in enumerate(every.rates[names].itertuples(index=False, name=None)):
         assert torch.equal(groups[slot], every.weights["head.weight"][row])
     assert len(groups) == len(found) == 12
     assert found[[*names, "chosen"]].merge(every.rates, on=[*names, "chosen"]).shape[0] == 12
-
-
-def test_more_references_leave_the_first_ones_as_they_are(digits):
-    few, more = (train(reference_request(request(digits, rounds=3), count, [RATE])) for count in (2, 3))
-    assert all(torch.equal(few.weights[name], more.weights[name][:2]) for name in few.weights)
 
 
 def test_references_that_diverged_are_left_out_and_too_few_give_no_result(digits, trained):
@@ -285,8 +264,7 @@ def test_references_that_diverged_are_left_out_and_too_few_give_no_result(digits
         values[:3] = torch.nan
     left = dataclasses.replace(references, networks=Networks(broken, references.networks.rates), _answers={})
     one = {name: values[:1] for name, values in weights.items()}
-    settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run"}
-    rows, _ = infer_membership(AttackRequest(weights=one, references=left, learning_rates=[RATE], **settings))
+    rows, _ = infer_membership(attack_of(digits, SHORT, "mlp", weights=one, references=left, learning_rates=[RATE]))
     areas = _values(rows, "auc", 0)
     assert areas.loc[list(COMPARING), "value"].isna().all()
     assert set(areas.loc[list(COMPARING), "status"]) == {"diverged"}
@@ -320,31 +298,27 @@ def test_references_of_candidates_share_them_out_whoever_is_a_member(digits, mon
 
 def test_references_of_candidates_see_the_members_of_their_target_and_none_of_another_network(digits):
     """Each target has references of its own. A network that was trained on none of the candidates shows chance."""
-    asked = request(digits, replicas=2)
+    run = request(digits, replicas=2)
     candidates = np.concatenate([digits.parts(0).members, digits.parts(0).nonmembers])
     outside = digits.pool.chosen(np.setdiff1d(range(900), candidates))
     drawing = dataclasses.replace(digits.drawing, canaries=0)
     elsewhere = train(request(dataclasses.replace(digits, pool=outside, drawing=drawing))).weights
-    references = references_of(asked, 4, asked.slots)
+    references = references_of(run, 4, run.slots)
     assert references.networks.rates["target"].tolist() == [0] * 4 + [1] * 4
-    settings = {"model": "mlp", "dataset": digits, "config": SHORT, "seed": 0, "slug": "run", "references": references}
-    settings["learning_rates"] = [RATE, RATE]
-    rows, _ = infer_membership(AttackRequest(weights=train(asked).weights, replicas=[0, 1], **settings))
+    known = {"references": references, "learning_rates": [RATE, RATE]}
+    rows, _ = infer_membership(attack_of(digits, SHORT, "mlp", weights=train(run).weights, replicas=[0, 1], **known))
     for replica in (0, 1):
         assert _values(rows, "auc", replica).loc[["lira_online", "rmia", STRONGEST], "low"].min() > 0.75
         assert _values(rows, "inside", replica).loc["references", "value"] == 0.5
-    blind = _values(infer_membership(AttackRequest(weights=elsewhere, **settings))[0], "auc", 0).loc[
-        [*COMPARING, STRONGEST]
-    ]
+    rows, _ = infer_membership(attack_of(digits, SHORT, "mlp", weights=elsewhere, **known))
+    blind = _values(rows, "auc", 0).loc[[*COMPARING, STRONGEST]]
     assert (blind["low"] <= 0.5).all()
     assert (blind["high"] >= 0.5).all()
 
 
 def test_noisy_queries_average_what_a_network_says_behind_the_channel(digits, trained, monkeypatch):
     weights, references = trained
-    shape = SHAPES.get("white")()
-    channel = shape.calibrate(shape.decompose(estimate_moments([digits.aux.images.reshape(50, -1)])), 30.0)
-    sampler = ChannelSampler(channel, (1, 32, 32))
+    sampler = ChannelSampler(calibrated(estimate_moments([digits.aux.images]), 30.0, "white"), (1, 32, 32))
     monkeypatch.setattr(signals, "FORWARD_IMAGES", DeviceLimit(cpu=3, cuda=3))
     queries = Queries(sampler, 3, torch.Generator().manual_seed(5))
     noise = sampler.noise(3, torch.Generator().manual_seed(5)).view(3, 1, 1, 32, 32)

@@ -33,11 +33,6 @@ def test_each_attacker_gets_its_own_answers_however_many_searches_it_needs():
     assert side_by_side([], search) == []
 
 
-def test_a_missing_answer_is_an_error():
-    with pytest.raises(ValueError, match="zip"):
-        side_by_side([walker(2, 1), walker(3, 1)], lambda numbers: [4])
-
-
 def test_searches_that_memory_does_not_hold_are_done_by_halves():
     done: list[list[int]] = []
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakbound import datasets
-from leakbound.attacks.attack_request import AttackRequest
+from asking import CalledTwice, attack_of, calibrated
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
@@ -16,20 +15,13 @@ from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatch
 from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, interleaved, reconstruct
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig, UsesConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import ChannelDefense, ParameterNoise, Undefended
 from leakbound.models import build, memory
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import SHAPES
 from operations import Operations, waits, waits_of_adam
 
 SHAPE = (1, 32, 32)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.prepare("digits", DatasetConfig(members=60, aux=100, pool=200, test=10), seed=0)
 
 
 def networks(name, count, dtype=torch.float64):
@@ -78,37 +70,26 @@ def test_distances_and_slopes_of_a_stack_are_those_of_each_network(name):
 @pytest.mark.parametrize("name", ["lenet_sigmoid", "lenet", "mlp"])
 def test_inversions_of_different_numbers_of_problems_end_in_a_stack_where_they_end_alone(name, monkeypatch):
     counts = (3, 1, 2)
-    asked = [
+    searches = [
         inversion(model, count, 2 * slot, iterations=8)
         for slot, (model, count) in enumerate(zip(networks(name, 3), counts, strict=True))
     ]
     monkeypatch.setattr(geiping, "problems_at_once", lambda *_: 5)  # so that the last problems go without some networks
-    alone = [geiping.inverted([one])[0] for one in asked]
-    for own, together in zip(alone, geiping.inverted(asked), strict=True):
+    alone = [geiping.inverted([one])[0] for one in searches]
+    for own, together in zip(alone, geiping.inverted(searches), strict=True):
         torch.testing.assert_close(together[0], own[0], rtol=0, atol=1e-6)
         assert together[1].tolist() == own[1].tolist()
-
-
-class Shared(nn.Module):
-    """Network that uses one layer twice, which factors of single calls would get wrong."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.head = nn.Conv2d(1, 1, 3, padding=1), nn.Linear(32 * 32, 10)
-
-    def forward(self, images):
-        return self.head(self.conv(torch.tanh(self.conv(images))).flatten(1))
 
 
 def test_networks_that_make_no_stack_are_inverted_one_after_another():
     models = []
     for slot in range(2):
-        models.append(Shared())
+        models.append(CalledTwice())
         for parameter in models[-1].parameters():
             nn.init.normal_(parameter, std=0.1, generator=torch_generator(slot, parameter.numel()))
     assert stack_of(models, SHAPE) is None
-    asked = [inversion(model, 2, iterations=2) for model in models]
-    for own, (ends, _) in zip(asked, geiping.inverted(asked), strict=True):
+    searches = [inversion(model, 2, iterations=2) for model in models]
+    for own, (ends, _) in zip(searches, geiping.inverted(searches), strict=True):
         assert torch.equal(ends, geiping.inverted([own])[0][0])
 
 
@@ -146,8 +127,8 @@ def test_operations_of_a_step_grow_neither_with_the_networks_nor_with_the_record
 @pytest.mark.parametrize("held", [1, 2, 4])
 def test_problems_that_memory_does_not_hold_are_solved_by_halves(held, monkeypatch):
     models, sizes = networks("mlp", 3), []
-    asked = [inversion(model, count, count, iterations=4) for model, count in zip(models, (3, 1, 2), strict=True)]
-    together = geiping.inverted(asked)
+    searches = [inversion(model, count, count, iterations=4) for model, count in zip(models, (3, 1, 2), strict=True)]
+    together = geiping.inverted(searches)
 
     def step(matching, labels, *rest, **named):
         sizes.append(len(labels))
@@ -156,18 +137,13 @@ def test_problems_that_memory_does_not_hold_are_solved_by_halves(held, monkeypat
         return reconstruct(matching, labels, *rest, **named)
 
     monkeypatch.setattr(geiping, "reconstruct", step)
-    for one, other in zip(together, geiping.inverted(asked), strict=True):
+    for one, other in zip(together, geiping.inverted(searches), strict=True):
         torch.testing.assert_close(other[0], one[0], rtol=0, atol=1e-6)
         assert other[1].tolist() == one[1].tolist()
     assert min(sizes) <= held < max(sizes)
     held = 0
     with pytest.raises(torch.OutOfMemoryError):
-        geiping.inverted(asked)
-
-
-def channel(moments):
-    shape = SHAPES.get("natural")()
-    return shape.calibrate(shape.decompose(moments), 20.0)
+        geiping.inverted(searches)
 
 
 ATTACKED = {
@@ -178,20 +154,20 @@ ATTACKED = {
 
 
 @pytest.mark.parametrize("case", ATTACKED)
-def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digits, monkeypatch):
+def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, few_digits, monkeypatch):
     """Replicas need different numbers of searches, as each extends a grid of its own."""
     size, defense, level = ATTACKED[case]
-    moments = estimate_moments([digits.aux.images])
+    moments = estimate_moments([few_digits.aux.images])
     config = GradientInversionConfig(images=2, iterations=3, search_iterations=3, tv_weights=(1e-2,))
-    named = {"dataset": digits, "moments": moments, "config": config, "seed": 0, "slug": "run"}
-    named |= {"defense": defense, "level": level, "channel": channel(moments) if case == "natural" else None}
-    asked = AttackRequest(model="mlp", replicas=range(3), batch_size=size, **named)
-    alone, shown = gradient_inversion.invert_gradients(asked)
+    known = {"moments": moments, "channel": calibrated(moments, 20.0) if case == "natural" else None}
+    known |= {"defense": defense, "level": level, "batch_size": size}
+    request = attack_of(few_digits, config, "mlp", replicas=range(3), **known)
+    alone, shown = gradient_inversion.invert_gradients(request)
     waiting, inverted = [], gradient_inversion.inverted
     monkeypatch.setattr(gradient_inversion, "inverted", lambda some: (waiting.append(len(some)), inverted(some))[1])
     # the third replica is alone
     monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=2, cuda=1000))
-    stacked, seen = gradient_inversion.invert_gradients(asked)
+    stacked, seen = gradient_inversion.invert_gradients(request)
     assert set(waiting) == {1, 2}
     pd.testing.assert_frame_equal(stacked.drop(columns="value"), alone.drop(columns="value"))
     np.testing.assert_allclose(stacked.value.astype(float), alone.value.astype(float), rtol=1e-2, atol=1e-6)
@@ -200,14 +176,14 @@ def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, digi
     assert all(np.array_equal(shown[name], seen[name]) for name in ("truth", "released", "prior"))
 
 
-def test_uses_that_are_solved_at_once_tell_what_they_tell_one_by_one(digits, monkeypatch):
-    moments = estimate_moments([digits.aux.images])
-    named = {"moments": moments, "channel": channel(moments), "level": 20.0, "defense": ChannelDefense()}
-    named |= {"dataset": digits, "config": UsesConfig(uses=(1, 2), images=1), "seed": 0, "slug": "run"}
-    asked = AttackRequest(model="lenet_sigmoid", replicas=range(2), **named)
+def test_uses_that_are_solved_at_once_tell_what_they_tell_one_by_one(few_digits, monkeypatch):
+    moments = estimate_moments([few_digits.aux.images])
+    known = {"moments": moments, "channel": calibrated(moments, 20.0), "level": 20.0, "defense": ChannelDefense()}
+    config = UsesConfig(uses=(1, 2), images=1)
+    request = attack_of(few_digits, config, "lenet_sigmoid", replicas=range(2), **known)
     monkeypatch.setattr(recursive, "_ITERATIONS", 30)
-    alone = uses.invert_several_uses(asked)
+    alone = uses.invert_several_uses(request)
     monkeypatch.setattr(memory, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(cpu=100, cuda=1000))
-    stacked = uses.invert_several_uses(asked)
+    stacked = uses.invert_several_uses(request)
     pd.testing.assert_frame_equal(stacked[0], alone[0], rtol=1e-4)
     np.testing.assert_allclose(stacked[1]["errors"], alone[1]["errors"], rtol=1e-3)

@@ -3,14 +3,13 @@
 import numpy as np
 import torch
 
+from asking import attack_of, made_up
 from leakbound import datasets, models
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership import attack as membership
 from leakbound.attacks.membership import network as white_box
 from leakbound.attacks.membership.attack import View, scores_of
 from leakbound.attacks.membership.network import AttackData, white_box_scores
 from leakbound.attacks.membership.reference_scores import Confidences
-from leakbound.attacks.membership.signals import Signals
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
@@ -21,15 +20,7 @@ CONFIG = MembershipConfig(epochs=3, learning_rates=(1e-2, 1e-3), batch_size=32)
 
 
 def signals(seed, count=40, width=6):
-    """Signals of records that a network is surer of if they are members."""
-    generator = torch_generator(seed, "signals")
-    logits = torch.randn(2 * count, 4, generator=generator, dtype=torch.float64)
-    labels = torch.randint(4, (2 * count,), generator=generator)
-    logits[torch.arange(count), labels[:count]] += seed
-    posteriors = logits.log_softmax(1)
-    own = posteriors.gather(1, labels[:, None])[:, 0]
-    features = torch.randn(2 * count, width, generator=generator)
-    return Signals(posteriors, own - torch.log1p(-own.exp()), features, labels)
+    return made_up(torch_generator(seed, "signals"), count, width, shift=seed)
 
 
 def task(seed, count=40, **shape):
@@ -116,11 +107,10 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(4)]
     weights = {name: value.detach() for name, value in stacked(made).items()}
     weights["head.bias"][1, 0] = torch.nan
-    told = {"model": "lenet", "dataset": dataset, "config": CONFIG, "seed": 0, "slug": "run"}
-    found = []
+    request, found = attack_of(dataset, CONFIG, weights=weights, replicas=[0, 1, 2, 3]), []
     for size in (1, 3):
         monkeypatch.setattr(membership, "_replicas_at_once", lambda *_, size=size: size)
-        found.append(membership.infer_membership(AttackRequest(weights=weights, replicas=[0, 1, 2, 3], **told)))
+        found.append(membership.infer_membership(request))
     (alone, arrays), (together, others) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from asking import attack_of
 from leakbound import datasets, models
-from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion import queries
 from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert, joined_inversion
@@ -151,12 +151,7 @@ def test_operations_of_a_step_do_not_grow_with_the_replicas():
     assert waited == [waits_of_adam(1)] * 2
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.prepare("digits", DatasetConfig(members=60, aux=60), seed=0)
-
-
-def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkeypatch):
+def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(few_digits, monkeypatch):
     """One replica has diverged, and of another one class has no slope at its start."""
     made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(3)]
     weights = {name: value.detach() for name, value in stacked(made).items()}
@@ -166,10 +161,9 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkey
     found = []
     for size in (1, 2):
         monkeypatch.setattr(model_inversion, "stack_size", lambda *_, size=size: size)
-        known = {"model": "lenet", "dataset": digits, "config": config, "seed": 0, "slug": "run"}
-        asked = AttackRequest(weights=weights, replicas=[0, 1, 2], **known)
+        request = attack_of(few_digits, config, weights=weights, replicas=[0, 1, 2])
         with Operations() as counted:
-            found.append((*model_inversion.invert_models(asked), counted.counts))
+            found.append((*model_inversion.invert_models(request), counted.counts))
     (alone, images, single), (together, others, stack) = found
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])
@@ -180,15 +174,13 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(digits, monkey
     assert stack["convolution"] < single["convolution"]
 
 
-def test_searches_of_one_network_are_one_batch_on_a_gpu(digits, monkeypatch):
+def test_searches_of_one_network_are_one_batch_on_a_gpu(monkeypatch):
     """Further weights wait until all attackers have tried them, and what goes on longer goes on together."""
     made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(2)]
     weights = {name: value.detach() for name, value in stacked(made).items()}
     config = ModelInversionConfig(iterations=4, tv_weights=(0.0, 1e-2, 1.0), learning_rate=0.3)
-    asked = AttackRequest(
-        weights=weights, replicas=[0, 1], model="lenet", dataset=digits, config=config, seed=0, slug="run"
-    )
-    found, sizes = [], []
+    digits = datasets.prepare("digits", DatasetConfig(members=60, aux=60), seed=0)  # some turn a unit by rounding
+    request, found, sizes = attack_of(digits, config, weights=weights, replicas=[0, 1]), [], []
 
     def counted(model, params, labels, *others, **settings):
         sizes[-1].append(len(labels))
@@ -199,7 +191,7 @@ def test_searches_of_one_network_are_one_batch_on_a_gpu(digits, monkeypatch):
         monkeypatch.setattr(model_inversion, "SEARCHES_SIDE_BY_SIDE", memory.DeviceLimit(most, most))
         monkeypatch.setattr(model_inversion, "stack_size", lambda *_, stack=stack: stack)
         sizes.append([])
-        found.append(model_inversion.invert_models(asked))
+        found.append(model_inversion.invert_models(request))
     apart, joined, stacks = sizes
     assert len(stacks) <= 5 < len(joined) < len(apart)
     assert sum(joined) == sum(apart)

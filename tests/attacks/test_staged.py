@@ -9,18 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakbound import datasets
-from leakbound.attacks.attack_request import AttackRequest
+from asking import attack_of, calibrated
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import staged
 from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovery, methods, recover_images
 from leakbound.channels import estimate_moments
 from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
-from leakbound.registry import SHAPES
 from leakbound.training.client_steps import client_step
 
 SHAPE = (2, 12, 12)
@@ -186,21 +183,16 @@ def test_staged_search_is_tried_last_for_single_records_that_are_sent_as_they_ar
         assert "staged" not in [method.name for method in methods(other, GradientInversionConfig())]
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return datasets.prepare("digits", DatasetConfig(members=60, aux=100, pool=200, test=10), seed=0)
-
-
 @pytest.mark.parametrize("better", [True, False])
 @pytest.mark.parametrize("behind", [False, True])
 def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own_records(
-    digits, behind, better, monkeypatch
+    few_digits, behind, better, monkeypatch
 ):
     """Every search is replaced by the true image with an error that is stated; the choice is the attack's own."""
     released = []
-    moments = estimate_moments([digits.aux.images])
-    shape = SHAPES.get("natural")()
-    channel = shape.calibrate(shape.decompose(moments), 50.0) if behind else None
+    known = {"moments": estimate_moments([few_digits.aux.images])}
+    if behind:
+        known |= {"channel": calibrated(known["moments"], 50.0), "level": 50.0, "defense": ChannelDefense()}
     errors = {"quasi_newton": 0.4, "adam": 0.2, "staged": 0.1 if better else 0.3}
     observe = gradient_inversion._Replica.observe
 
@@ -215,19 +207,8 @@ def test_attack_takes_the_staged_search_where_it_did_better_on_the_attackers_own
 
     monkeypatch.setattr(gradient_inversion._Replica, "observe", observed)
     monkeypatch.setattr(gradient_inversion, "recover_images", found)
-    request = AttackRequest(
-        model="lenet",
-        dataset=digits,
-        channel=channel,
-        moments=moments,
-        seed=0,
-        slug="x",
-        level=channel and channel.capacity,
-        defense=ChannelDefense() if behind else Undefended(),
-        config=GradientInversionConfig(images=3, iterations=1, tv_weights=(1e-2,)),
-    )
-    rows, kept = gradient_inversion.invert_gradients(request)
-
+    config = GradientInversionConfig(images=3, iterations=1, tv_weights=(1e-2,))
+    rows, kept = gradient_inversion.invert_gradients(attack_of(few_digits, config, **known))
     mse = rows[rows.metric == "mse"].groupby("variant")["value"].mean()
     assert mse["attack"] < mse["unstaged"] if better else mse["attack"] == mse["unstaged"]
     if not behind:
