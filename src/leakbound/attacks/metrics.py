@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import ndimage, special
 
+Pictures = Float[np.ndarray, "n colors height width"]
 Images = Float[np.ndarray, "..."]
 PerImage = Float[np.ndarray, "..."]
 Values = float | np.ndarray

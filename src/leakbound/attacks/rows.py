@@ -29,9 +29,7 @@ _METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cos
 
 
 def image_values(
-    truth: Float[np.ndarray, "n colors height width"],
-    candidates: Float[np.ndarray, "n colors height width"],
-    names: Sequence[str] = tuple(_METRICS),
+    truth: metrics.Pictures, candidates: metrics.Pictures, names: Sequence[str] = tuple(_METRICS)
 ) -> dict[str, Float[np.ndarray, " n"]]:
     """Compute MSE, PSNR, SSIM and cosine of each candidate, by name.
 

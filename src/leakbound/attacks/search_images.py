@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from leakbound.models.layers import ImageTensor
 from leakbound.training.eager_optimizers import Adam
 from leakbound.training.stack import Replayed, TensorStep, cuda_graph
 
@@ -21,7 +22,7 @@ _JITTER = 0.1  # standard deviation of the first jitter on the networks' scale, 
 _MATERIAL = 0.01  # share of the error by which an edge that binds is better than all that lies inside
 
 
-def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, " n"]:
+def total_variation(images: ImageTensor) -> Float[Tensor, " n"]:
     """Compute the mean absolute difference of neighbours, horizontal plus vertical, of each image.
 
     Args:
@@ -39,9 +40,7 @@ def total_variation(images: Float[Tensor, "n colors height width"]) -> Float[Ten
     return sum(means[1:], means[0])
 
 
-def jittered(
-    start: Float[Tensor, "n colors height width"], attempt: int, generator: torch.Generator
-) -> Float[Tensor, "n colors height width"]:
+def jittered(start: ImageTensor, attempt: int, generator: torch.Generator) -> ImageTensor:
     """Add Gaussian noise to starts, kept inside [-1, 1].
 
     Args:
@@ -54,10 +53,7 @@ def jittered(
 
 
 def descent(
-    images: Float[Tensor, "n colors height width"],
-    learning_rate: float,
-    limits: Any,
-    gradient: Callable[[], Tensor],
+    images: ImageTensor, learning_rate: float, limits: Any, gradient: Callable[[], Tensor]
 ) -> tuple[torch.optim.Adam, Replayed]:
     """Make Adam on images, and its step, which a GPU replays as a CUDA graph: all kernels start at once.
 

@@ -185,11 +185,7 @@ class Factors:
                 handle.remove()
 
 
-def record_gradients(
-    model: nn.Module,
-    images: Float[Tensor, "n colors height width"],
-    labels: Int[Tensor, " n"] | Float[Tensor, "n classes"],
-) -> Gradients:
+def record_gradients(model: nn.Module, images: ImageTensor, labels: Labels) -> Gradients:
     """Compute the gradient of the cross-entropy of each record by vmap, differentiable in the images.
 
     Args:

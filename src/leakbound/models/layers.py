@@ -27,6 +27,8 @@ from torch.func import functional_call
 from torch.nn.grad import conv2d_input
 
 ImageTensor = Float[Tensor, "n colors height width"]
+ImageBatches = Float[Tensor, "slots batch colors height width"]
+Logits = Float[Tensor, "slots batch classes"]
 _TRIED = 3  # records that a network written out is compared on
 _CLOSE = 1e-2  # largest difference of a logit, over the largest logit: any rounding, no mixture of records
 _written: WeakKeyDictionary[nn.Module, "dict[bool, WrittenOut | None]"] = WeakKeyDictionary()
@@ -102,9 +104,7 @@ def zero_padding(layer: nn.Conv2d) -> tuple[int, int]:
     return int(layer.padding[0]), int(layer.padding[1])
 
 
-def by_record(
-    images: Float[Tensor, "n colors height width"], rows: Int[Tensor, "slots batch"]
-) -> Float[Tensor, "slots batch colors height width"]:
+def by_record(images: ImageTensor, rows: Int[Tensor, "slots batch"]) -> ImageBatches:
     """Select images for each slot, in the memory layout that a network that is written out takes."""
     chosen = images.index_select(0, rows.T.flatten())
     return chosen.view(*rows.T.shape, *images.shape[1:]).transpose(0, 1)
@@ -158,9 +158,7 @@ class WrittenOut:
             # An attribute of the copied layer, which stands before the method of its class.
             layer.forward = partial(forms[type(layer)], layer, self._own[name])
 
-    def __call__(
-        self, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
-    ) -> Float[Tensor, "slots batch classes"]:
+    def __call__(self, params: Mapping[str, Tensor], images: ImageBatches) -> Logits:
         """Compute the logits of every slot for its own images, without a copy if they are record by record.
 
         Args:
@@ -170,9 +168,7 @@ class WrittenOut:
         logits = self.of_rows(params, images.transpose(0, 1).flatten(0, 1))
         return logits.unflatten(0, (images.shape[1], len(images))).transpose(0, 1)
 
-    def of_rows(
-        self, params: Mapping[str, Tensor], images: Float[Tensor, "rows colors height width"]
-    ) -> Float[Tensor, "rows classes"]:
+    def of_rows(self, params: Mapping[str, Tensor], images: ImageTensor) -> Float[Tensor, "n classes"]:
         """Compute the logits of rows that are ordered by record, with the slots of each record adjacent."""
         for name, value in params.items():
             layer, _, parameter = name.rpartition(".")

@@ -243,15 +243,12 @@ class StackedNoise:
 
     def _draw(self, count: int, dtype: torch.dtype) -> Float[Tensor, "slots count"]:
         """Draw the next numbers from every source."""
-        first = self.sources[0]
-        if not isinstance(first, SeededNoise):
+        seeded = [source.generator for source in self.sources if isinstance(source, SeededNoise)]
+        if len(seeded) < len(self.sources):
             return torch.stack([source.normal((count,), dtype) for source in self.sources])
-        drawn = torch.empty(len(self.sources), count, dtype=dtype, device=first.generator.device)
-        for row, source in zip(drawn, self.sources, strict=True):
-            if isinstance(source, SeededNoise):
-                row.normal_(generator=source.generator)
-            else:
-                row.copy_(source.normal((count,), dtype))
+        drawn = torch.empty(len(seeded), count, dtype=dtype, device=seeded[0].device)
+        for row, generator in zip(drawn, seeded, strict=True):
+            row.normal_(generator=generator)
         return drawn
 
 

@@ -14,12 +14,11 @@ from torch import Tensor
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import NOISE_BATCHES
 from leakbound.models import memory
-from leakbound.models.layers import ImageTensor, by_record
+from leakbound.models.layers import ImageBatches, ImageTensor, by_record
 from leakbound.randomness.sources import NoiseSource, as_source
 
 Members = Int[Tensor, "slots members"]
 Chosen = Int[Tensor, "slots batch"]
-Batches = Float[Tensor, "slots batch colors height width"]
 Sources = Sequence[NoiseSource | torch.Generator]
 _CHUNK = 1024  # images per product where all members are transformed at once
 _AHEAD = 256  # steps that indices are drawn for at a time
@@ -256,7 +255,7 @@ class Inputs:
         self._sources = [as_source(source) for source in sources]
         self.capturable = released is None  # then seen draws nothing, and a CUDA graph may hold it
 
-    def take(self, indices: Chosen) -> Batches:
+    def take(self, indices: Chosen) -> ImageBatches:
         """Return images for one step of every slot.
 
         Args:
@@ -268,7 +267,7 @@ class Inputs:
         """Draw noise (slots, batch, d) for the next step, or return None if there is none."""
         return None
 
-    def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
+    def seen(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
         """Return images for a step with given noise. A captured step may call it: it reads tensors only."""
         taken = by_record(self._images, self._rows.gather(1, indices.clamp(min=0)))
         if self._released is None:
@@ -335,7 +334,7 @@ class FreshInputs(Inputs):
         """Return the noise of the next step of every slot."""
         return self._noise.draw(batch_size)
 
-    def seen(self, indices: Chosen, noise: Tensor | None) -> Batches:
+    def seen(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
         """Return images with noise."""
         taken = super().seen(indices, None)
         if noise is None:

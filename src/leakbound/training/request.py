@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound import models
@@ -24,8 +23,10 @@ from leakbound.config.defenses import Defense
 from leakbound.config.training import Length, TrainingConfig
 from leakbound.datasets import ImageDataset
 from leakbound.datasets.splits import reference_dataset
+from leakbound.models.layers import ImageTensor
 from leakbound.randomness.seeding import PrivacyNoise, derive_seed, torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
+from leakbound.training.batches import Members
 from leakbound.training.client_steps import ClientStep, client_step
 
 RATE_COLUMNS = (
@@ -336,14 +337,10 @@ def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.Da
     return pd.DataFrame(rows)
 
 
-def members_of(
-    request: TrainingRequest, slots: Sequence[Slot]
-) -> tuple[
-    Float[Tensor, "n colors height width"], Int[Tensor, "slots members"], Int[Tensor, "slots members"]
-]:
+def members_of(request: TrainingRequest, slots: Sequence[Slot]) -> tuple[ImageTensor, Members, Members]:
     """Return the members of some slots on the device: images, rows of each slot, and labels of each slot."""
     data = request.dataset
-    parts = [request.dataset.parts(slot.replica) for slot in slots]
+    parts = [data.parts(slot.replica) for slot in slots]
     used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
     rows = torch.from_numpy(places.reshape(len(slots), -1))
     labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]

@@ -26,7 +26,7 @@ from torch.func import functional_call, vmap
 from leakbound.config.training import Precision
 from leakbound.datasets import Split
 from leakbound.models import memory
-from leakbound.models.layers import by_record, written_out
+from leakbound.models.layers import ImageBatches, ImageTensor, Logits, by_record, written_out
 from leakbound.training.eager_optimizers import SGD
 
 logger = logging.getLogger("leakbound")
@@ -123,9 +123,7 @@ class StackWeights:
         self._optimizer.load_state_dict(state["optimizer"])
 
 
-def forward(
-    model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
-) -> Float[Tensor, "slots batch classes"]:
+def forward(model: nn.Module, params: Mapping[str, Tensor], images: ImageBatches) -> Logits:
     """Compute the logits of every slot for its own images.
 
     One slot is a plain call. Several slots are written out if the network allows it, and else use
@@ -143,9 +141,7 @@ def forward(
     return vmapped(model, params, images) if network is None else network(params, images)
 
 
-def vmapped(
-    model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "slots batch colors height width"]
-) -> Float[Tensor, "slots batch classes"]:
+def vmapped(model: nn.Module, params: Mapping[str, Tensor], images: ImageBatches) -> Logits:
     """Compute the logits of every slot for its own images, for any network that ``vmap`` supports.
 
     Args:
@@ -156,17 +152,13 @@ def vmapped(
     return vmap(lambda slot, batch: functional_call(model, slot, (batch,)))(dict(params), images)
 
 
-def loss(
-    logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
-) -> Float[Tensor, " slots"]:
+def loss(logits: Logits, labels: Int[Tensor, "slots batch"]) -> Float[Tensor, " slots"]:
     """Compute the mean cross-entropy of each slot, in nats. Each slot has an independent gradient."""
     each = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
     return each.view(labels.shape).mean(1)
 
 
-def gradients(
-    leaves: Sequence[Tensor], logits: Float[Tensor, "slots batch classes"], labels: Int[Tensor, "slots batch"]
-) -> list[Tensor]:
+def gradients(leaves: Sequence[Tensor], logits: Logits, labels: Int[Tensor, "slots batch"]) -> list[Tensor]:
     """Compute gradients of the sum of the slots' :func:`loss`, 0 for a leaf that the logits do not use.
 
     No two gradients share memory, so that they can be changed in place. They are contiguous, as fused
@@ -193,10 +185,7 @@ def gradients(
 
 @torch.no_grad()
 def predict(
-    model: nn.Module,
-    params: Mapping[str, Tensor],
-    images: Float[Tensor, "n colors height width"],
-    rows: Int[Tensor, "slots k"],
+    model: nn.Module, params: Mapping[str, Tensor], images: ImageTensor, rows: Int[Tensor, "slots k"]
 ) -> Float[Tensor, "slots k classes"]:
     """Compute logits of every slot for its rows of the images, without gradients.
 

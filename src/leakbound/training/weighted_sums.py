@@ -23,7 +23,14 @@ from torch.nn.grad import conv2d_weight
 from leakbound.config.training import Precision
 from leakbound.models import memory
 from leakbound.models.gradients import Factor, Factors, Gradients, record_gradients
-from leakbound.models.layers import factorable, parameter_layers, strided_windows, written_out, zero_padding
+from leakbound.models.layers import (
+    ImageTensor,
+    factorable,
+    parameter_layers,
+    strided_windows,
+    written_out,
+    zero_padding,
+)
 from leakbound.training.stack import forward_in, passes_in
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
@@ -44,7 +51,7 @@ class _Part:
 
 
 def weighted_sums(
-    model: nn.Module, images: Float[Tensor, "n colors height width"], labels: Int[Tensor, " n"], weigh: Weigh
+    model: nn.Module, images: ImageTensor, labels: Int[Tensor, " n"], weigh: Weigh
 ) -> Gradients:
     """Compute Σ w(‖g_i‖) g_i over the gradients g_i of the records' cross-entropies.
 

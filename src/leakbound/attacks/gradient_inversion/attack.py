@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from leakbound.attacks import metrics
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined
 from leakbound.attacks.gradient_inversion.map_estimate import (
+    Batches,
     Law,
     MapProblem,
     Method,
@@ -115,12 +116,12 @@ class _Observed:
     """
 
     units: np.ndarray
-    records: Float[np.ndarray, "n records colors height width"]
-    released: Float[np.ndarray, "n colors height width"]
+    records: Batches
+    released: metrics.Pictures
     problem: MapProblem
 
     @property
-    def truth(self) -> Float[np.ndarray, "n colors height width"]:
+    def truth(self) -> metrics.Pictures:
         """Mean images."""
         return self.records.mean(axis=1)
 
@@ -265,7 +266,7 @@ class _Replica:
         law = None if method.name == "recursive" else self.law()
         return recover_images(observed.problem, method, law, self.request.config.search_iterations)
 
-    def estimated(self, recovery: Recovery) -> dict[str, Float[np.ndarray, "n records colors height width"]]:
+    def estimated(self, recovery: Recovery) -> dict[str, Batches]:
         """Estimate records from what was recovered, within the pixel range: ``attack``, and ``linear``."""
         images = recovery.images
         channel = self.client.channel
@@ -284,7 +285,7 @@ class _Replica:
                 restored[name][sound] = values.reshape(-1, *images.shape[1:])
         return {name: np.clip(values, -LARGEST_PIXEL, LARGEST_PIXEL) for name, values in restored.items()}
 
-    def oracles(self, released: Float[np.ndarray, "n colors height width"]) -> dict[str, np.ndarray]:
+    def oracles(self, released: metrics.Pictures) -> dict[str, np.ndarray]:
         """Estimate mean images as an attacker does who knows what gradients were computed on.
 
         The mean of B noisy images has a B-th of the covariance of one, for signal and noise, so the best
@@ -330,10 +331,7 @@ class _Replica:
         return F.one_hot(observed.problem.labels, len(self.request.dataset.classes)).float().mean(1)
 
 
-def _matched(
-    truth: Float[np.ndarray, "n records colors height width"],
-    restored: Float[np.ndarray, "n records colors height width"],
-) -> Float[np.ndarray, " n"]:
+def _matched(truth: Batches, restored: Batches) -> Float[np.ndarray, " n"]:
     """Compute the mean error of each batch's records, with the restored ones in their best order."""
     errors = np.stack(
         [((truth - restored[:, [column]]) ** 2).mean(axis=(2, 3, 4)) / 4 for column in range(truth.shape[1])]

@@ -8,19 +8,18 @@ pixel range.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
 from leakbound.attacks.gradient_inversion.layer_chain import INSIDE, Link, chain_of
 from leakbound.models import memory
-from leakbound.models.layers import windows
+from leakbound.models.gradients import Gradients
+from leakbound.models.layers import ImageTensor, windows
 
 _ITERATIONS = 2000  # conjugate-gradient steps for a convolution, of which most need a few hundred
 _TOLERANCE = 1e-9  # of the normal equations' residual, below what float32 gradients hold
@@ -44,9 +43,7 @@ class Solution:
     complete: bool
 
 
-def descend(
-    model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]
-) -> Solution | None:
+def descend(model: nn.Module, gradients: Gradients, image_shape: tuple[int, int, int]) -> Solution | None:
     """Find the inputs of a network's layers from gradients of single records, as far down as equations lead.
 
     Linear layers and convolutions are passed where their input is an invertible activation of the layer
@@ -100,9 +97,7 @@ def solvable(model: nn.Module, image_shape: tuple[int, int, int]) -> bool:
     return chain_of(model, image_shape)[1]
 
 
-def solved_images(
-    model: nn.Module, gradients: Mapping[str, Tensor], image_shape: tuple[int, int, int]
-) -> Float[Tensor, "n colors height width"]:
+def solved_images(model: nn.Module, gradients: Gradients, image_shape: tuple[int, int, int]) -> ImageTensor:
     """Solve for the images that gradients of single records were computed on, float32.
 
     Arguments are those of :func:`descend`.

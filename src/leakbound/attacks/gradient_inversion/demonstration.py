@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from leakbound.accounting.risk import naming_bound
 from leakbound.attacks import metrics
@@ -49,8 +48,8 @@ class Shown:
     """
 
     capacity: float | None
-    seen: Float[np.ndarray, "pictures colors height width"]
-    recovered: Float[np.ndarray, "pictures colors height width"]
+    seen: metrics.Pictures
+    recovered: metrics.Pictures
     missed: float
     mse: float
     least: float
@@ -67,7 +66,7 @@ def demonstration(
     trials: int = 300,
     seed: int = 0,
     each: Callable[[int], None] = lambda count: None,
-) -> tuple[Float[np.ndarray, "pictures colors height width"], list[Shown]]:
+) -> tuple[metrics.Pictures, list[Shown]]:
     """Attack single records' gradients, first without a defense and then behind natural noise.
 
     Args:
@@ -118,9 +117,7 @@ def demonstration(
     return truth[:pictures], shown
 
 
-def _identified(
-    truth: Float[np.ndarray, "n colors height width"], noisy: Float[np.ndarray, "n colors height width"]
-) -> float:
+def _identified(truth: metrics.Pictures, noisy: metrics.Pictures) -> float:
     """Compute the share of noisy pictures whose nearest record, the most probable one, is their own."""
     flat, seen = (pictures.reshape(len(pictures), -1).astype(np.float64) for pictures in (truth, noisy))
     distances = np.square(flat).sum(axis=1) - 2 * seen @ flat.T

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from leakbound.attacks.gradient_inversion import staged
 from leakbound.attacks.gradient_inversion.closed_form import solvable, solved_images
 from leakbound.attacks.gradient_inversion.gradient_matching import problems_at_once
+from leakbound.attacks.metrics import Pictures
 from leakbound.attacks.scheduling import in_parts
 from leakbound.channels.channel import GaussianChannel
 from leakbound.config.attacks import GradientInversionConfig
@@ -39,6 +40,9 @@ from leakbound.training.eager_optimizers import Adam
 
 logger = logging.getLogger("leakbound")
 
+Batches = Float[np.ndarray, "n records colors height width"]
+"""Records of batches."""
+_Batches = Float[Tensor, "n records colors height width"]
 SOLVED = 0.01
 """Relative difference of gradients below which an attacker knows that it has found the images."""
 
@@ -63,7 +67,7 @@ class Law:
     root: Tensor
 
     @classmethod
-    def of(cls, records: Float[np.ndarray, "n colors height width"], channel: GaussianChannel | None) -> Law:
+    def of(cls, records: Pictures, channel: GaussianChannel | None) -> Law:
         """Estimate the distribution of records like the attacker's own after a channel."""
         flat = records.reshape(len(records), -1).astype(np.float64)
         mean = flat.mean(axis=0)
@@ -124,9 +128,7 @@ class MapProblem:
         partly = self.client.defense.changes_gradients and not self.client.noise_std(self.labels.shape[1])
         return self.flat != 0 if partly else None
 
-    def differences(
-        self, images: Float[Tensor, "n records colors height width"]
-    ) -> Float[Tensor, "n parameters"]:
+    def differences(self, images: _Batches) -> Float[Tensor, "n parameters"]:
         """Subtract seen uploads from those that images lead to without noise, relative to their length."""
         differences = self.averaged(images) - self.flat
         if self.sent is not None:
@@ -135,9 +137,7 @@ class MapProblem:
             min=torch.finfo(differences.dtype).tiny
         )
 
-    def averaged(
-        self, images: Float[Tensor, "n records colors height width"]
-    ) -> Float[Tensor, "n parameters"]:
+    def averaged(self, images: _Batches) -> Float[Tensor, "n parameters"]:
         """Average the gradients at images as a client does."""
         gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
         return self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
@@ -169,7 +169,7 @@ class Recovery:
         residuals: (n,), relative differences of the gradients that they lead to: the attacker's own check.
     """
 
-    images: Float[np.ndarray, "n records colors height width"]
+    images: Batches
     residuals: Float[np.ndarray, " n"]
 
     @property

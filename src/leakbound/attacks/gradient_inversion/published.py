@@ -39,6 +39,7 @@ from leakbound.attacks.search_images import (
 )
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.models.gradients import Gradients, Labels
+from leakbound.models.layers import ImageTensor
 from leakbound.randomness.seeding import torch_generator
 
 Result = TypeVar("Result")
@@ -47,12 +48,12 @@ Result = TypeVar("Result")
 def reconstruct(
     matching: Matching,
     labels: Labels,
-    start: Float[Tensor, "n colors height width"],
+    start: ImageTensor,
     tv_weights: Float[Tensor, " n"],
     *,
     iterations: int,
     learning_rate: float,
-) -> Float[Tensor, "n colors height width"]:
+) -> ImageTensor:
     """Minimise cosine distance + weight · TV over each candidate by Adam on the sign of the gradient.
 
     The step falls to a tenth after 3/8, 5/8 and 7/8 of the iterations, and pixels are kept inside [-1, 1].
@@ -89,7 +90,7 @@ def reconstruct(
     return candidates.detach()
 
 
-Solved = tuple[Float[Tensor, "n colors height width"], np.ndarray]
+Solved = tuple[ImageTensor, np.ndarray]
 """Images, and their statuses (n)."""
 
 
@@ -111,7 +112,7 @@ class PublishedReconstruction:
     observed: Gradients
     labels: Int[Tensor, " k"] | Float[Tensor, "k classes"]
     record: Int[Tensor, " n"]
-    starts: Float[Tensor, "n colors height width"]
+    starts: ImageTensor
     tv_weights: Float[Tensor, " n"]
     config: GradientInversionConfig
 
@@ -197,7 +198,7 @@ class Geiping:
     generator: Callable[[str], np.random.Generator]
 
     def tuned(
-        self, gradients: Gradients, labels: Labels, truth: Float[np.ndarray, "n colors height width"]
+        self, gradients: Gradients, labels: Labels, truth: metrics.Pictures
     ) -> Attacker[tuple[float, bool, Float[np.ndarray, " n"]]]:
         """Return the weight with the lowest mean error on the attacker's own records, and these errors.
 

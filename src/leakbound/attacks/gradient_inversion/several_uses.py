@@ -72,7 +72,7 @@ def invert_several_uses(request: AttackRequest[UsesConfig]) -> Attacked:
 
 def _attacked_uses(
     request: AttackRequest[UsesConfig], replica: int, client: ClientStep, uses: int
-) -> tuple[Float[np.ndarray, "n colors height width"], Float[np.ndarray, "uses n colors height width"]]:
+) -> tuple[metrics.Pictures, Float[np.ndarray, "uses n colors height width"]]:
     """Choose the records of a replica, and solve for the noisy images of each of their uses.
 
     Raises:
@@ -106,7 +106,7 @@ def _attacked_uses(
 
 
 def _errors(
-    truth: Float[np.ndarray, "n colors height width"],
+    truth: metrics.Pictures,
     noisy: Float[np.ndarray, "uses n colors height width"],
     channel: GaussianChannel,
     moments: Moments,

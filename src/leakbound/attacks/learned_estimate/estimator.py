@@ -19,6 +19,7 @@ from scipy import linalg
 from scipy.fft import dctn
 from torch import Tensor, nn
 
+from leakbound.attacks.metrics import Pictures
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel, linear_estimate
 from leakbound.channels.covariance import Moments, stored_array
@@ -232,9 +233,7 @@ class Estimator:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def estimate(
-        self, released: Float[np.ndarray, "n colors height width"], channel: GaussianChannel, moments: Moments
-    ) -> Float[np.ndarray, "n colors height width"]:
+    def estimate(self, released: Pictures, channel: GaussianChannel, moments: Moments) -> Pictures:
         """Estimate records from their noisy versions, clipped to [-1, 1].
 
         For channels that the network was not trained on, by shape, weights or level, it is the clipped linear

@@ -24,6 +24,7 @@ from leakbound.attacks.learned_estimate.estimator import (
     profile_of,
     relative,
 )
+from leakbound.attacks.metrics import Pictures
 from leakbound.attacks.search_images import LARGEST_PIXEL
 from leakbound.channels.channel import GaussianChannel, Spectrum
 from leakbound.channels.covariance import Moments, estimate_moments
@@ -40,7 +41,7 @@ _VALIDATION = 128  # records that decide about the weight of the network, a tent
 
 
 def train_estimator(
-    images: Float[np.ndarray, "n colors height width"],
+    images: Pictures,
     spectra: Sequence[Spectrum],
     config: EstimatorConfig,
     *,

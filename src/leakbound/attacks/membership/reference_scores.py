@@ -18,6 +18,7 @@ from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.datasets import ImageDataset
 from leakbound.datasets.splits import reference_dataset
 
+PerRecord = Float[np.ndarray, " n"]
 _LEAST = 2  # references that an attacker compares with
 _PRIOR_MODELS = 10.0  # references inside that weigh as much as the curve through those of all records
 _PRIOR_DEGREES = 16.0  # degrees of freedom of the variance of all records, against those of a record's own
@@ -40,21 +41,21 @@ class Confidences:
     outside: Bool[np.ndarray, "references n"]
 
     @property
-    def mean(self) -> Float[np.ndarray, " n"]:
+    def mean(self) -> PerRecord:
         """Mean over the references outside."""
         return np.average(self.confidence, axis=0, weights=self.outside)
 
     @property
-    def squares(self) -> Float[np.ndarray, " n"]:
+    def squares(self) -> PerRecord:
         """Sum of squared distances from this mean over the references outside."""
         return (self.outside * (self.confidence - self.mean) ** 2).sum(0)
 
     @property
-    def probability(self) -> Float[np.ndarray, " n"]:
+    def probability(self) -> PerRecord:
         """Mean probability of the class over the references outside."""
         return np.average(expit(self.confidence), axis=0, weights=self.outside)
 
-    def probability_inside(self, guess: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def probability_inside(self, guess: PerRecord) -> PerRecord:
         """Average the probability over references inside and a guess, which stands alone without any."""
         return (guess + (self.inside * expit(self.confidence)).sum(0)) / (1 + self.inside.sum(0))
 
@@ -73,7 +74,7 @@ class Laws:
     curve: Polynomial | None
     spread: float
 
-    def deviation(self, references: Confidences) -> Float[np.ndarray, " n"]:
+    def deviation(self, references: Confidences) -> PerRecord:
         """Compute each record's standard deviation outside, with its variance drawn towards that of all."""
         degrees = references.outside.sum(0) - 1
         return np.sqrt((_PRIOR_DEGREES * self.variance + references.squares) / (_PRIOR_DEGREES + degrees))
@@ -91,9 +92,7 @@ def shared_laws(references: Confidences) -> Laws:
     return Laws(variance, curve, float(np.sqrt(np.mean((inside - curve(outside)) ** 2) + _FLOOR)))
 
 
-def lira_offline(
-    confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws
-) -> Float[np.ndarray, " n"]:
+def lira_offline(confidence: PerRecord, references: Confidences, laws: Laws) -> PerRecord:
     """Compute by how many standard deviations a network is surer of a record than references without it.
 
     Source:
@@ -103,9 +102,7 @@ def lira_offline(
     return (confidence - references.mean) / laws.deviation(references)
 
 
-def lira_online(
-    confidence: Float[np.ndarray, " n"], references: Confidences, laws: Laws
-) -> Float[np.ndarray, " n"]:
+def lira_online(confidence: PerRecord, references: Confidences, laws: Laws) -> PerRecord:
     """Compute the log-likelihood ratio of membership, from normal confidences inside and outside.
 
     The mean inside is that of the references inside, drawn towards the curve of all records. A record that no
@@ -128,9 +125,7 @@ def _log_density(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray | f
     return -(((values - mean) / deviation) ** 2) / 2.0 - np.log(np.sqrt(2 * np.pi)) - np.log(deviation)
 
 
-def rmia(
-    confidence: Float[np.ndarray, " n"], references: Confidences, offline: float
-) -> Float[np.ndarray, " n"]:
+def rmia(confidence: PerRecord, references: Confidences, offline: float) -> PerRecord:
     """Compute ln p(x|θ)/p(x), the network's probability of a record's class over that of all networks.
 
     RMIA scores a record by the part of a population that it surpasses in this ratio by a factor γ. For one

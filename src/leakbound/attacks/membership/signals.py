@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from leakbound.channels.sampling import ChannelSampler
+from leakbound.models.layers import ImageTensor
 from leakbound.models.memory import FORWARD_IMAGES
 
 _LOG_FLOOR = -30.0
@@ -106,9 +107,7 @@ class Queries:
         self._noise = None if sampler is None or generator is None else sampler.noise(draws, generator)
         self.count = draws if self._noise is not None else 0
 
-    def shown(
-        self, images: Float[Tensor, "n colors height width"]
-    ) -> Iterator[Float[Tensor, "n colors height width"]]:
+    def shown(self, images: ImageTensor) -> Iterator[ImageTensor]:
         """Show the records in each of these ways."""
         if self._sampler is None or self._noise is None:
             yield images
@@ -120,10 +119,7 @@ class Queries:
 
 @torch.no_grad()
 def read_signals(
-    model: nn.Module,
-    images: Float[Tensor, "n colors height width"],
-    labels: Int[Tensor, " n"],
-    queries: Queries | None = None,
+    model: nn.Module, images: ImageTensor, labels: Int[Tensor, " n"], queries: Queries | None = None
 ) -> Signals:
     """Show records to a model and keep what an attacker can use, each signal as the mean over all queries.
 
@@ -143,9 +139,7 @@ def read_signals(
 
 
 @torch.no_grad()
-def read_confidences(
-    model: nn.Module, images: Float[Tensor, "n colors height width"], queries: Queries
-) -> Float[Tensor, "n classes"]:
+def read_confidences(model: nn.Module, images: ImageTensor, queries: Queries) -> Float[Tensor, "n classes"]:
     """Read the confidence ln p/(1 − p) of a model in every class of every record, as the mean over queries.
 
     Args:

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.metrics import Pictures
 from leakbound.attacks.model_inversion.queries import (
     AnsweringNetworks,
     Inversion,
@@ -64,13 +65,7 @@ class Prior:
         members: Number of members of all classes, which is no secret.
     """
 
-    def __init__(
-        self,
-        aux: Split,
-        class_means: Float[np.ndarray, "k colors height width"],
-        classes: list[int],
-        members: int,
-    ) -> None:
+    def __init__(self, aux: Split, class_means: Pictures, classes: list[int], members: int) -> None:
         self.known = class_means
         self.records = [records_of(aux, label) for label in classes]
         residuals = [records - mean for records, mean in zip(self.records, class_means, strict=True)]
@@ -94,12 +89,12 @@ class Prior:
         return np.divide(rest, sizes, out=np.zeros_like(rest), where=sizes > 0)
 
 
-def class_means(split: Split, classes: list[int]) -> Float[np.ndarray, "k colors height width"]:
+def class_means(split: Split, classes: list[int]) -> Pictures:
     """Compute the mean image of each class, that of the whole split for a class without records in it."""
     return np.stack([records_of(split, label).mean(axis=0) for label in classes])
 
 
-def records_of(split: Split, label: int) -> Float[np.ndarray, "n colors height width"]:
+def records_of(split: Split, label: int) -> Pictures:
     """Select the images of a class, those of the whole split if it has none of it."""
     images = split.images[split.labels == label]
     return images if len(images) else split.images
@@ -192,7 +187,7 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> Attacked:
 def _results(
     network: nn.Module,
     weights: Mapping[str, Tensor],
-    start: Float[np.ndarray, "k colors height width"],
+    start: Pictures,
     config: ModelInversionConfig,
     attacker: Callable[[int, int], Asking[Found]],
 ) -> dict[int, Found]:
@@ -230,7 +225,7 @@ def stopping_times(iterations: int) -> list[int]:
     return sorted({iterations // 2**halvings for halvings in range(iterations.bit_length())})
 
 
-def _nothing(means: Float[np.ndarray, "k colors height width"]) -> Found:
+def _nothing(means: Pictures) -> Found:
     """Return the findings of attacks on weights that are not finite."""
     attacks = ("printed", "tuned", "informed")
     images = dict.fromkeys(attacks, np.full_like(means, np.nan))

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from leakbound.attacks.scheduling import by_kind, in_parts
 from leakbound.attacks.search_images import descent, total_variation
+from leakbound.models.layers import ImageTensor
 from leakbound.training.stack import forward
 
 _OF_IMAGES = ("labels", "images", "tv_weights", "bounds")  # of a question for images, one for each of them
@@ -36,7 +37,7 @@ class Slopes:
     kind: ClassVar[tuple[int, ...]] = ()
     slot: int
     labels: Int[Tensor, " n"]
-    images: Float[Tensor, "n colors height width"]
+    images: ImageTensor
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Inversion:
 
     slot: int
     labels: Int[Tensor, " n"]
-    images: Float[Tensor, "n colors height width"]
+    images: ImageTensor
     tv_weights: Float[Tensor, " n"]
     bounds: Float[Tensor, " n"]
     learning_rate: float
@@ -194,8 +195,8 @@ def invert(
 
 
 def _logits(
-    model: nn.Module, params: Mapping[str, Tensor], images: Float[Tensor, "rows colors height width"]
-) -> Float[Tensor, "rows classes"]:
+    model: nn.Module, params: Mapping[str, Tensor], images: ImageTensor
+) -> Float[Tensor, "n classes"]:
     """Compute the logits of images that lie row by row, each by its own network."""
     slots = len(next(iter(params.values())))
     logits = forward(model, params, images.unflatten(0, (-1, slots)).transpose(0, 1))
