@@ -34,7 +34,7 @@ from leakbound import (
 )
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import stated_bounds
-from leakbound.channels import Natural, population_moments
+from leakbound.channels import population_moments
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
 from leakbound.engine.refusals import CapacityWarning
@@ -102,13 +102,6 @@ def front(request, tmp_path):
 def truth(front) -> float:
     """Nats about a record that went through all that was released."""
     return composed_capacity(front.released, LAW)
-
-
-def test_the_truth_of_these_tests_is_that_of_a_dense_determinant():
-    channel = Natural.calibrate(Natural.decompose(LAW), 2.0)
-    noise = np.eye(4) * channel.variances
-    dense = 0.5 * np.linalg.slogdet(np.eye(4) + 3 * COVARIANCE @ np.linalg.inv(noise))[1]
-    assert composed_capacity([(channel, 3)], LAW) == pytest.approx(dense)
 
 
 def test_a_plan_is_one_of_nats_over_all_strengths(front):

@@ -173,9 +173,6 @@ def test_copies_of_an_engine_that_has_released_are_refused(copied):
         copied(engine)
     with pytest.raises(GuaranteeError, match="would count apart"):
         copied(data)
-    copied_data = fresh.protect(private())
-    with pytest.raises(GuaranteeError, match="another copy of this engine releases records"):
-        _ = copied_data[0]
     shared = copy.copy(engine)  # a shallow copy has the same count
     _ = shared.protect(private(seed=4), name="more")[0]
     assert engine.uses["more"][0] == 1
@@ -224,9 +221,6 @@ def resumed(state, data, **options) -> ChannelEngine:
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("seed", [None, 5])
 def test_records_in_another_order_keep_their_own_counts(seed, before):
-    engine = engine_of(seed=seed)
-    for rows in (range(20), range(7)):
-        _ = engine.protect(TensorDataset(ROWS), name=str(len(engine.uses))).__getitems__(list(rows))
     engine = engine_of(seed=seed)
     data = engine.protect(TensorDataset(ROWS))
     data.__getitems__(list(range(20))), data.__getitems__(list(range(7)))
@@ -367,15 +361,6 @@ def test_counts_and_plans_that_are_written_over_change_nothing():
     engine.target = Leakage(3.0, uses=9)
     assert engine.uses["train"][0] == 1
     with pytest.raises(BudgetError, match="its 1 planned uses"):
-        _ = data[0]
-
-
-def test_records_that_are_written_over_between_epochs_are_refused():
-    rows = TensorDataset(ROWS.clone())
-    data = engine_of().protect(rows)
-    _ = data[0]
-    rows.tensors[0].mul_(0.5)
-    with pytest.raises(GuaranteeError, match="other values than at its first use"):
         _ = data[0]
 
 

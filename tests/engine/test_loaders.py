@@ -141,9 +141,6 @@ def test_hugging_face_records_are_counted_through_select_shuffle_and_map():
     assert engine.uses["train"].tolist() == [2] * 5 + [3] * 10 + [2] * 5
     assert engine.uses["part"].tolist() == [3] * 10
     assert engine.leakage().dataset == pytest.approx(10 * 3.0 + 10 * engine.calibration.information(2))
-    scaled = whole.map(lambda one: {"x": [0.5 * value for value in one["x"]]})
-    _ = engine.protect(scaled, name="scaled", key="x")[7]
-    assert engine.uses["scaled"].sum() == 1  # another record, as print(engine) states
     noisy = whole.with_transform(lambda rows: rows | {"x": np.asarray(rows["x"]) + np.random.default_rng().normal()})
     with pytest.raises(GuaranteeError, match="move it behind the channel"):
         engine.protect(noisy, name="random", key="x")
