@@ -68,14 +68,6 @@ def test_information_of_one_run_is_the_divergence_of_its_event():
     assert one_run_information(1_000_000, 1_000_000, 1_000_000) == pytest.approx(0.05 * math.log(2), rel=1e-5)
 
 
-def test_clear_scores_reach_what_so_many_coins_can_show():
-    draw = np.random.default_rng(5)
-    found = limits(draw, np.full(2 * PAIRS, 3.0), np.zeros(2 * PAIRS))["pairs", "epsilon"]
-    assert found.demonstrated == found.reachable == one_run_epsilon(PAIRS, PAIRS, PAIRS, 0.0, 0.95, "pairs")
-    assert found.contradicts
-    assert (found.bound, found.coins, found.correct) == (1.0, PAIRS, PAIRS)
-
-
 def test_scores_that_are_all_equal_show_nothing_whatever_the_order_of_the_coins():
     included = np.arange(100) < 50
     found = limits(
@@ -98,6 +90,9 @@ def test_a_verdict_says_what_so_few_coins_could_show():
     assert "one network with so many records shows at most 0.0" in said
     strict = limits(draw, np.ones(2 * PAIRS), np.zeros(2 * PAIRS))
     assert " is contradicted " in verdict_on(StatedBound("epsilon", 1.0, 0.0), list(strict.values()), 0.95)
+    clear = strict["pairs", "epsilon"]
+    assert clear.demonstrated == clear.reachable == one_run_epsilon(PAIRS, PAIRS, PAIRS, 0.0, 0.95, "pairs")
+    assert (clear.contradicts, clear.bound, clear.coins, clear.correct) == (True, 1.0, PAIRS, PAIRS)
     assert verdict_on(None, list(strict.values()), 0.95) == "no bound was given, so none is contradicted"
 
 

@@ -47,15 +47,6 @@ def test_knowing_the_candidates_beats_the_linear_attacker_and_respects_the_capac
     assert 1 - found.identification_rate >= bounds.fano_error(found.information, 300) - 0.05
 
 
-def test_known_candidates_are_restored_below_the_gaussian_surrogate():
-    candidates = records(2000, POWER_LAW)
-    eigenvalues = np.linalg.eigvalsh(np.cov(candidates.T, bias=True))
-    for capacity, at_most in ((8.0, 0.0047), (20.0, 2e-4)):
-        noise = np.full(64, noise_scale(eigenvalues, capacity))
-        found = bounds.empirical_bayes(candidates, noise, np.random.default_rng(4), draws=1500)
-        assert found.error / 64 < at_most < bounds.gaussian_surrogate_error(eigenvalues, capacity)
-
-
 def test_identification_rises_from_chance_to_certainty_with_the_capacity():
     candidates = records(2000, POWER_LAW)
     eigenvalues = np.linalg.eigvalsh(np.cov(candidates.T, bias=True))
@@ -121,6 +112,7 @@ def test_an_axis_that_passes_nothing_tells_nothing_in_any_basis():
 
 def test_bounds_hold_for_the_fewest_records_that_they_speak_of():
     assert bounds.fano_error(0.0, 2) == 0.0
+    assert bounds.fano_error(0.0, 1000) <= 1 - 1 / 1000  # guessing meets it
     assert bounds.fano_error(0.0, 3) == pytest.approx(1 - math.log(2) / math.log(3))
 
 
@@ -132,8 +124,3 @@ def test_surrogate_error_falls_with_the_information(first, second):
 
 def test_surrogate_error_of_a_constant_pixel_is_zero():
     assert bounds.gaussian_surrogate_error(np.array([1.0, 0.0]), 1.0) == 0.0
-
-
-def test_fano_bound_is_met_by_a_guesser_who_knows_nothing():
-    assert bounds.fano_error(0.0, 1000) <= 1 - 1 / 1000
-    assert bounds.fano_error(0.5 * math.log(50_000) - math.log(2), 50_000) == pytest.approx(0.5)

@@ -47,11 +47,6 @@ def test_images_beyond_the_first_part_lose_the_direction_too(monkeypatch, images
     assert np.array_equal(found.mean, moments.mean)
 
 
-def test_direction_is_the_same_each_time(moments):
-    one, other = (principal_direction(moments, 2) for _ in range(2))
-    assert np.array_equal(one.axis, other.axis)
-
-
 def test_direction_that_is_none_is_refused(images, moments):
     size = moments.dimension
     with pytest.raises(ValueError, match=rf"index = {size}: images of {size} values .* directions 0 to {size - 1}"):

@@ -112,13 +112,6 @@ def test_white_at_rank_r_leaks_what_the_dimension_in_the_exponent_would_hide():
     assert with_dimension == pytest.approx(6.0 * 6 / 64, rel=1e-6)
 
 
-def test_personalized_with_the_variances_of_uncorrelated_pixels_is_white():
-    variances = np.array([4.0, 2.0, 1.0, 0.25])
-    moments = Moments(np.zeros(4), np.diag(variances), 10)
-    found = Personalized.calibrate(Personalized.decompose(moments, weights=variances), 3.0)
-    np.testing.assert_allclose(found.variances, white_scale(4, 3.0) * variances, rtol=1e-9)
-
-
 @given(seeds, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 @settings(max_examples=40)
 def test_printed_bound_is_never_below_the_capacity(seed, scale, ratio):
