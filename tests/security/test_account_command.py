@@ -9,11 +9,9 @@ from chain import run_jobs, small_study
 
 from calling import called
 from leakbound import storage
-from leakbound.accounting.dp import epsilon
-from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import GaussianChannel, Spectrum, composed_capacity, population_moments
 
-ARMS = {"natural": [4.0], "natural_frozen": [4.0], "dpsgd": [1.0], "none": []}
+ARMS = {"natural": [4.0], "natural_frozen": [4.0], "none": []}
 CONFIG = small_study("account", "mlp", ARMS, privacy_noise="secure", replicas=2)
 CONFIG["datasets"]["digits"] = {"members": 40, "pool": 100, "test": 40, "aux": 700}
 
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """Folder of the results of four trainings."""
+    """Folder of the results of three trainings."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("account")
         steps = {"prepare", "covariance", "spectrum", "calibrate", "train"}
@@ -67,15 +65,6 @@ def test_without_the_channel_the_stated_bound_is_shown_as_such(trained):
     assert done.code == 0, done.err
     assert "as stated: give --channel and --spectrum" in done.out
     assert "smallest valid bound" in done.out
-
-
-def test_a_private_training_is_accounted_for_from_its_events(trained):
-    path = provenance(trained, "dpsgd-1")
-    one, both = rows(path)
-    event = PrivacyEvent(**storage.read_json(path)["events"][0])
-    assert one["epsilon"] == pytest.approx(epsilon(event, one["delta"]), rel=1e-9)
-    assert both["record"] == pytest.approx(2 * one["record"])
-    assert one["labels"] == 0.0
 
 
 def test_a_run_without_a_bound_is_refused_with_its_file(trained):

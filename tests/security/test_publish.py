@@ -220,16 +220,6 @@ def test_run_with_something_that_no_bound_covers_is_refused(tmp_path, monkeypatc
     refused(tmp_path, "dpsgd-1", *reasons)
 
 
-@pytest.mark.parametrize("item", ["weights", "learning rate", "channel"])
-def test_item_of_which_the_provenance_says_nothing_is_not_taken_to_be_covered(project, item):
-    """As one of an earlier version may, which did not list it."""
-    path = Path(f"results/release/runs/{run_of('white-4')}/provenance.json")
-    record = storage.read_json(path)
-    listed = [{**one, "covered": True} for one in record["released"] if one["item"] != item]
-    storage.write_json(path, {**record, "released": listed})
-    refused(project, "white-4", f"{item}: the provenance does not say whether a bound covers it")
-
-
 def test_diverged_replica_is_refused_and_the_others_are_not(project):
     path = Path(f"results/release/runs/{run_of('dpsgd-1')}/provenance.json")
     storage.write_json(path, {**storage.read_json(path), "diverged": [False, True, False]})
