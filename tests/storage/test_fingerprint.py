@@ -182,21 +182,12 @@ def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reach
 @pytest.mark.parametrize(
     "module", ["channels/shapes.py", "attacks/metrics.py", "papers/zeng2022/releases.py", "jobs/runs.py"]
 )
-def test_line_of_a_module_reruns_what_imports_it_and_its_docstring_does_not(package, module):
+def test_line_of_a_module_reruns_what_imports_it(package, module):
     if module == "jobs/runs.py":  # used by the listing alone, so let the command use it too
         replace(package / "cli" / "steps" / "probe.py", "SIZE\n", "SIZE, Run\n")
     before = probed()
-    replace(package / module, '"""', '"""Said otherwise. ')
-    assert probed() == before
     edit(package / module, "\n\ndef _added():\n    '''A remark.'''\n")
     assert probed() != before
-
-
-@pytest.mark.parametrize("module", ["figures/style.py", "claims/trends.py", "jobs/table.py", "randomness/seeding.py"])
-def test_edit_of_what_lists_jobs_or_serves_other_commands_changes_nothing(package, module):
-    before = probed()
-    edit(package / module, "\n_ADDED = 1\n")
-    assert probed() == before
 
 
 @pytest.mark.parametrize(

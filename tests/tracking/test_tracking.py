@@ -136,12 +136,17 @@ def test_charts_open_with_the_brief_whatever_the_attacks_are_called():
     assert "scores/audit/white_box/auc" in values(made)
 
 
-def test_record_has_means_over_replicas():
+def test_record_has_means_over_replicas_and_intervals_only_below_single_ones():
     found = values(record())
     both = np.array([201 / 300, 201 / 310])
     assert found["curves/test_accuracy"][1] == (200, START + 20_000, pytest.approx(both.mean()))
     assert not [key for key in found if key.startswith("spread/")]
     assert found["membership/white_box/auc"] == [(0, START + 20_000, pytest.approx(0.75))]
+    assert not [key for key in found if key.endswith(("_low", "_high"))]
+    child = values(record().children[1])
+    auc = "membership/white_box/auc"
+    ends = [child[name][0][2] for name in (f"spread/{auc}_low", auc, f"spread/{auc}_high")]
+    assert ends == pytest.approx([0.75, 0.8, 0.85])
 
 
 def test_record_opens_with_headlines_that_all_other_groups_sort_after():
@@ -164,14 +169,6 @@ def test_record_shows_the_accountant_s_curve_beside_its_bound():
     assert [(step, value) for step, _, value in found["leakage/so_far"]] == [(100, 5.0), (200, 9.0)]
     assert found["leakage/replica/record"][0][2] == found["leakage/so_far"][-1][2]
     assert values(accounted().children[0])["brief/leakage_nats"][0][2] == 9.0
-
-
-def test_record_has_intervals_only_below_single_replicas():
-    assert not [key for key in values(record()) if key.endswith(("_low", "_high"))]
-    child = values(record().children[1])
-    auc = "membership/white_box/auc"
-    ends = [child[name][0][2] for name in (f"spread/{auc}_low", auc, f"spread/{auc}_high")]
-    assert ends == pytest.approx([0.75, 0.8, 0.85])
 
 
 def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 from jaxtyping import Float, Num
 from torch import Tensor
 
+from leakbound import storage
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
@@ -146,21 +148,14 @@ def _owner_key() -> bytes:
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
-            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-                file.write(os.urandom(_KEY))
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(part, path)
-            except FileExistsError:  # another process was faster
-                pass
-            finally:
-                part.unlink()
+            made = storage.atomic(path, sealed=False, private=True, replace=False)
+            with suppress(FileExistsError), made as part:  # another process may be faster
+                part.write_bytes(os.urandom(_KEY))
         key, mode = path.read_bytes(), path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
-            f"{path}: {error.strerror}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of your own"
+            f"{path}: {error.strerror or error}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of "
+            "your own"
         ) from error
     if mode & 0o077:
         raise GuaranteeError(f"{path}: its mode is {mode:o}, so others can read the key: chmod 600 it first")
