@@ -1,7 +1,6 @@
 """Snakemake notes what a job depends on, the hashes of the original files too, and lets the owner's group read it."""
 
 import hashlib
-import io
 import os
 import stat
 import subprocess
@@ -9,12 +8,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from chain import ROOT, small_study
-from PIL import Image
+
+from leakbound.datasets.collection import Collection, write_pictures
 
 CONFIG = small_study("notes", "mlp", {"dpsgd": [1.0]}, catalogue="config/figures.yaml")
 CONFIG["datasets"] = {"mine": {"reader": "parquet", "members": 10, "test": 10, "aux": 10}}
@@ -23,13 +21,8 @@ CONFIG["studies"]["small"] |= {"datasets": ["mine"], "rounds": [1], "batch_sizes
 
 def original(path: Path, seed: int) -> None:
     """Private pictures as a reader takes them."""
-    images = []
-    for pixels in np.random.default_rng(seed).integers(256, size=(40, 8, 8), dtype=np.uint8):
-        file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "PNG")
-        images.append({"bytes": file.getvalue(), "path": None})
-    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    pq.write_table(pa.table({"image": pa.array(images, kind), "label": np.arange(40) % 2}), path)
+    pixels = np.random.default_rng(seed).integers(256, size=(40, 1, 8, 8), dtype=np.uint8)
+    write_pictures(path.parent, Collection(path, "parquet", pixels, np.arange(40) % 2, ("a", "b")), [pixels])
 
 
 def readable_by_others(path: Path, top: Path) -> bool:

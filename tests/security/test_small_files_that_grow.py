@@ -17,6 +17,7 @@ from PIL import Image
 from leakbound import datasets, storage
 from leakbound.cli.people.own_records import read_both
 from leakbound.config.data import DatasetConfig
+from leakbound.datasets.collection import png
 from leakbound.datasets.pixels import decode
 from leakbound.datasets.records import DatasetError
 from leakbound.jobs.unit_costs import read_costs
@@ -28,9 +29,7 @@ MIB = 2**20
 
 def image(side: int = 8, value: int = 0) -> bytes:
     """An image file of one grey."""
-    file = io.BytesIO()
-    Image.fromarray(np.full((side, side), value, np.uint8)).save(file, "PNG")
-    return file.getvalue()
+    return png(np.full((1, side, side), value, np.uint8))
 
 
 def repeated(value: bytes, rows: int) -> pa.Table:

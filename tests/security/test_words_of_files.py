@@ -1,29 +1,23 @@
 """Words that a file or a database chose reach a terminal as text, not as codes that rule it."""
 
-import io
 import json
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from calling import called
 from leakbound import storage
 from leakbound.config.messages import printable
+from leakbound.datasets.collection import png
 
 RULE = "\x1b]0;owned\x07\x1b[2J\x9b1A"
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 
 
-def picture(value: int) -> dict:
-    file = io.BytesIO()
-    Image.fromarray(np.full((4, 4), value, np.uint8)).save(file, "PNG")
-    return {"bytes": file.getvalue(), "path": RULE}
-
-
-IMAGES = pa.array([picture(value) for value in range(0, 240, 20)], IMAGE)
+PICTURES = (np.full((1, 4, 4), value, np.uint8) for value in range(0, 240, 20))
+IMAGES = pa.array([{"bytes": png(picture), "path": RULE} for picture in PICTURES], IMAGE)
 LABELS = pa.array([value % 2 for value in range(12)])
 TABLES = {
     "other columns": {f"{RULE}image": IMAGES, RULE: LABELS},
