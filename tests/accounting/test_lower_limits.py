@@ -191,31 +191,20 @@ def test_limits_from_weights_are_those_of_the_written_out_levels():
 
 
 def test_pooled_trials_have_the_variance_of_all_of_them_and_share_the_doubt():
-    """Two replicas of four trials; gains by two numbers of candidates and hits by one: a third of the doubt each."""
+    """Two replicas of 400 trials; gains by two numbers of candidates and no hit by one: a third of the doubt each."""
     gains = {2: np.array([[0.6, 0.5, 0.6, 0.6], [0.5, 0.6, 0.5, 0.6]]), 50: np.full((2, 4), 3.0)}
     gains[50][0, 0] = 2.9
-    table = [("images", "trials", -1, replica, 4.0) for replica in range(2)]
-    table += [("images", "rate_1", 2, replica, 1.0) for replica in range(2)]
+    table, limits, doubt = [], [], 0.9
+    for replica in range(2):
+        table += [("images", "trials", -1, replica, 400.0), ("images", "rate_1", 2, replica, 0.0)]
+        for count, of in gains.items():
+            table.append(("images", "gain_1", count, replica, of[replica].mean()))
+            table.append(("images", "gain_variance_1", count, replica, of[replica].var(ddof=1)))
     for count, of in gains.items():
-        table += [("images", "gain_1", count, replica, of[replica].mean()) for replica in range(2)]
-        table += [("images", "gain_variance_1", count, replica, of[replica].var(ddof=1)) for replica in range(2)]
+        within = 399 * of.var(axis=1, ddof=1).sum()
+        between = 400 * np.square(of.mean(axis=1) - of.mean()).sum()
+        limits.append(gained_information(of.mean(), (within + between) / 799, 800, count, 1 - doubt / 3))
     rows = pd.DataFrame(table, columns=["variant", "metric", "unit", "replica", "value"])
-    doubt = 0.9
-    limits = [demonstrated_information(8, 8, 2, 1 - doubt / 3)]
-    for count, of in gains.items():
-        limits.append(gained_information(of.mean(), of.var(ddof=1), 8, count, 1 - doubt / 3))
     (found,) = evidence({"naming": rows}, confidence=1 - doubt)
-    assert found.demonstrated == pytest.approx(max(limits), rel=1e-12)
-    assert max(limits) == limits[0] > 0
-    rows = rows[rows["metric"] != "rate_1"]
-    more = pd.concat([rows, pd.DataFrame([("images", "rate_1", 2, r, 0.0) for r in range(2)], columns=rows.columns)])
-    more = more.assign(value=more["value"].where(more["metric"] != "trials", 400.0))
-    within = {count: 399 * of.var(axis=1, ddof=1).sum() for count, of in gains.items()}
-    between = {count: 400 * np.square(of.mean(axis=1) - of.mean()).sum() for count, of in gains.items()}
-    limits = [
-        gained_information(of.mean(), (within[count] + between[count]) / 799, 800, count, 1 - doubt / 3)
-        for count, of in gains.items()
-    ]
-    (found,) = evidence({"naming": more}, confidence=1 - doubt)
     assert found.demonstrated == pytest.approx(max(limits), rel=1e-12)
     assert max(limits) > 0

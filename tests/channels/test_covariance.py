@@ -25,14 +25,6 @@ def test_moments_do_not_depend_on_how_records_are_chunked(count, dimension, seed
     assert np.array_equal(moments.covariance, moments.covariance.T)
 
 
-def test_images_are_flattened_by_color_row_column():
-    images = np.random.default_rng(0).normal(size=(30, 3, 2, 4)).astype(np.float32)
-    moments = estimate_moments([images[:11], images[11:]])
-    expected = np.cov(images.astype(np.float64).reshape(30, -1).T, bias=True)
-    np.testing.assert_allclose(moments.covariance, expected, rtol=1e-12, atol=1e-14)
-    assert moments.total_variance == pytest.approx(images.astype(np.float64).var(axis=0).sum(), rel=1e-12)
-
-
 STORED = {
     "mean": np.zeros(2),
     "covariance": np.eye(2),

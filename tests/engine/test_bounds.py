@@ -155,8 +155,6 @@ def test_labels_that_were_released_as_they_are_stay_released_behind_a_response(t
     clear = front.make(Capacity(1.0), classes=CLASSES)
     front.release(clear, labels=labels)
     answered = front.make(Capacity(1.0), labels=RESPONSE)
-    before = answered.protect(private())  # reads nothing yet
-    assert before is not None
     front.release(answered, labels=labels)
     account = answered.leakage()
     assert account.labels == pytest.approx(math.log(CLASSES) + RESPONSE.capacity)

@@ -74,10 +74,6 @@ def test_identification_is_naming_in_words():
         Identification(0.5, among=10, uses=0)
 
 
-def test_frozen_noise_is_calibrated_for_one_look():
-    assert dense_nats(made(Leakage(5.0), noise="frozen"), 1) == pytest.approx(5.0, rel=1e-7)
-
-
 @pytest.mark.parametrize("shape", ["natural", "white", "rate_distortion"])
 def test_regression_on_real_releases_errs_by_the_error_that_was_asked_for(shape):
     # 3,000 Gaussian records of 4 values: the standard error of a mean square is 1.3 %; false alarm below 1e-3.

@@ -54,14 +54,6 @@ def test_wheel_that_was_altered_after_it_was_locked_is_not_installed(tmp_path):
     assert not (tmp_path / "target/tiny.py").exists()
 
 
-def test_pin_without_a_hash_is_not_installed(tmp_path):
-    wheel(tmp_path, "x = 1\n")
-    refused = installed(tmp_path, "tiny==1.0\n")
-    assert refused.returncode != 0
-    assert "Hashes are required" in refused.stderr
-    assert not (tmp_path / "target").exists()
-
-
 @pytest.mark.parametrize("text", [MAKEFILE, README], ids=["Makefile", "README"])
 def test_every_install_command_wants_hashes_or_builds_the_project_alone(text):
     commands = re.findall(r"pip install ([^\n&|]*)", text)
