@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize, special
+from scipy import special
 
 from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import (
@@ -67,20 +67,6 @@ def test_membership_is_the_better_one_of_two_bounds_and_its_inverse_asks_for_no_
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_no_pair_of_laws_is_told_apart_better_than_its_divergence_allows(first, second):
     assert abs(first - second) <= membership_bound(divergence(first, second))[0] * (1 + 1e-9) + 1e-12
-
-
-@pytest.mark.parametrize("nats", [0.01, 0.3, 1.0, 3.0, 8.0])
-def test_some_pair_of_laws_comes_near_the_bound(nats):
-    """Of two-valued laws at distance V the nearest pair has the least divergence of all laws at V."""
-
-    def least(distance: float) -> float:
-        found = optimize.minimize_scalar(
-            lambda low: divergence(low + distance, low), bounds=(1e-12, 1 - distance - 1e-12), method="bounded"
-        )
-        return float(found.fun)
-
-    reached = optimize.brentq(lambda distance: least(distance) - nats, 1e-6, 1 - 1e-6)
-    assert reached <= membership_bound(nats)[0] <= reached + 0.11
 
 
 @pytest.mark.parametrize("spread", SPREADS)
