@@ -281,24 +281,6 @@ def test_the_file_alone_has_all_counts_of_a_killed_process(kill, tmp_path):
     assert engine.leakage().uses == 8
 
 
-def test_a_file_whose_counts_do_not_add_up_is_refused(tmp_path):
-    path = tmp_path / "uses.db"
-    Engine(path).make(Capacity(1.0)).protect(private()).__getitems__([0, 1, 2])
-    with sqlite3.connect(path) as connection:  # as if a page had not been written
-        connection.execute("DELETE FROM uses WHERE record = (SELECT min(record) FROM uses)")
-    connection.close()
-    with pytest.raises(GuaranteeError, match="its counts do not add up"):
-        Engine(path).make(Capacity(1.0))
-
-
-def test_a_file_of_two_names_is_refused(tmp_path):
-    path = tmp_path / "uses.db"
-    Engine(path).make(Capacity(1.0))
-    (tmp_path / "other.db").hardlink_to(path)
-    with pytest.raises(GuaranteeError, match="the file has 2 names"):
-        Engine(path).make(Capacity(1.0))
-
-
 # -- what was accepted, and who draws ----------------------------------------------------------------------------------
 def wide(factor=3.0):
     return (factor * (gaussian(300, 5) - 1.0) + 1.0).astype(np.float32)

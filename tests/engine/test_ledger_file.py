@@ -142,11 +142,33 @@ def of_another_version(path):
         connection.execute("PRAGMA user_version = 1")
 
 
-@pytest.mark.parametrize("made", [foreign, text, of_another_version])
-def test_what_is_no_ledger_is_refused_and_stays_as_it_is(path, made):
+def torn(path):
+    """As if a page had not been written."""
+    engine_in(path, Capacity(1.0)).protect(DATA).__getitems__([0, 1, 2])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM uses WHERE record = (SELECT min(record) FROM uses)")
+    connection.close()
+
+
+def of_two_names(path):
+    engine_in(path)
+    (path.parent / "other.db").hardlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (foreign, "of something else"),
+        (text, "file is not a database"),
+        (of_another_version, "of another version"),
+        (torn, "its counts do not add up"),
+        (of_two_names, "the file has 2 names"),
+    ],
+)
+def test_what_is_no_ledger_is_refused_and_stays_as_it_is(path, made, told):
     made(path)
     before = path.read_bytes()
-    with pytest.raises(GuaranteeError, match="ledger ="):
+    with pytest.raises(GuaranteeError, match=f"ledger = .*{told}"):
         engine_in(path)
     assert path.read_bytes() == before
     with pytest.raises(GuaranteeError, match="No such file or directory"):
