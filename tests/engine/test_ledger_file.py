@@ -162,7 +162,7 @@ def of_two_names(path):
         (text, "file is not a database"),
         (of_another_version, "of another version"),
         (torn, "its counts do not add up"),
-        (of_two_names, "the file has 2 names"),
+        (of_two_names, "the file has 2 names, and its journal lies next to one"),
     ],
 )
 def test_what_is_no_ledger_is_refused_and_stays_as_it_is(path, made, told):

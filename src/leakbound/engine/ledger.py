@@ -249,7 +249,7 @@ class Ledger:
             )
         if status.st_nlink > 1:
             raise GuaranteeError(
-                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies parallel one of them: "
+                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies next to one of them: "
                 "remove the other hard links"
             )
 
