@@ -99,17 +99,6 @@ def test_convex_optimum_is_that_of_a_general_solver(budget):
     assert general.optimal_release(problem).utility_bits == pytest.approx(-best, rel=1e-7)
 
 
-def test_example_attains_the_cap_at_one_bit_and_misses_it_at_a_fifth():
-    full, scarce = (Problem(EXAMPLE, np.full(3, budget)) for budget in (1.0, 0.2))
-    assert general.optimal_release(full).utility_bits == pytest.approx(1.4120724385, rel=1e-9)
-    assert general.utility_cap_bits(full) == pytest.approx(1.4120724385, rel=1e-9)
-    optimum = general.optimal_release(scarce)
-    assert optimum.utility_bits == pytest.approx(0.5563926157, rel=1e-9)
-    assert general.utility_cap_bits(scarce) == pytest.approx(0.6120724385, rel=1e-9)
-    assert general.closed_form_precision(scarce) is None
-    assert optimum.released == 2
-
-
 def test_release_of_fewer_directions_tells_what_its_precision_says():
     problem = Problem(EXAMPLE, np.full(3, 0.2))
     precision = general.optimal_release(problem).precision
