@@ -9,7 +9,6 @@ from scipy import stats
 
 from leakbound.claims.evaluation import COLUMNS
 from leakbound.claims.scoreboard import verdict_counts
-from leakbound.claims.selection import SelectionError
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
 from leakbound.registry import PLOTS
 from verdicts import entry, evaluate
@@ -309,17 +308,6 @@ def test_a_claim_that_compares_networks_has_blocks_across_them():
     assert (found["verdict"], found["blocks"]) == ("reproduced", 8)
 
 
-def test_steeper_compares_slopes_and_not_heights():
-    rows = pd.concat(
-        [sweep(1.0, noise=0.1), sweep(2.0, noise=0.1, seed=1, defense="white").eval("value = value - 100")]
-    )
-    found = over_all(evaluate(figure(("steeper", WHITE_ABOVE)), rows, ALPHA))
-    assert (found["verdict"], found["unit"]) == ("reproduced", "points per doubling")
-    assert found["effect"] == pytest.approx(1.0, abs=0.1)
-    swapped = {"a": WHITE_ABOVE["b"], "b": WHITE_ABOVE["a"]}
-    assert verdict(evaluate(figure(("steeper", swapped)), rows, ALPHA)) == "contradicted"
-
-
 def test_blocks_that_lack_something_are_left_out_and_counted():
     rows = pair(9.0)
     rows = rows[~((rows["replica"] == 2) & (rows["level"] == 4.0) & (rows["defense"] == "natural"))]
@@ -414,11 +402,6 @@ def test_the_figures_own_conditions_choose_the_rows():
     rows = pd.concat([sweep(3.0), sweep(-3.0, metric="mse")])
     assert verdict(evaluate(figure(RISES, select={"metric": "auc"}), rows, ALPHA)) == "reproduced"
     assert verdict(evaluate(figure(RISES, select={"metric": "psnr"}), rows, ALPHA)) == "undecided"
-
-
-def test_an_unknown_column_is_an_error_that_names_the_nearest():
-    with pytest.raises(SelectionError, match=r"defence.*did you mean 'defense'"):
-        evaluate(figure(("increasing", {"where": {"defence": "natural"}})), sweep(1.0), ALPHA)
 
 
 def test_counted_verdicts_are_drawn_as_bars_as_long_as_their_number():

@@ -120,13 +120,6 @@ def test_trainings_of_several_numbers_of_rounds_are_recipes_if_both_sides_have_t
     assert "recipes: 3 to 3 of the lengths full of 600" in alone.detail
 
 
-def test_levels_are_compared_one_by_one_and_averaged():
-    rows = table({"none": PLAIN, "natural": [(x, y + 0.04) for x, y in PLAIN]}, level=1.0)
-    other = table({"natural": [(x, y - 0.02) for x, y in PLAIN]}, level=2.0, run="natural-2")
-    assert effects(pd.concat([rows, other])) == pytest.approx([0.01] * 3)
-    assert "2 levels" in found(pd.concat([rows, other])).detail
-
-
 def test_levels_count_by_the_window_of_leakages_that_both_fronts_reach():
     arm = {"wide": [(0.58, 0.40), (0.66, 0.46)], "narrow": [(0.692, 0.60), (0.80, 0.70)]}
     rows = table({"none": [(0.50, 0.3), (0.7, 0.50)], **arm})
@@ -180,8 +173,3 @@ def test_replicas_without_plain_sgd_are_not_compared_and_one_alone_chooses_for_n
     apart = table({"none": [(0.6, 0.4)], "natural": [(0.7, 0.5)]})
     with pytest.raises(EmptySelectionError, match="whose leakages overlap"):
         found(apart)
-
-
-def test_an_arm_that_is_not_in_the_rows_is_named():
-    with pytest.raises(EmptySelectionError, match=r"select\.defense = 'natural' leaves no row"):
-        effects(table({"none": [(0.6, 0.4)], "white": [(0.6, 0.5)]}))

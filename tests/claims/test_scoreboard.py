@@ -75,8 +75,8 @@ def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
 
 def test_a_claim_of_an_experiment_that_nothing_could_tell_says_so(claims):
     unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
-    (line,) = scoreboard_rows(unknown).to_dict("records")
-    assert (line["power at 2Δ"], line["blocks needed"]) == ("–", "cannot tell")
+    (line,) = scoreboard_rows(unknown.assign(p_adjusted=0.0009, effect=np.nan)).to_dict("records")
+    assert [line[name] for name in NUMBERS] == ["–", "0.01 accuracy", "< 0.001", "20", "–", "cannot tell"]
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,6 @@ def test_printed_weights_are_the_same_until_their_products_leave_the_range():
 
 
 def test_thresholds_follow_norms_before_clipping_and_never_vanish():
-    norms = np.array([2.0])
-    assert next_max_param_norms(np.array([10.0]), norms, 0.0)[0] == 10
     assert next_max_param_norms(np.array([1.0]), np.array([30.0]), 0.3)[0] == pytest.approx(9.7)
     threshold = np.array([10.0])
     for _ in range(500):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formulas import contraction, convergence_rate, expected_square
+from formulas import convergence_rate, expected_square
 from leakbound.papers.wang2020.protocol import (
     BoundedNoise,
     InitialNoise,
@@ -112,12 +112,6 @@ def test_a_named_graph_is_connected_and_has_all_servers(kind):
     graph = named_graph(kind, 7)
     assert sorted(graph) == list(range(7))
     assert nx.is_connected(graph)
-
-
-def test_a_power_of_the_weights_contracts_even_where_one_step_does_not():
-    weights = metropolis_weights(named_graph("path", 4))
-    assert contraction(weights) == pytest.approx(1.0)
-    assert contraction(np.linalg.matrix_power(weights, 3)) < 1
 
 
 def test_a_random_graph_depends_on_its_generator_alone():
