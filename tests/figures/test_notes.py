@@ -11,7 +11,7 @@ from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
 from leakbound.config.defenses import default_defenses
-from leakbound.figures.notes import caption, notes, warnings, with_epsilon
+from leakbound.figures.notes import notes, warnings, with_epsilon
 from verdicts import entry
 
 CONFIG = Path(__file__).parents[2] / "config"
@@ -126,12 +126,6 @@ def test_tables_without_runs_statuses_and_rates_have_no_notes(study):
     assert notes(figure(), beside) == []
     old = study.drop(columns=["status", "learning_rate", "chosen"])
     assert notes(figure(metric="gdc"), old) == []
-
-
-def test_notes_stand_behind_the_caption(recipes):
-    shown = figure(source="training", metric="test_accuracy")
-    text = caption(shown, rows_of(shown, recipes), ["A note."])
-    assert text == "Text. Data: cifar10, svhn. Network: lenet. n = 5 replicas. A note."
 
 
 def experiment(shown: FigureConfig, facts: dict) -> tuple[pd.DataFrame, dict]:

@@ -16,7 +16,6 @@ from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import ConfigError
 from leakbound.figures import style
 from leakbound.figures.notes import caption
-from leakbound.figures.plots.plotting import Plot
 from leakbound.figures.plots.series import Middle, center_interval, mark_leaving
 from leakbound.registry import PLOTS
 from verdicts import entry
@@ -228,13 +227,6 @@ def test_every_setting_gets_a_panel_with_shared_axes_and_one_legend(make_study):
     assert picture.legends[0].get_title().get_text() == "capacity per use κ (nats)"  # else it lies on the legend
 
 
-def test_geometric_levels_get_a_log_axis_with_their_own_ticks(study):
-    picture = PLOTS.get("levels")(accuracy(study), options=ACCURACY)
-    axes = picture.axes[0]
-    assert axes.get_xscale() == "log"
-    assert axes.xaxis.get_major_locator()().tolist() == [1.0, 4.0, 16.0]
-
-
 def test_planes_name_the_ends_of_every_line_and_mark_the_undefended_run(study):
     picture = PLOTS.get("plane")(study[study["defense"].isin(["none", "natural", "white", "dpsgd"])], options=PLANE)
     names = Counter(text.get_text() for text in picture.axes[0].texts if text.get_text())
@@ -273,22 +265,6 @@ def test_names_of_levels_keep_off_each_other_and_inside_the_panel():
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :])
     frame = picture.axes[0].bbox
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
-
-
-def test_heatmaps_print_the_means_and_the_controls(gradients):
-    options = {
-        "where": {"variant": "attack"},
-        "constants": {"prior": {"variant": "prior"}},
-        "floor": {"variant": "oracle"},
-    }
-    rows = gradients[(gradients["metric"] == "mse") & (gradients["unit"] == -1)]
-    picture = PLOTS.get("heatmap")(rows, options=options)
-    printed = {text.get_text() for text in picture.axes[0].texts}
-    attack = rows[(rows["variant"] == "attack") & (rows["defense"] == "white") & (rows["level"] == 4.0)]["value"].mean()
-    prior = rows[rows["variant"] == "prior"]["value"].mean()
-    assert {f"{attack:.4f}"[1:], f"{prior:.4f}"[1:]} <= printed
-    oracle = rows[(rows["variant"] == "oracle") & (rows["defense"] == "white") & (rows["level"] == 4.0)]["value"].mean()
-    assert f"{oracle:.4f}"[1:] in printed
 
 
 def test_heatmap_numbers_contrast_with_their_cells(gradients):
@@ -400,7 +376,3 @@ def test_captions_tell_data_network_and_number_of_replicas(study):
     assert caption(entry(), rows) == "Text. Data: digits. Network: lenet. n = 3 replicas."
     fewer = rows[~((rows["defense"] == "white") & (rows["replica"] == 0))]
     assert caption(entry(), fewer).endswith("n = 2 to 3 replicas.")
-
-
-def test_every_registered_plot_declares_its_options():
-    assert all(isinstance(PLOTS.get(name), Plot) for name in PLOTS.names() if not name.endswith("_of_a_test"))

@@ -296,10 +296,6 @@ def test_configuration_without_figures_and_claims_has_a_page(config):
     assert "No figure of this configuration makes a claim" in made.text
 
 
-def test_equal_reports_give_equal_pages(report):
-    assert page(report) == page(report)
-
-
 # -- planes --------------------------------------------------------------------------------------------------------
 
 
