@@ -155,6 +155,22 @@ def test_every_test_errs_in_at_most_6_percent_whatever_the_noise(test, settings)
     assert null_rate(test, MANY, 1, **settings) <= most(MANY)
 
 
+def shared_shifts(trials: int, replicas: int, seed: int) -> float:
+    """Share of trials without any effect in which a trend is seen, where replicas share the luck of a level."""
+    generator = np.random.default_rng(seed)
+    values = nothing(generator, trials, 1, datasets=1, replicas=replicas, chosen=False, noise=normal)
+    values += 2 * generator.normal(size=(trials, 1, 1, len(LEVELS)))
+    return verdicts(trials_of("increasing", ONE, rows_of(values), trials, 1))["seen"] / trials
+
+
+def test_a_rate_that_all_replicas_of_a_level_share_makes_trends_of_nothing_and_more_replicas_make_it_worse():
+    # Why learning rates are chosen for each replica: no test within blocks can tell the luck of a level from an effect.
+    few, many = shared_shifts(100, 7, seed=3), shared_shifts(100, 12, seed=4)
+    assert few > 2 * ALLOWED
+    assert many > few
+    assert null_rate("increasing", 100, seed=5, datasets=1, replicas=12) <= most(100)
+
+
 FRONT = np.array([(0.52, 0.25), (0.58, 0.33), (0.66, 0.38), (0.76, 0.4)])
 """AUC and accuracy of four recipes, all of them corners."""
 ARMS = {"none": "full", "early_stopping": "best", "stopped": "half"}
