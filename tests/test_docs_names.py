@@ -134,14 +134,6 @@ def test_a_paragraph_with_nats_about_a_record_says_that_they_are_an_average(path
     assert [text for text in stated if not re.search(r"\baverages?\b|\bmean\b|\bDP\b", text)] == []
 
 
-def test_each_walk_has_ten_lines():
-    text = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
-    walks = re.findall(r"^\*\*(An? [^\n*]+)\*\*[^\n]*:\n\n((?:\d+\. [^\n]+\n)+)\n", text, re.MULTILINE)
-    numbers = {name: re.findall(r"^(\d+)\.", lines, re.MULTILINE) for name, lines in walks}
-    names = ("An image", "A level", "A seed", "A row of an attack")
-    assert numbers == {name: [*map(str, range(1, 11))] for name in names}
-
-
 def test_faq_has_ten_answers_whose_numbers_stand_on_the_pages_that_they_link_to():
     head, *answers = re.split(r"^## .*\?.*$", (ROOT / "docs/faq.md").read_text("utf-8"), flags=re.MULTILINE)
     assert head.startswith("# Ten questions")

@@ -231,11 +231,6 @@ def test_the_accountant_s_curve_ends_at_the_bound_that_the_provenance_states(pre
     assert max(curve[-1] for curve in curves) == found["leakage"]["replica"]["record"]
 
 
-def test_finished_training_leaves_no_checkpoint(prepared):
-    trained(prepared, [0.01], files={"code": "abc"})
-    assert not list(prepared.glob("checkpoint*"))
-
-
 def test_calibrated_channel_states_what_it_reaches(prepared):
     metadata = storage.read_metadata(calibrated(prepared, "spectrum", "moments", capacity=8.0)["channel"])
     assert 8.0 * (1 - 1e-9) <= float(metadata["reached"]) <= 8.0
@@ -282,6 +277,7 @@ ON_GPU = ("--settings", json.dumps({"device": "cuda"}))
         (["step", "covariance", "--dataset", "none.safetensors", "--out", "x"], "cannot be read"),
         (["step", "covariance", *ON_GPU, "--dataset", "digits.safetensors", "--out", "x"], "no CUDA"),
         (["step", "prepare", "--settings", "{}}", "--out", "x", "--provenance", "y"], "is not JSON"),
+        (["step", "prepare", "--settings", "[" * 5000, "--out", "x", "--provenance", "y"], "is not JSON"),
         (["step", "prepare", "--settings", "[]", "--out", "x", "--provenance", "y"], "JSON object"),
         (["calibrat"], "No such command"),
         (["step", "calibrat"], "Did you mean 'calibrate'?"),

@@ -232,12 +232,6 @@ RECORDS = {
     "": "'' is no path",
     "none": "none: there is no such file or folder",
     "full/text.txt": "give a folder of images, or with a subfolder of images",
-    "full": "full: has no subfolders",
-    "flat": "flat/1.png: lies next to the class folders",
-    "mixed": "mixed/a/2.png: image is 8×9 with 1 color, but that of",
-    "colored": "with 3 colors, but that of colored/a/1.png is",
-    "hollow": "hollow/b: is a class without images",
-    "broken": "broken/a/1.png: the image cannot be decoded",
     "twice": "two files would both become a/1.png",
     "equal.npy": "all records are equal",
     "one.npy": "one.npy: holds 1 record",
@@ -252,8 +246,6 @@ BAD = [
     ((*GOOD,), "given by none: give exactly one of --kappa, --target-leakage"),
     ((*GOOD, "--kappa", "1", "--target-mse", "1"), "given by --kappa and --target-mse: give exactly one"),
     ((*GOOD, "--kappa", "-1"), "--kappa -1: Capacity(nats=-1.0): give a finite number above 0"),
-    ((*GOOD, "--target-leakage", "60", "--uses", "0"), "Invalid value for '--uses'"),
-    ((*GOOD, "--target-identification", "0.5", "--candidates", "1"), "Invalid value for '--candidates'"),
     ((*GOOD, "--target-identification", "0.001", "--candidates", "100"), "give one between 0.01"),
     ((*GOOD, "--target-mse", "nan"), "--target-mse nan: Reconstruction(mse=nan): give a finite number above 0"),
     ((*GOOD, "--target-mse", "0.9"), "--target-mse 0.9: guessing the mean of mine already errs by 0.07"),
@@ -262,7 +254,6 @@ BAD = [
     ((*GOOD, "--kappa", "1", "--box", "0", "1", "0", "1", "2"), "no other shape takes one"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "0", "9", "0", "1", "2"), "rows = (0, 9)"),
     ((*PUBLIC, "mine"), "these are the records to protect"),
-    ((*PUBLIC, "copy"), "120 of 120 public records are among those to protect"),
     ((*PUBLIC, "wide"), "images of 8×9 with 1 color, mine holds images of 8×8 with 1 color"),
     ((*PUBLIC, "public.npy"), "public.npy: holds arrays of shape (64,), mine holds images"),
     (("protect", "mine.npy", *PUBLIC[2:], "scaled.npy"), "bring both into the same units"),
@@ -273,7 +264,6 @@ BAD = [
     (("protect", "mine", *OWN, "--out", "mine/out"), "--out mine/out: lies in mine"),
     (("protect", "none", *OWN, "--out", "mine.npy/out"), "mine.npy is not a folder, so nothing can be written"),
     (("protect", "mine", *OWN, "--out", ""), "'' is no path"),
-    (("protect", ".", *OWN, "--out", "../out"), "broken/a: is no image file"),
     (("protect", "mine.parquet", *OWN, "--label", "labl"), "has no column 'labl'"),
     (("calibrate", "mine", "--kappa", "1", "--out", "c"), "a file holds one channel; give --shape, too"),
     (("calibrate", "mine", "--kappa", "1", "--shape", "white", "--out", "full"), "full: is a folder"),
@@ -285,27 +275,12 @@ BAD = [
 @pytest.fixture
 def wrong(place):
     """Files and folders with one thing wrong in each."""
-
-    def picture(name, shape=(8, 8), kind="L"):
-        path = place / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        noise = np.random.default_rng(len(name)).integers(0, 256, shape, dtype=np.uint8)
-        Image.fromarray(noise).convert(kind).save(path)
-
-    shutil.copytree("mine", "copy")
     for number, path in enumerate(sorted(place.glob("mine/*/*.png"))):
         (place / "reversed" / "a").mkdir(parents=True, exist_ok=True)
         shutil.copy(path, place / "reversed" / "a" / f"{999 - number}.png")
-    for name in ("wide/a/1.png", "wide/a/2.png"):
-        picture(name, (8, 9))
-    for name in ("flat/1.png", "flat/a/1.png", "mixed/a/1.png", "colored/a/1.png", "hollow/a/1.png", "twice/a/1.png"):
-        picture(name)
-    picture("mixed/a/2.png", (8, 9))
-    picture("colored/a/2.png", kind="RGB")
-    (place / "hollow/b").mkdir()
-    picture("twice/a/1.jpg")
-    picture("broken/a/1.png")
-    (place / "broken/a/1.png").write_bytes((place / "broken/a/1.png").read_bytes()[:60])
+    for shade, name in enumerate(("wide/a/1.png", "wide/a/2.png", "twice/a/1.png", "twice/a/1.jpg")):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (9, 8), 60 * shade).save(place / name)
     (place / "full").mkdir()
     (place / "full/text.txt").write_text("x")
     (place / "bad.parquet").write_bytes(b"PAR1")

@@ -77,16 +77,6 @@ def test_committed_default_and_schema_are_what_the_models_say():
     assert (REPOSITORY / "workflow/schemas/config.schema.json").read_text() == reading.schema()
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted(path for home in ("", "gpu") for path in (REPOSITORY / "config" / home).glob("*.yaml")),
-    ids=lambda path: path.name,
-)
-def test_committed_presets_are_valid(path):
-    config = reading.load(path)
-    assert reading.load_catalogue(REPOSITORY / config.catalogue, config).figures
-
-
 def test_catalogue_is_one_file_or_all_of_a_folder():
     folder = REPOSITORY / "config" / "figures"
     parts = [reading.load_catalogue(path, reading.quick()).figures for path in sorted(folder.glob("*.yaml"))]

@@ -3,13 +3,11 @@
 import json
 import shutil
 import struct
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_origin
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -221,44 +219,7 @@ def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
             yield (*before, name), command
 
 
-TEXTS = ("", " ", "x", "-", "--", "nan", "1e400", "-1", "é", "\x1b[31m", "x" * 300, "../../x", "*")
 COMMANDS = tuple(commands(typer.main.get_command(app)))
-
-
-@st.composite
-def wrong_options(draw: st.DrawFn) -> list[str]:
-    """A command with options that it cannot take, whatever their values."""
-    names, command = draw(st.sampled_from(COMMANDS))
-    options = [one for one in command.params if one.opts[0].startswith("-")]
-    required = [one for one in options if one.required]
-    texts = st.sampled_from(TEXTS)
-    ways = ["unknown option", "argument"]
-    ways += ["missing"] if required else []
-    kinds = {one: one.type_descriptor.annotation for one in options}
-    numbers = [one for one, kind in kinds.items() if kind in (int, float) or get_origin(kind) is Literal]
-    ways += ["type"] if numbers else []
-    way = draw(st.sampled_from(ways))
-    left_out = draw(st.sampled_from(required)) if way == "missing" else None
-    words = list(names)
-    words += [draw(st.sampled_from((*TEXTS, "."))) for one in command.params if not one.opts[0].startswith("-")]
-    for one in options:
-        if one is left_out or one.name == "help" or not draw(st.booleans() | st.just(one.required)):
-            continue
-        for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
-            words += [one.opts[0]] if one.is_flag else [one.opts[0], draw(texts)]
-    if way == "type":
-        words += [draw(st.sampled_from(numbers)).opts[0], draw(st.sampled_from(("x", "", "1e3.5", "None", "--")))]
-    elif way == "unknown option":
-        words.append(draw(st.sampled_from(("--no-such-option", "--SETTINGS", "-Z", "--out=", "--é=1"))))
-    elif way == "argument":
-        words.append(draw(texts.filter(lambda text: not text.startswith("-"))))
-    return words
-
-
-@tried("options", words=wrong_options())
-def test_options_that_a_command_cannot_take_are_refused(place, words):
-    place.clear()
-    assert_refused(called(*words), place.out)
 
 
 NUMBERS = ("1", "60", "0.02", "0.5", "0.9", "", ":", "1:2", "1e400", "nan", "-1", "0", "1e-300", "1e300")
@@ -393,29 +354,6 @@ def test_outputs_that_cannot_be_written_are_refused_before_anything_is_computed(
         assert str(place.file(wrong)) in outcome.message
 
 
-@pytest.mark.parametrize("path", ["", "."])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["account", "{path}"],
-        ["account", "{record}", "--channel", "{path}", "--spectrum", "{path}"],
-        ["protect", "{path}", "--kappa", "1", "--calibrate-to-own", "--out", "{out}/own"],
-        ["protect", "{pictures}", "--kappa", "1", "--calibrate-to-own", "--out", "{path}"],
-        ["protect", "{pictures}", "--kappa", "1", "--out", "{out}/own", "--public", "{path}"],
-        ["calibrate", "{pictures}", "--kappa", "1", "--shape", "white", "--out", "{path}"],
-        ["demo", "--out", "{path}"],
-        ["plan", "--configfile", "{path}"],
-        ["step", "covariance", "--dataset", "{path}", "--out", "{out}/x"],
-        ["step", "covariance", "--dataset", "{dataset}", "--out", "{path}"],
-    ],
-    ids=" ".join,
-)
-def test_the_folder_one_is_in_is_no_file(place, words, path):
-    named = {kind: str(place.file(kind)) for kind in ("record", "pictures", "dataset")}
-    place.clear()
-    assert_refused(called(*(word.format(path=path, out=place.out, **named) for word in words)), place.out)
-
-
 def test_every_command_that_is_told_settings_has_an_example():
     told = {words[-1] for words, command in COMMANDS if any(one.name == "settings" for one in command.params)}
     assert told == {example.command for example in EXAMPLES} | {"report", "several"}
@@ -479,25 +417,3 @@ def test_json_that_is_nested_too_deeply_is_refused(place):
     outcome = called(*place.words(example, example.settings, {**example.inputs, "provenance": "deep"}))
     assert_refused(outcome, place.out)
     assert f"{place.file('deep')}: cannot be read (its values are nested too deeply)" in outcome.message
-
-
-PROGRAMS = [
-    ["no-such-command"],
-    ["plan", "--configfile", "{noise}"],
-    ["step", "covariance", "--dataset", "{cut}", "--out", "{out}"],
-    ["step", "report", "--settings", "[" * 5000],
-    ["ui", "--port", "70000"],
-]
-
-
-@pytest.mark.parametrize("words", PROGRAMS, ids=lambda words: " ".join(words)[:60])
-def test_the_program_itself_ends_with_a_message(place, words):
-    place.clear()
-    named = {kind: str(place.file(kind)) for kind in ("noise", "cut")} | {"out": str(place.out / "out")}
-    words = [word.format_map(named) for word in words]
-    command = [sys.executable, "-c", "from leakbound.cli.command_line import main; main()", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode not in (0, -6, -9, -11)
-    assert done.stderr.strip()
-    assert "Traceback" not in done.stderr
-    assert files_in(place.out) == []

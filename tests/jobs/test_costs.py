@@ -3,10 +3,8 @@ import math
 import pytest
 
 import unit_costs
-from leakbound import models
 from leakbound.jobs.paths import OUTPUTS
 from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, Work, read_costs
-from leakbound.randomness.seeding import torch_generator
 from unit_costs import write_costs
 
 
@@ -57,12 +55,6 @@ def test_stack_on_a_gpu_lies_on_the_line_through_the_measured_sizes():
     assert costs.seconds(step("none", amount=5, slots=5)) == pytest.approx(0.003)
     assert costs.seconds(step("none", amount=17, slots=17)) == pytest.approx(0.006)
     assert costs.notes == set()
-
-
-def test_gpu_that_nobody_measured_is_unknown_and_that_is_said():
-    costs = UnitCosts(PLAIN, "cuda")
-    assert costs.seconds(step("none", amount=10, slots=10)) is None
-    assert "not measured" in " ".join(costs.notes)
 
 
 @pytest.mark.parametrize(
@@ -142,23 +134,3 @@ def test_measured_costs_answer_every_question_of_a_plan(measured):
 
 def test_parameters_are_counted(measured):
     assert UnitCosts(measured.to_dict("records"), "cpu").on_cpu("parameters", "mlp", 1) == 1024 * 32 + 32 + 32 * 10 + 10
-
-
-def test_attacks_on_a_stack_are_measured_as_one(monkeypatch):
-    network, sizes = models.build("mlp", 1, 10, torch_generator(0, "costs")).eval(), {}
-
-    def seen(name, size):
-        original = getattr(unit_costs, name)
-
-        def work(*given, **named):
-            sizes.setdefault(name, set()).add(size(*given))
-            return original(*given, **named)
-
-        monkeypatch.setattr(unit_costs, name, work)
-
-    seen("inverted", len)
-    seen("scores_of", lambda attacked, _: len(attacked))
-    seen("invert", lambda network, parameters, labels, *_: (len(parameters["head.bias"]), len(labels)))
-    units = dict(unit_costs.attack_costs(network, 1, "cpu", 8, 3))
-    assert units.keys() == {"invert", "match", "membership"}
-    assert sizes == {"inverted": {3}, "scores_of": {3}, "invert": {(3, 3 * 8)}}

@@ -22,9 +22,6 @@ import torch
 
 import gpu_wheels
 from leakbound.config.training import TrainingConfig
-from leakbound.models import memory
-from leakbound.training import train
-from leakbound.training.request import members_of
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 
@@ -55,14 +52,6 @@ def test_section_goes_on_after_an_error_and_says_what_it_left_out():
     assert [(row["case"], row["status"]) for row in found] == [("late", "left out")]
 
 
-def test_only_the_cases_that_are_chosen_are_measured():
-    cases = [gpu.Case(group, name, lambda _: [{}]) for group in ("private steps", "weights") for name in ("a", "b")]
-    chosen = gpu.Asked("cpu", True, time.monotonic() + 60, ("private", "weights/b"))
-    found = [(row["group"], row["case"]) for row in gpu.rows_of("fast", cases, chosen)]
-    assert found == [("private steps", "a"), ("private steps", "b"), ("weights", "b")]
-    assert len(list(gpu.rows_of("fast", cases, asked(60)))) == 4
-
-
 def test_parts_measure_every_case_once_and_make_one_table(tmp_path, monkeypatch):
     monkeypatch.setattr(
         gpu_correct, "cases", lambda _: [gpu.Case("a", str(n), lambda _: [{"metric": "n"}]) for n in range(8)]
@@ -78,33 +67,6 @@ def test_parts_measure_every_case_once_and_make_one_table(tmp_path, monkeypatch)
     ]
 
 
-def test_time_is_shared_by_weight_and_what_is_left_goes_to_later_cases():
-    given = []
-
-    def work(seconds):
-        given.append(seconds)
-        return []
-
-    cases = [gpu.Case("a", str(weight), work, weight) for weight in (1.0, 3.0)]
-    list(gpu.rows_of("correct", cases, asked(100)))
-    assert given == [pytest.approx(25, abs=1), pytest.approx(100, abs=1)]
-
-
-def test_ratio_is_taken_within_a_turn_and_counts_networks():
-    """Two steps of one network against one step of two: by hand, 2 × 1 ms over 4 ms."""
-
-    def work(milliseconds):
-        return lambda: time.sleep(milliseconds / 1e3)
-
-    rows = pd.DataFrame(gpu_fast.timed({"stack": work(4), "one": work(1)}, "cpu", 0.1, {"one": 2.0}, "stack", "K = 2"))
-    values = rows.set_index(["case", "metric"])["value"]
-    # Sleeps are never shorter than asked for, and a busy machine makes them longer.
-    assert values["K = 2, one", "ms"] >= 2.0
-    assert values["K = 2, stack", "ms"] >= 4.0
-    assert ("K = 2, stack", "speedup") not in values.index
-    assert values["K = 2, one", "speedup"] > 0
-
-
 def test_learners_are_those_that_training_makes():
     """One stack of all replicas, under DP too; by itself a CPU takes networks on images of this size one by one."""
     for defense, largest in product(("none", "dpsgd"), (3, "auto")):
@@ -118,25 +80,6 @@ def test_learners_are_those_that_training_makes():
             one.step()
         for old, one in zip(before, learners, strict=True):
             assert any(not torch.equal(old[name], value) for name, value in one.params.items())
-
-
-def test_operations_are_counted_without_views():
-    values = torch.ones(4, 3)
-    assert gpu_fast.operations(lambda: values.view(3, 4).transpose(0, 1) + 1) == 1
-    assert gpu_fast.operations(lambda: (values @ values.T).relu()) == 2
-
-
-@pytest.mark.parametrize("shape", ["natural", "white", "rate_distortion"])
-def test_noise_of_comparisons_is_the_same_in_the_blocks_of_any_device(shape, monkeypatch):
-    asked = gpu_correct.request(shape, 2, "cpu")
-    images, rows, _ = members_of(asked, asked.slots)
-    found = []
-    for block in (8, memory.NOISE_STEPS.cuda):
-        monkeypatch.setattr(memory, "NOISE_STEPS", memory.DeviceLimit(block, memory.NOISE_STEPS.cuda))
-        own = asked.client.inputs(images, rows, [asked.noise(slot.replica) for slot in asked.slots])
-        found.append(torch.stack([own.noise(4) for _ in range(10)]))
-    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
-    assert not torch.equal(found[0][0], found[0][9])
 
 
 def test_carried_wheels_are_what_a_run_needs_beside_torch():
@@ -211,14 +154,6 @@ def test_weights_are_judged_by_the_median_network_and_the_farthest_one(apart, ri
     rows = list(gpu_correct.compared_weights("none", 1, "gpu", 20))
     assert [row["metric"] for row in rows] == ["relative_distance", "of_way", "farthest"]
     assert tuple(row["status"] == gpu.OK for row in rows) == right
-
-
-def test_networks_that_are_trained_by_themselves_are_several_and_no_stack(monkeypatch):
-    asked = []
-    monkeypatch.setattr(gpu_correct, "train", lambda one: (asked.append(one), train(one))[1])
-    rows = list(gpu_correct.compared_weights("none", 1, "cpu", 2))
-    assert {(one.replicas, one.config.max_stack) for one in asked} == {(3, 1)}
-    assert [row["value"] for row in rows] == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(("seen", "right"), [(99.0, True), (61.0, True), (40.0, False)])

@@ -12,7 +12,7 @@ from leakbound.config import reading
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
+from leakbound.config.defenses import DPSGD, ChannelDefense
 from leakbound.config.messages import parse
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.theory import DependentCase, IndependentCase
@@ -59,11 +59,6 @@ def settings_of(jobs: JobList, step: str, name: str):
 )
 def test_run_comes_back_from_its_slug(run):
     assert Run.from_slug(run.slug) == run
-
-
-@given(st.floats(0, 1e12), st.floats(0, 1e12))
-def test_different_levels_have_different_texts(one, other):
-    assert (level_text(one) == level_text(other)) == (one == other)
 
 
 @pytest.mark.parametrize("slug", ["", "a/b/c", "a/b/natural-50/n10", "a/b/natural-50/n10-b64/x", "A/b/none/n1-b1"])
@@ -139,25 +134,6 @@ def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobod
     assert {every.table.lengths[slug] for slug in others} == {("full",)}
 
 
-def test_presets_that_draw_fronts_give_every_arm_the_same_recipes():
-    """Four rates or more at three lengths, five or ten at full length for photos, for plain SGD as for every level."""
-    least = dict.fromkeys(("config", "full_digits", "small", "paper"), 12) | {
-        "photos": 5,
-        "photos_repeat": 5,
-        "networks": 5,
-        "rates": 10,
-    }
-    for name, recipes in least.items():
-        jobs = preset_jobs(f"{name}.yaml")
-        fronts = [study for study, asked in jobs.table.config.studies.items() if asked.rates == "all"]
-        assert fronts
-        for study in fronts:
-            runs = [jobs.table.runs[slug] for slug in jobs.table.studies[study]]
-            counts = {jobs.table.kept(run) // run.replicas for run in runs if run.defense != "early_stopping"}
-            assert len(counts) == 1
-            assert counts.pop() >= recipes
-
-
 def test_untrained_networks_have_no_candidates():
     study = QUICK.studies["gradient_inversion"].model_copy(update={"rates": "all"})
     alone = table(QUICK.model_copy(update={"studies": {"gradient_inversion": study}}))
@@ -201,10 +177,6 @@ def test_delta_is_that_of_the_dataset():
     assert [own.defense_of(run).delta for run in runs] == [3e-6, 1e-5]
     other = table(QUICK.model_copy(update={"defenses": {"dpsgd": DPSGD(delta=1e-5)}}))
     assert own.defense_of(runs[1]) == other.defense_of(runs[1])
-
-
-def test_run_without_channel_reads_no_channel_files():
-    assert table().channel_files(Run("digits", "lenet", "dpsgd", 1.0, 10, 8)) == {}
 
 
 def figure(name, **source) -> FigureConfig:
