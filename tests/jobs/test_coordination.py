@@ -4,7 +4,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,36 +30,6 @@ coordination.follow_coordinator()
 print("at work", flush=True)
 time.sleep(600)
 """
-
-
-class Processes:
-    """Processes that are killed at the end of the test, whatever comes of it."""
-
-    def __init__(self) -> None:
-        self._started: list[subprocess.Popen[str]] = []
-
-    def __call__(self, code: str, *words: object, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, *map(str, words)],
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._started.append(process)
-        return process
-
-    def end(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.communicate()
-
-
-@pytest.fixture
-def start():
-    processes = Processes()
-    yield processes
-    processes.end()
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -1,39 +1,30 @@
 """Jobs share the GPUs of one machine evenly, and free them however they end."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from leakbound.jobs import coordination
 
 TAKE = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 from leakbound.jobs.coordination import take_gpu
 print(take_gpu(Path(sys.argv[1])), take_gpu(Path(sys.argv[1])), os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
-sys.stdin.read()
+time.sleep(600)
 """
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(start, tmp_path):
     """Starts a job; gives its process and the GPU that it has taken."""
-    running = []
 
-    def start():
-        words = [sys.executable, "-c", TAKE, str(tmp_path)]
-        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(words, env=os.environ | {coordination.GPUS: "0, GPU-1a/2"}, **streams)
-        running.append(process)
+    def started():
+        process = start(TAKE, tmp_path, LEAKBOUND_GPUS="0, GPU-1a/2")
         (found,) = {*process.stdout.readline().replace("GPU-1a/2", "b").split()}
         return process, found
 
-    yield start
-    for process in running:
-        process.kill()
-        process.communicate()
+    return started
 
 
 def test_jobs_spread_over_all_gpus_and_a_killed_one_frees_its_place(job):
