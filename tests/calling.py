@@ -52,6 +52,21 @@ def called(*words: object, program: Callable[[], object] = main) -> Outcome:
     return Outcome(int(code or 0), out.getvalue(), err.getvalue())
 
 
+def succeeded(*words: object) -> Outcome:
+    """Call a command that does its work."""
+    outcome = called(*words)
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def refusal(*words: object) -> str:
+    """What a command says that cannot do its work."""
+    outcome = called(*words)
+    assert outcome.code == 2, outcome.out
+    assert "Traceback" not in outcome.err
+    return outcome.message
+
+
 def files_in(folder: Path) -> list[str]:
     """All files below a folder, hidden and temporary ones too."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())

@@ -34,9 +34,3 @@ def test_commands_are_listed_without_loading_torch():
 
 def test_options_are_listed_without_loading_torch():
     assert {"--nats", "--records"} <= {*completed("leakbound risk --")}
-
-
-def test_the_script_of_a_shell_can_be_printed():
-    script = f"import os; os.environ['_LEAKBOUND_COMPLETE'] = 'source_bash'\n{PROGRAM}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "complete -o default -F" in done.stdout, done.stderr

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from scipy import optimize
 
-from calling import called
+from calling import succeeded
 from leakbound.cli.people.guidance import LITTLE
 
 NUMBER = r"([\d.,e+-]*\d)"
@@ -30,8 +30,7 @@ def place(tmp_path, monkeypatch):
 
 
 def warnings(*words) -> tuple[dict, str]:
-    outcome = called("calibrate", *words, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = succeeded("calibrate", *words, "--json")
     return json.loads(outcome.out), outcome.message
 
 
@@ -92,8 +91,7 @@ def test_nothing_is_said_where_enough_is_left(place, shape):
 
 def test_protect_says_it_next_to_its_statement(place):
     box = ("--shape", "personalized", "--box", 0, 8, 0, 8, 4, "--resize", 20)
-    outcome = called("protect", "mine", "--public", "public", *box, "--kappa", 0.1, "--out", "out")
-    assert outcome.code == 0, outcome.err
+    outcome = succeeded("protect", "mine", "--public", "public", *box, "--kappa", 0.1, "--out", "out")
     assert "next to nothing is left" in outcome.message
     assert "with the shape natural, from about" in outcome.message
     assert "--resize 16 std" in outcome.message

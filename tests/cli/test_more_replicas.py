@@ -15,6 +15,7 @@ from leakbound.config.messages import parse
 from leakbound.config.whole import Config
 from leakbound.jobs.job import ANEW
 from leakbound.training import trainers
+from studies import study
 
 ROOT = Path(__file__).parents[2]
 CONFIG = {
@@ -22,14 +23,8 @@ CONFIG = {
     "datasets": {"digits": {"members": 60, "pool": 200, "validation": 30, "test": 60, "aux": 80}},
     "training": {"learning_rates": [0.03, 0.1], "evaluations": 2},
 }
-STUDY = {
-    "datasets": ["digits"],
-    "models": ["mlp"],
-    "defenses": {"none": [], "natural": [4.0], "dpsgd": [1.0]},
-    "rounds": [6],
-    "batch_sizes": [16],
-    "attacks": ["membership"],
-}
+DEFENSES = {"none": [], "natural": [4.0], "dpsgd": [1.0]}
+STUDY = study(DEFENSES, ["membership"], models=["mlp"], rounds=6, batch_size=16)
 RUNS = [f"digits/mlp/{defense}/n6-b16" for defense in ("none", "natural-4", "dpsgd-1")]
 BEFORE = ("prepare", "covariance", "spectrum", "calibrate")
 UNDEFENDED = {"defenses": {"none": []}}
@@ -71,9 +66,7 @@ def make(replicas: int, *, code: str = "0123", records: str = "pool", seed: int 
         if job.step in ("train", "references"):
             make_result(job, code)
             content[job.step, job.name] = {role: read(path) for role, path in files.items()}
-        elif job.step in ("prepare", "covariance", "spectrum", "calibrate") and not all(
-            map(Path.exists, files.values())
-        ):
+        elif job.step in BEFORE and not all(map(Path.exists, files.values())):
             make_result(job, code)
     return content
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calling import called
+from calling import called, refusal, succeeded
 from leakbound import storage
 from leakbound.channels.channel import GaussianChannel
 from leakbound.datasets.own import copy_table
@@ -31,8 +31,7 @@ def tables(tmp_path, monkeypatch):
 
 
 def protected(*words):
-    outcome = called("protect", *words, "--target-leakage", 6, "--out", "out")
-    assert outcome.code == 0, outcome.err
+    outcome = succeeded("protect", *words, "--target-leakage", 6, "--out", "out")
     return json.loads(Path("out/protection.json").read_text()), outcome
 
 
@@ -81,15 +80,14 @@ def test_identifiers_are_pointed_out_and_left_out_on_request(tables):
         table.assign(patient=np.arange(len(table)) + 1000).to_csv(f"{name}.csv", index=False)
     words = ("calibrate", "mine.csv", "--public", "public.csv", "--label", "ill", "--target-leakage", 6)
     assert "'patient', as identifiers are. If so, leave it out: --exclude patient" in called(*words).message
-    outcome = called(*words, "--exclude", "patient")
-    assert outcome.code == 0
+    outcome = succeeded(*words, "--exclude", "patient")
     assert "identifiers" not in outcome.err
 
 
 def test_a_channel_for_the_workflow_has_its_units(tables):
     words = ("mine.csv", "--public", "public.csv", "--label", "ill", "--kappa", 6, "--shape", "natural")
     plain = json.loads(called("calibrate", *words, "--json").out)
-    assert called("calibrate", *words, "--out", "channel.safetensors").code == 0
+    succeeded("calibrate", *words, "--out", "channel.safetensors")
     channel = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata("channel.safetensors"))
     # the workflow brings three standard deviations to 1, and clips what lies beyond
     variance = float(channel.pixel_variances().mean())
@@ -129,15 +127,11 @@ def test_compare_leaves_out_columns(tables):
 def test_options_that_do_not_fit_are_refused_before_anything_is_written(tables, words, problem):
     np.save("mine.npy", np.random.default_rng(1).normal(size=(50, 4)))
     np.savez("mine.npz", records=np.random.default_rng(0).normal(size=(50, 2, 8)), labels=np.arange(50) % 2)
-    outcome = called("protect", *words, "--kappa", 3, "--calibrate-to-own", "--out", "out")
-    assert outcome.code == 2
-    assert problem in outcome.message
+    assert problem in refusal("protect", *words, "--kappa", 3, "--calibrate-to-own", "--out", "out")
     assert not (tables / "out").exists()
 
 
 def test_a_public_table_with_other_columns_is_refused(tables):
     pd.read_csv("public.csv")[["grams", "ill", "age", "rate"]].to_csv("public.csv", index=False)
     words = ("protect", "mine.csv", "--public", "public.csv", "--label", "ill", "--kappa", 3, "--out", "out")
-    outcome = called(*words)
-    assert outcome.code == 2
-    assert "both need the same in the same order" in outcome.message
+    assert "both need the same in the same order" in refusal(*words)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calling import assert_refused, called, files_in
+from calling import assert_refused, called, files_in, refusal, succeeded
 from leakbound import ChannelEngine
 from leakbound.datasets.collection import read_collection
 from leakbound.datasets.pixels import PictureForm
@@ -51,8 +51,7 @@ PHOTOS = PictureForm(SIDE, "rgb")
 
 
 def stated(*words) -> dict:
-    outcome = called("protect", *words, "--out", "out")
-    assert outcome.code == 0, outcome.err
+    succeeded("protect", *words, "--out", "out")
     return json.loads(Path("out/protection.json").read_text(encoding="utf-8"))
 
 
@@ -88,8 +87,7 @@ def test_noise_that_is_released_has_the_capacity_that_is_stated(place):
 
 
 def test_every_shape_meets_its_target_on_large_pictures(place):
-    outcome = called("calibrate", "others", *FORM, "--target-leakage", 30, "--uses", 2, "--json")
-    assert outcome.code == 0, outcome.err
+    outcome = succeeded("calibrate", "others", *FORM, "--target-leakage", 30, "--uses", 2, "--json")
     reached = {row["shape"]: row["values"] for row in json.loads(outcome.out)["shapes"]}
     assert reached == pytest.approx(dict.fromkeys(("natural", "white", "least_power", "rate_distortion"), 30), rel=1e-6)
     assert "calibrating to 30 records of 4800 values: Gram matrix" in outcome.err  # a line, without a terminal
@@ -129,7 +127,7 @@ def test_risk_takes_the_options_that_it_advises_for_mixed_photos(place):
     words = ("risk", "--nats", 60, "--records", 100, "--data", "mine")
     refused = called(*words)
     assert (refused.code, "--color" in refused.message) == (2, True)
-    assert called(*words, *FORM).code == 0
+    succeeded(*words, *FORM)
 
 
 def test_mistakes_are_named_before_anything_is_written(place):
@@ -149,9 +147,8 @@ def test_mistakes_are_named_before_anything_is_written(place):
 
 
 def test_compare_asks_for_class_folders_by_name(place):
-    outcome = called("compare", "mine", "--color", "rgb", "--no-run")
-    assert outcome.code == 2
-    assert f"one subfolder for each class, e.g. {Path('mine/cats')} and {Path('mine/dogs')}" in outcome.message
+    said = refusal("compare", "mine", "--color", "rgb", "--no-run")
+    assert "one subfolder for each class, e.g. mine/cats and mine/dogs" in said
 
 
 def test_compare_makes_a_name_of_any_folder(place):

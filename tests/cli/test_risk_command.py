@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import brentq
 from sklearn.datasets import load_digits
 
-from calling import called
+from calling import called, succeeded
 from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import identification_information, identification_risk, membership_bound, naming_bound
 from leakbound.channels import population_moments
@@ -21,9 +21,7 @@ PAGE = (DOCS / "risk.md").read_text(encoding="utf-8")
 
 
 def stated(*words) -> dict:
-    outcome = called("risk", *words, "--json")
-    assert outcome.code == 0, outcome.err
-    return json.loads(outcome.out)
+    return json.loads(succeeded("risk", *words, "--json").out)
 
 
 def natural_error(eigenvalues: np.ndarray, nats: float) -> float:
@@ -37,8 +35,7 @@ def natural_error(eigenvalues: np.ndarray, nats: float) -> float:
 
 
 def test_sixty_nats_say_nothing_among_900_and_what_to_ask_for_is_safe():
-    outcome = called("risk", "--nats", 60, "--records", 900, "--probability", 0.3)
-    assert outcome.code == 0, outcome.err
+    outcome = succeeded("risk", "--nats", 60, "--records", 900, "--probability", 0.3)
     assert "60 nats: an attacker may identify the record among 900 with certainty (guessing: 0.00112)" in outcome.out
     assert "as from 6.81 nats on" in outcome.out
     assert "60 nats do not limit membership inference" in outcome.out

@@ -11,15 +11,10 @@ import trouble
 from project_copy import ROOT, environment
 from slurm_queue import CONFIGFILE, Queue, QueuedJob
 
+from studies import study
+
 DATASETS = {"digits": {"members": 120, "pool": 300, "test": 120, "aux": 120}}
-STUDY = {
-    "datasets": ["digits"],
-    "models": ["lenet"],
-    "defenses": {"none": []},
-    "rounds": [4000],
-    "batch_sizes": [16],
-    "attacks": ["membership"],
-}
+STUDY = study({"none": []}, ["membership"], rounds=4000, batch_size=16)
 SEARCH = {"learning_rates": [0.03]}
 TRAINING = {
     "preset": "training",
@@ -49,13 +44,9 @@ CHAIN = {
     },
     "studies": {
         "capacity": {**STUDY, "defenses": {"none": [], "natural": [4.0]}, "rounds": [500]},
-        "gradient_inversion": {
-            **STUDY,
-            "models": ["lenet_sigmoid"],
-            "rounds": [0],
-            "batch_sizes": [1],
-            "attacks": ["gradient_inversion"],
-        },
+        "gradient_inversion": study(
+            {"none": []}, ["gradient_inversion"], models=["lenet_sigmoid"], rounds=0, batch_size=1
+        ),
     },
 }
 

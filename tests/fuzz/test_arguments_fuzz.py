@@ -27,6 +27,7 @@ from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.jobs.job import Files, JobList
 from leakbound.jobs.table import RunTable
+from studies import study
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = {
@@ -35,22 +36,13 @@ SMALL = {
     "datasets": {"digits": {"members": 40, "pool": 100, "test": 20, "aux": 20}},
     "training": {"learning_rates": [0.1], "evaluations": 1},
     "studies": {
-        "capacity": {
-            "datasets": ["digits"],
-            "models": ["lenet"],
-            "defenses": {"none": [], "natural": [4.0], "dpsgd": [1.0], "compression": [3.0]},
-            "rounds": [2],
-            "batch_sizes": [8],
-            "attacks": ["membership", "model_inversion"],
-        },
-        "gradient_inversion": {
-            "datasets": ["digits"],
-            "models": ["lenet"],
-            "defenses": {"natural": [4.0]},
-            "rounds": [0],
-            "batch_sizes": [1],
-            "attacks": ["gradient_inversion"],
-        },
+        "capacity": study(
+            {"none": [], "natural": [4.0], "dpsgd": [1.0], "compression": [3.0]},
+            ["membership", "model_inversion"],
+            rounds=2,
+            batch_size=8,
+        ),
+        "gradient_inversion": study({"natural": [4.0]}, ["gradient_inversion"], rounds=0, batch_size=1),
     },
     "illustrations": {"toy_example": {}, "weights": {}, "shapes": {"dataset": "digits", "levels": {"natural": [4.0]}}},
     "efficiency": {"dataset": "digits", "models": ["lenet"], "defenses": {"none": [], "natural": [4.0]}, "steps": 8},

@@ -20,16 +20,15 @@ from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs import coordination
 from leakbound.storage import provenance
+from studies import study
 
 ROOT = Path(__file__).parents[2]
 RUNS = tuple(
     f"{run}/n9-b16" for run in ("fashion_mnist/lenet/none", "fashion_mnist/lenet/natural-5", "mnist/lenet/none")
 )
 SIZES = {"members": 20, "validation": 10, "pool": 60, "test": 20, "aux": 20}
-CAPACITY = {
-    **{"datasets": ["fashion_mnist", "mnist"], "models": ["lenet"], "defenses": {"none": [], "natural": [5.0]}},
-    **{"rounds": [9], "batch_sizes": [16], "attacks": ["membership", "model_inversion"]},
-}
+ATTACKS = ["membership", "model_inversion"]
+CAPACITY = study({"none": [], "natural": [5.0]}, ATTACKS, datasets=["fashion_mnist", "mnist"], rounds=9, batch_size=16)
 CONFIG = {
     **{"preset": "lent", "datasets": {"fashion_mnist": SIZES, "mnist": SIZES}, "studies": {"capacity": CAPACITY}},
     **{"illustrations": {}, "tracking": {"enabled": False}},
@@ -185,10 +184,7 @@ ROWS = f"results/lent/runs/{RUNS[0]}/rates.parquet"
     ("given", "said"),
     [
         ({"files": {"../outside": b""}}, "'../outside' is no result of this configuration"),
-        ({"files": {"/etc/cron.d/job": b""}}, "is no result of this configuration"),
-        ({"files": {"results/lent/runs/../../../src/x.py": b""}}, "is no result of this configuration"),
         ({"files": {"results/lent/data/mnist.safetensors": b""}}, "is no result of this configuration"),
-        ({"files": {".snakemake/metadata/QQ==": b"{}"}}, "is no result of this configuration"),
         ({"files": {}, "link": ROWS}, "is a link"),
         ({"files": {}, "preset": "quick"}, "is no pack of lent, but of 'quick'"),
         ({"files": {ROWS: b"rows"}, "listed": {}}, "files differ from its list"),
@@ -204,11 +200,10 @@ def test_pack_with_anything_else_is_refused_and_leaves_nothing(made, tmp_path, m
     assert sorted(Path().rglob("*")) == before
 
 
-@pytest.mark.parametrize("size", [2, 4, 9])
-def test_pack_without_a_part_is_refused_and_leaves_nothing(size, made, lent, tmp_path, monkeypatch):
+def test_pack_without_a_part_is_refused_and_leaves_nothing(made, lent, tmp_path, monkeypatch):
     gpu_packs.pack(made, tmp_path / "packs")
     (whole,) = (tmp_path / "packs").iterdir()
-    gpu_packs.pack(made, tmp_path / "packs", part=whole.stat().st_size // size + 1)
+    gpu_packs.pack(made, tmp_path / "packs", part=whole.stat().st_size // 4 + 1)
     parts = sorted((tmp_path / "packs").iterdir(), key=lambda path: int(path.suffix[1:]))
     prepared(made, tmp_path / "here", monkeypatch)
     before = sorted(Path().rglob("*"))

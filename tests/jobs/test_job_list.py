@@ -472,12 +472,9 @@ def test_settings_that_are_not_changed_are_names_or_empty():
     assert all(value in ([], {}, None) or trail[-1] in names for trail, value in left.items())
 
 
-def test_a_precision_is_a_setting_of_a_job_unless_it_is_float32():
+def test_the_usual_precision_is_no_setting_of_a_job():
     """So that results of before keep their settings."""
-    rounded = QUICK.training.model_copy(update={"precision": "tf32"})
-    plain, chosen = (job_list(config) for config in (QUICK, QUICK.model_copy(update={"training": rounded})))
-    assert "precision" not in settings_of(plain, "train", PLAIN_RUN)["training"]
-    assert settings_of(chosen, "train", PLAIN_RUN)["training"]["precision"] == "tf32"
+    assert "precision" not in settings_of(job_list(), "train", PLAIN_RUN)["training"]
 
 
 @pytest.mark.parametrize("trail", CHANGES, ids=".".join)

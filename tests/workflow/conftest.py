@@ -9,6 +9,8 @@ import pytest
 import yaml
 from project_copy import copied_project, environment
 
+from studies import study
+
 WHOLE = {
     "preset": "tiny",
     "replicas": 2,
@@ -23,35 +25,26 @@ WHOLE = {
         },
     },
     "studies": {
-        "capacity": {
-            "datasets": ["digits"],
-            "models": ["lenet"],
-            "defenses": {"none": [], "natural": [4.0, 16.0], "white": [4.0], "personalized": [4.0]},
-            "rounds": [20],
-            "batch_sizes": [32],
-            "attacks": ["membership", "model_inversion"],
-        },
-        "comparison": {
-            "datasets": ["digits"],
-            "models": ["lenet"],
-            "defenses": {
+        "capacity": study(
+            {"none": [], "natural": [4.0, 16.0], "white": [4.0], "personalized": [4.0]},
+            ["membership", "model_inversion"],
+        ),
+        "comparison": study(
+            {
                 **{"none": [], "early_stopping": [], "stopped": [0.5], "clipping": [0.0]},
                 **{"natural": [4.0, 16.0], "dpsgd": [1.0], "dppsac": [1.0]},
             },
-            "rates": "all",
-            "lengths": "all",
-            "rounds": [20],
-            "batch_sizes": [32],
-            "attacks": ["membership", "model_inversion"],
-        },
-        "gradient_inversion": {
-            "datasets": ["digits"],
-            "models": ["lenet_sigmoid"],
-            "defenses": {"none": [], "natural": [4.0], "white": [4.0]},
-            "rounds": [0],
-            "batch_sizes": [1],
-            "attacks": ["gradient_inversion"],
-        },
+            ["membership", "model_inversion"],
+            rates="all",
+            lengths="all",
+        ),
+        "gradient_inversion": study(
+            {"none": [], "natural": [4.0], "white": [4.0]},
+            ["gradient_inversion"],
+            models=["lenet_sigmoid"],
+            rounds=0,
+            batch_size=1,
+        ),
     },
     "illustrations": {
         "capacity_surface": {},
@@ -76,13 +69,7 @@ FEW_FIGURES |= {"beyond": ("scoreboard",)}
 SMALL = {
     **WHOLE,
     "catalogue": "config/few.yaml",
-    "studies": {
-        "capacity": {
-            **WHOLE["studies"]["capacity"],
-            "defenses": {"none": [], "natural": [4.0], "white": [4.0]},
-            "attacks": ["membership"],
-        }
-    },
+    "studies": {"capacity": study({"none": [], "natural": [4.0], "white": [4.0]}, ["membership"])},
     "illustrations": {"toy_example": {}},
 }
 """A part of it that has each kind of job, for a fifth of the time."""

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from studies import study
+
 PLUGINS = {
     "datasets": {"mine": "outside:read"},
     "models": {"tiny": "outside:Tiny"},
@@ -18,14 +20,8 @@ PLUGINS = {
     "illustrations": {"numbers": "outside:table"},
     "claim_tests": {"always": "outside:always"},
 }
-STUDY = {
-    "datasets": ["mine"],
-    "models": ["tiny"],
-    "defenses": {"careful": [16.0], "homemade": [1.0]},
-    "rounds": [4],
-    "batch_sizes": [16],
-    "attacks": ["guess"],
-}
+DEFENSES = {"careful": [16.0], "homemade": [1.0]}
+STUDY = study(DEFENSES, ["guess"], datasets=["mine"], models=["tiny"], rounds=4, batch_size=16)
 CLAIM = {"id": "holds", "text": "It holds.", "test": "always"}
 FIGURE = {"paper": "beyond", "title": "Mine", "plot": "dots", "options": {"marker": "o"}, "caption": "Mine."}
 
