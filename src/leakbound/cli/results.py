@@ -155,10 +155,10 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
         uses.unbounded.append(f"{folder}{job.name}")
         return
     uses.jobs[kind] += 1
-    names = made.table.channel_names(run)
+    channel = made.table.channel_of(run)
     for event in (PrivacyEvent(**event) for event in record["events"]):
-        if event.bound == "nats" and names is not None:
-            uses.channels[names] += math.ceil(event.fresh_uses)
+        if event.bound == "nats" and channel is not None:
+            uses.channels[channel.spectrum, channel.name] += math.ceil(event.fresh_uses)
         else:
             uses.private.append((event, made.table.defense_of(run).budget))
 
@@ -323,7 +323,7 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     digest = storage.check(files["weights"])
     refused = [*_mismatches(record, made.job("train", slug), digest, weights, replica)]
     if not refused:
-        noisy = made.table.channel_names(run) is not None
+        noisy = made.table.channel_of(run) is not None
         refused = refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             refused.append(f"replica {replica}: it diverged, so its weights are no result")
@@ -370,13 +370,13 @@ def _published_channel(root: Path, made: JobList, slug: str, record: Mapping[str
     Raises:
         NotCoveredError: If the weights were trained with another channel.
     """
-    names = made.table.channel_names(made.table.runs[slug])
-    if names is None:
+    used = made.table.channel_of(made.table.runs[slug])
+    if used is None:
         return None, None
-    path = output(root, "calibrate", names[1], "out")
+    path = output(root, "calibrate", used.name, "out")
     if record["inputs"].get("channel") != storage.check(path):
         raise NotCoveredError(f"{path}: the weights were trained with another channel; train again")
-    ((channel, mechanism),) = stored_channels(root, [names])
+    ((channel, mechanism),) = stored_channels(root, [(used.spectrum, used.name)])
     gain = {} if channel.gain is None else {"gain": channel.gain}
     return {"variances": channel.variances, "ratios": mechanism.ratios, **gain}, mechanism.ratios
 

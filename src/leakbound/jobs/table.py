@@ -5,7 +5,7 @@ Nothing here imports torch, because Snakemake parses this for every job.
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from leakbound import registry
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, FigureConfig
@@ -19,6 +19,24 @@ from leakbound.jobs.runs import Run, runs_of
 from leakbound.jobs.unit_costs import STEP_RECORDS, Work
 
 _CHOSEN = 1.5  # learning rates that the replicas of a run choose, on average
+
+
+class RunChannel(NamedTuple):
+    """Channel of a run.
+
+    Attributes:
+        dataset: Name of the dataset whose records it is for.
+        spectrum: Name of its spectrum, ``dataset/family``.
+        name: Its own name, ``dataset/family-level``.
+        settings: Its shape and weights.
+        capacity: Its capacity in nats.
+    """
+
+    dataset: str
+    spectrum: str
+    name: str
+    settings: ChannelDefense
+    capacity: float
 
 
 class RunTable:
@@ -191,18 +209,6 @@ class RunTable:
         needed = "references" in self._needs(slug) and self.runs[slug].rounds > 0
         return self.config.attacks.membership.references if needed else 0
 
-    def reference_settings(self, slug: str) -> dict[str, Any]:
-        """Return the number of a run's reference networks, and their records unless these are the default.
-
-        Args:
-            slug: Name of the run.
-        """
-        records = self.config.attacks.membership.reference_records
-        return {
-            "replicas": self.references(slug),
-            **({"reference_records": records} if records != "pool" else {}),
-        }
-
     def _needs(self, slug: str) -> set[str]:
         """Return the kinds of files that the attacks on a run read."""
         attacks = self.config.attacks.all()
@@ -257,21 +263,19 @@ class RunTable:
 
     # -- channels --------------------------------------------------------------------------------------------------
 
-    def channel_names(self, run: Run) -> tuple[str, str] | None:
-        """Return the names of a run's spectrum and calibrated channel.
+    def channel_of(self, run: Run) -> RunChannel | None:
+        """Return the calibrated channel of a run, None without one.
 
         Args:
             run: Run of the configuration.
-
-        Returns:
-            ``dataset/family`` and ``dataset/family-level``. None without a channel.
         """
         defense = self.config.defense(run.defense)
         capacity = defense.capacity_at(run.level)
         if defense.channel is None or capacity is None:
             return None
         spectrum = f"{run.dataset}/{defense.channel.family}"
-        return spectrum, f"{spectrum}-{level_text(capacity)}"
+        name = f"{spectrum}-{level_text(capacity)}"
+        return RunChannel(run.dataset, spectrum, name, defense.channel, capacity)
 
     def channel_files(self, run: Run) -> dict[str, str]:
         """Return the channel and spectrum files that a run reads, none without a channel.
@@ -279,29 +283,18 @@ class RunTable:
         Args:
             run: Run of the configuration.
         """
-        names = self.channel_names(run)
-        if names is None:
+        channel = self.channel_of(run)
+        if channel is None:
             return {}
-        spectrum, channel = names
-        return {"channel": self.file("calibrate", channel), "spectrum": self.file("spectrum", spectrum)}
+        return {
+            "channel": self.file("calibrate", channel.name),
+            "spectrum": self.file("spectrum", channel.spectrum),
+        }
 
-    def spectra(self) -> dict[str, tuple[str, ChannelDefense]]:
-        """Return the dataset of every spectrum that a run needs, and the settings of a defense that needs it."""
-        families: dict[str, tuple[str, ChannelDefense]] = {}
-        for spectrum, channel, _ in self.channels().values():
-            families.setdefault(spectrum, (spectrum.partition("/")[0], channel))
-        return families
-
-    def channels(self) -> dict[str, tuple[str, ChannelDefense, float]]:
-        """Return the spectrum, settings and capacity (nats) of every channel that a run needs, by its name."""
-        channels: dict[str, tuple[str, ChannelDefense, float]] = {}
-        for run in (*self.runs.values(), *self.timed_runs().values()):
-            defense = self.config.defense(run.defense)
-            names = self.channel_names(run)
-            capacity = defense.capacity_at(run.level)
-            if names is not None and defense.channel is not None and capacity is not None:
-                channels.setdefault(names[1], (names[0], defense.channel, capacity))
-        return channels
+    def channels(self) -> dict[str, RunChannel]:
+        """Return every channel that a run needs, by its name. Channels of one name are alike."""
+        channels = map(self.channel_of, (*self.runs.values(), *self.timed_runs().values()))
+        return {channel.name: channel for channel in channels if channel is not None}
 
     def step_work(self, run: Run, steps: int, slots: int = 1) -> Work:
         """Return the work of training steps of a run's defense on its batches.
@@ -346,7 +339,7 @@ class RunTable:
             Role to file, empty without a channel or without training of the estimate.
         """
         steps = self.config.attacks.gradient_inversion.estimator.steps
-        return {"estimator": self.file("estimator", run.dataset)} if steps and self.channel_names(run) else {}
+        return {"estimator": self.file("estimator", run.dataset)} if steps and self.channel_of(run) else {}
 
     # -- captions --------------------------------------------------------------------------------------------------
 

@@ -32,8 +32,7 @@ class CalibrateSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset, family of channels and capacity."""
-    for name, (spectrum, defense, capacity) in table.channels().items():
-        dataset = spectrum.partition("/")[0]
+    for name, (dataset, spectrum, _, defense, capacity) in table.channels().items():
         yield new_job(
             table.config,
             "calibrate",

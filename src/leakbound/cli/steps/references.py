@@ -18,13 +18,15 @@ from leakbound.storage.tables import RATES, read_table
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each run that is attacked with reference networks."""
+    records = table.config.attacks.membership.reference_records
+    records_setting = {} if records == "pool" else {"reference_records": records}
     for slug, run in table.runs.items():
         if table.references(slug):
             yield new_job(
                 table.config,
                 "references",
                 slug,
-                training_settings(table, run) | table.reference_settings(slug),
+                training_settings(table, run) | {"replicas": table.references(slug), **records_setting},
                 inputs={
                     "dataset": table.file("prepare", run.dataset),
                     "rates": table.file("train", slug, "rates"),

@@ -21,17 +21,17 @@ class SpectrumSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset and family of channels."""
-    for name, (dataset, defense) in table.spectra().items():
-        settings = {"shape": defense.shape, "weights": defense.weights.model_dump(mode="json")}
+    for name, channel in {channel.spectrum: channel for channel in table.channels().values()}.items():
+        shape, weights = channel.settings.shape, channel.settings.weights
         yield new_job(
             table.config,
             "spectrum",
             name,
-            settings,
-            inputs={"moments": table.moments(dataset)},
-            uses={"shapes": [defense.shape]},
+            {"shape": shape, "weights": weights.model_dump(mode="json")},
+            inputs={"moments": table.moments(channel.dataset)},
+            uses={"shapes": [shape]},
             purpose="data and channels",
-            work=partial(_work, table, dataset),
+            work=partial(_work, table, channel.dataset),
         )
 
 

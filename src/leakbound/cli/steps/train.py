@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from leakbound.channels.channel import GaussianChannel
     from leakbound.training.request import TrainingRequest
 
-_KEPT = {"momentum", "learning_rates", "evaluations", "checkpoint_seconds", "max_stack"}
 _SHOWN = 2000  # records of each split in all points of a curve but the last
 
 
@@ -117,7 +116,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
     config = table.config
     defense = table.defense_of(run)
     lengths = table.lengths[run.slug]
-    kept = _KEPT if config.training.precision == "float32" else _KEPT | {"precision"}
+    usual = {"precision"} if config.training.precision == "float32" else set()
     return {
         "dataset": run.dataset,
         "model": run.model,
@@ -129,7 +128,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
         **table.noise_settings(defense),
         **({"lengths": list(lengths)} if len(lengths) > 1 else {}),
         "device": config.device_of("train"),
-        "training": config.training.model_dump(mode="json", include=kept),
+        "training": config.training.model_dump(mode="json", exclude=usual),
         "rounds": run.rounds,
     }
 
