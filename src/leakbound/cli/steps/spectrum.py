@@ -22,12 +22,12 @@ class SpectrumSettings(JobSettings):
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset and family of channels."""
     for name, channel in {channel.spectrum: channel for channel in table.channels().values()}.items():
-        shape, weights = channel.settings.shape, channel.settings.weights
+        shape = channel.settings.shape
         yield new_job(
             table.config,
             "spectrum",
             name,
-            {"shape": shape, "weights": weights.model_dump(mode="json")},
+            {"shape": shape, "weights": channel.settings.weights.model_dump(mode="json")},
             inputs={"moments": table.moments(channel.dataset)},
             uses={"shapes": [shape]},
             purpose="data and channels",
