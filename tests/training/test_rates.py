@@ -206,7 +206,7 @@ def test_early_stopping_ends_with_the_weights_of_its_best_validation_point(reque
     settings = {"rounds": 12, "learning_rates": (0.01, 0.4), "replicas": 2, "training": {"evaluations": 3}}
     early = train(request_for(defense=EarlyStopping(), **settings))
     kept = train(request_for(lengths=("best", "full"), **settings))
-    best = (kept.rates["length"] == "best").to_numpy()
+    best = torch.tensor((kept.rates["length"] == "best").tolist())
     for name, weights in early.weights.items():
         assert torch.equal(weights, kept.weights[name][best])
     ends = points_of(early.curves.assign(length="full"), "full")
