@@ -275,6 +275,7 @@ def test_pages_of_figures_show_numbers():
         ("pmidp_rate", None),
         ("pmidp_levels", None),
         ("resnet10", None),
+        ("comparison", None),
         ("uploads", None),
         ("uploads_clients", None),
         ("what_wins", None),
