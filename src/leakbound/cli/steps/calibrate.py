@@ -32,19 +32,20 @@ class CalibrateSettings(JobSettings):
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset, family of channels and capacity."""
-    for name, (dataset, spectrum, _, defense, capacity) in table.channels().items():
+    for name, channel in table.channels().items():
+        shape = channel.settings.shape
         yield new_job(
             table.config,
             "calibrate",
             name,
-            {"shape": defense.shape, "capacity": capacity, "accept_capacity": table.config.accept_capacity},
+            {"shape": shape, "capacity": channel.capacity, "accept_capacity": table.config.accept_capacity},
             inputs={
-                "spectrum": table.file("spectrum", spectrum),
-                "members": table.moments(dataset, "members"),
+                "spectrum": table.file("spectrum", channel.spectrum),
+                "members": table.moments(channel.dataset, "members"),
             },
-            uses={"shapes": [defense.shape]},
+            uses={"shapes": [shape]},
             purpose="data and channels",
-            work=partial(_work, table, dataset),
+            work=partial(_work, table, channel.dataset),
         )
 
 

@@ -116,7 +116,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
     config = table.config
     defense = table.defense_of(run)
     lengths = table.lengths[run.slug]
-    usual = {"precision"} if config.training.precision == "float32" else set()
+    defaults = {"precision"} if config.training.precision == "float32" else set()
     return {
         "dataset": run.dataset,
         "model": run.model,
@@ -128,7 +128,7 @@ def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
         **table.noise_settings(defense),
         **({"lengths": list(lengths)} if len(lengths) > 1 else {}),
         "device": config.device_of("train"),
-        "training": config.training.model_dump(mode="json", exclude=usual),
+        "training": config.training.model_dump(mode="json", exclude=defaults),
         "rounds": run.rounds,
     }
 
