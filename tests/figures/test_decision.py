@@ -77,7 +77,7 @@ def decision() -> Decision:
     claims = pd.concat([claims, claims.assign(dataset="all", effect=9.0)])
     drawings = {"tan2024/fig15_recipes": b"<svg xmlns='http://www.w3.org/2000/svg'/>"}
     tables = {"comparison": pd.concat([table, half])}
-    return Decision(config, claims, tables, drawings, 600.0, TRAININGS, _recoverable(np.ones(2)), 10)
+    return Decision(config, claims, tables, drawings, 600.0, TRAININGS, _recoverable(np.ones(2)), 10, 0.1)
 
 
 def said(decision: Decision, start: str) -> str:
@@ -163,7 +163,7 @@ def test_to_a_server_that_sees_the_uploads_protections_are_compared_by_what_thes
     )
     useless = dataclasses.replace(valued(decision, 0.09, "dpsgd", "test_accuracy"), config=server.config)
     useless.tables["uploads"] = table
-    assert said(useless, "None of these is right").endswith("more often than a guess among 10 classes.")
+    assert said(useless, "None of these is right").endswith("more often than a guess, the most frequent label (10 %).")
     assert not any(text.startswith("The most accurate of these") for text in useless.sentences)
     assert not any(text.startswith(("Worth", "Not worth", "No protection", "Undecided")) for text in server.sentences)
     page = decision_page(server)
@@ -235,7 +235,8 @@ def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision)
     assert other.next_step[0].startswith("Take DP-SGD (noise multiplier 4): it is the only one of those tried")
     assert "limits identification and beats guessing. It is right for 70 %" in other.next_step[0]
     none = valued(other, chance, "dpsgd", "test_accuracy")
-    assert "limits identification and is right more often than a guess among 10 classes" in none.next_step[0]
+    assert "identification and is right more often than a guess, the most frequent label (10 %)" in none.next_step[0]
+    assert "the most frequent label (80 %)" in dataclasses.replace(decision, majority=0.8).next_step[0]
 
 
 def test_sentences_name_each_protection_under_its_verdict(decision):

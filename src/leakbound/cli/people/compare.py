@@ -346,6 +346,7 @@ def _write_page(config: Config, home: Path) -> None:
         },
         recoverable=_recoverable(_eigenvalues(dataset)),
         classes=len(dataset.classes),
+        majority=float(np.bincount(dataset.test.labels).max()) / len(dataset.test.labels),
         columns=dataset.scale.get("columns", ()),
     )
     page = home / "decision.html"

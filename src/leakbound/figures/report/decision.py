@@ -50,6 +50,7 @@ class Decision:
         trainings: Run to the provenance of its training.
         recoverable: Nats about a record to the share of the variance that they can reveal, of Gaussian records.
         classes: Number of labels.
+        majority: Share of new records with the most frequent label, which a guess gets right.
         columns: Names of the values of a record of a table, in their order.
     """
 
@@ -61,17 +62,19 @@ class Decision:
     trainings: Mapping[str, Mapping[str, Any]]
     recoverable: Callable[[float], float]
     classes: int
+    majority: float
     columns: Sequence[str] = ()
 
     @cached_property
     def arms(self) -> pd.DataFrame:
         """Table of protections and levels: accuracy and AUC with 95 % intervals, bounds, diverged replicas.
 
-        An arm is useful if its accuracy is shown to exceed that of guessing a class, or does with a single replica.
+        An arm is useful if its accuracy is shown to exceed that of the most frequent label, or does with a single
+        replica.
         """
         rows = self.tables["comparison"]
         arms = pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
-        return arms.assign(useful=arms["accuracy_low"].fillna(arms["accuracy"]) > 1 / self.classes)
+        return arms.assign(useful=arms["accuracy_low"].fillna(arms["accuracy"]) > self.majority)
 
     @property
     def sees_uploads(self) -> bool:
