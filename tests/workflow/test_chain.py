@@ -203,6 +203,13 @@ def test_sync_logs_again_what_the_store_has_not_accepted_and_a_new_store_gets_al
         assert synced()[:2] == (0, "0 of 0 stored\n")
         count = len(small.runs()) + 1
         assert synced("--everything")[:2] == (0, f"{count} of {count} stored\n")
+        damaged = small.results / "runs" / RUN / "provenance.json"
+        whole = damaged.rename(damaged.with_name("whole"))
+        damaged.write_bytes(whole.read_bytes()[:-1])
+        code, out, error = synced("--everything")
+        whole.replace(damaged)
+        assert (code, out) == (1, f"{count - 1} of {count} stored\n")
+        assert f"{RUN}/provenance.json" in error
     finally:
         aside.replace(store)
     assert small.planned() == {}

@@ -45,9 +45,13 @@ def sync(
         raise ValueError(
             f"tracking.uri: the store does not answer ({why}). Nothing was sent, all stays pending"
         )
+    stored = 0
     for job in chosen:
-        make_result(job)
-    stored = sum(map(_is_stored, chosen))
+        try:
+            make_result(job)
+            stored += _is_stored(job)
+        except DamagedFileError as error:  # the other runs are sent
+            sys.stderr.write(f"leakbound: {error}\n")
     sys.stdout.write(f"{stored} of {len(chosen)} stored\n")
     if stored < len(chosen):
         raise typer.Exit(1)
