@@ -245,9 +245,12 @@ def test_ratios_of_steps_are_weighed_by_how_batches_are_drawn(scenes, monkeypatc
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training(scenes, monkeypatch, tmp_path, caplog):
+@pytest.mark.parametrize("arm", [noisy(1.0), {"defense": DPSGD(), "level": 1.0}], ids=["copies", "gradients"])
+def test_scores_have_the_same_bytes_after_an_interruption_and_change_no_training(
+    scenes, monkeypatch, tmp_path, caplog, arm
+):
     scoring = UploadScoring({0: scenes.parts(0).members[:40].tolist()}, 100, 3, draws=2)
-    request = asked(scenes, rounds=10, model="cnn", scoring=scoring, **noisy(1.0))
+    request = asked(scenes, rounds=10, model="cnn", scoring=scoring, **arm)
     whole = train(request)
     saved = replace(request, checkpoint=tmp_path / "checkpoint.pt")
     monkeypatch.setattr(Checkpoint, "due", lambda checkpoint: checkpoint._path is not None)
