@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
-  chaos plan report ui sync verify check lock site reference figures audit sbom
+  chaos report ui check lock site reference figures sbom
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -88,9 +88,6 @@ gpu-run:
 gpu-merge: .venv/ready
 	python tools/gpu_packs.py --configfile $(CONFIG) --merge $(PACK) --jobs $(JOBS)
 
-plan: .venv/ready
-	leakbound plan --configfile $(CONFIG) -j $(JOBS)
-
 # One page to read, results/<preset>/report.html; and Snakemake's own, with run times and the graph of jobs.
 report: .venv/ready
 	snakemake -j $(JOBS) --configfile $(CONFIG) -- report
@@ -99,16 +96,9 @@ report: .venv/ready
 ui: .venv/ready
 	leakbound ui --configfile $(CONFIG)
 
-sync: .venv/ready
-	leakbound sync --configfile $(CONFIG)
-
 # The documentation as a site, site/index.html; its notebooks are run in .venv. A link that leads nowhere is an error.
 site: .venv-site/ready .venv/ready
 	.venv-site/bin/sphinx-build -q -E -W --keep-going -b html docs site
-
-# Compare all results with their seals; `leakbound verify --remove` deletes what is damaged.
-verify: .venv/ready
-	leakbound verify --configfile $(CONFIG)
 
 # Keep the results of a finished configuration, and bring docs/figures.md and the README up to date with them.
 reference: .venv/ready
@@ -130,10 +120,6 @@ check: .venv/ready
 	leakbound config --check
 	python tools/figures.py --check
 	snakemake --lint
-	.ci/audit
-
-# Known vulnerabilities of all that the locks name. One that does no harm here: add --ignore-vuln ID, and the reason.
-audit: .venv/ready
 	.ci/audit
 
 # Bill of materials of the environment, CycloneDX, which the tool compares with the schema of that standard.
