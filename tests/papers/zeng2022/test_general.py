@@ -62,10 +62,10 @@ def test_closed_form_attains_the_cap_and_leaves_clients_independent(problem):
     cap = general.utility_cap_bits(problem)
     assert utility_bits(problem.signal, noise) == pytest.approx(cap, rel=1e-9)
     assert general.optimal_release(problem).utility_bits == pytest.approx(cap, rel=1e-9)
-    rounding = 100 * np.finfo(float).eps * np.linalg.cond(problem.signal)  # of determinants of what is nearly singular
+    rounding = 1000 * np.finfo(float).eps * np.linalg.cond(problem.signal)  # of determinants of what is nearly singular
     for client, budget in enumerate(problem.mi_budgets_bits):
         told = privacy_bits(problem.signal, noise, client)
-        assert told == pytest.approx(budget, rel=1e-6, abs=rounding)
+        assert told == pytest.approx(budget, rel=1e-5, abs=rounding)
 
 
 @given(problems())
