@@ -1,5 +1,6 @@
-"""Requests of trainings and attacks with what most of them share, and channels and a network that they are about."""
+"""Requests of trainings and attacks with what most of them share, and channels and networks that they are about."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -8,8 +9,12 @@ from leakbound.attacks.attack_request import AttackRequest
 from leakbound.attacks.membership.signals import Signals
 from leakbound.config.defenses import Undefended
 from leakbound.config.training import TrainingConfig
+from leakbound.models import build
+from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
 from leakbound.training import TrainingRequest
+from leakbound.training.checkpoint import Checkpoint
+from leakbound.training.stack import stacked
 
 SHARED = {"seed": 0, "slug": "run"}
 
@@ -22,6 +27,57 @@ def training_of(dataset, model="mlp", rate=0.05, **changes) -> TrainingRequest:
 
 def attack_of(dataset, config, model="lenet", **changes) -> AttackRequest:
     return AttackRequest(**SHARED | {"dataset": dataset, "config": config, "model": model} | changes)
+
+
+def weights_of(networks) -> dict[str, torch.Tensor]:
+    """Weights of networks of one architecture as a training leaves them."""
+    return {name: value.detach() for name, value in stacked(networks).items()}
+
+
+def untrained(count=1) -> dict[str, torch.Tensor]:
+    """Weights of LeNets for digits that have seen no record."""
+    return weights_of([build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(count)])
+
+
+def trained_lenet(dataset, replica=0, steps=120) -> nn.Module:
+    """LeNet after some steps on the members of a replica."""
+    network = build("lenet", dataset.colors, len(dataset.classes), torch_generator(replica, "weights"))
+    members, batches = dataset.members(replica), torch_generator(replica, "batches")
+    images, labels = torch.from_numpy(members.images), torch.from_numpy(members.labels)
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(steps):
+        batch = torch.randint(len(images), (64,), generator=batches)
+        optimizer.zero_grad()
+        F.cross_entropy(network(images[batch]), labels[batch]).backward()
+        optimizer.step()
+    return network
+
+
+def resumed(monkeypatch, kind, method, calls, work):
+    """Interrupt work with a checkpoint after each step at a call of a method, and do it again from there.
+
+    Returns:
+        What the work then returns, and how often the method was called in it.
+    """
+    called, made = getattr(kind, method), []
+
+    def interrupted(learner):
+        if len(made) == calls:
+            raise KeyboardInterrupt
+        made.append(learner)
+        return called(learner)
+
+    def counted(learner):
+        made.append(learner)
+        return called(learner)
+
+    monkeypatch.setattr(Checkpoint, "due", lambda checkpoint: checkpoint._path is not None)
+    monkeypatch.setattr(kind, method, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    made.clear()
+    monkeypatch.setattr(kind, method, counted)
+    return work(), len(made)
 
 
 def calibrated(moments, capacity, shape="natural", weights=None):

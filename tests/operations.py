@@ -56,6 +56,17 @@ def waits(work) -> Counter:
     return mode.found
 
 
+def of_further_steps(search, fewer: int, more: int) -> tuple[Counter, Counter]:
+    """Operations and waits of a search of so many steps that further steps add."""
+    found = []
+    for steps in (fewer, more):
+        with Operations() as made:
+            search(steps)
+        found.append((made.counts, waits(lambda count=steps: search(count))))
+    (first, waited), (second, later) = found
+    return second - first, later - waited
+
+
 def waits_of_adam(steps: int) -> Counter:
     """What Adam looks up of its own step number, which is on the host."""
     values = torch.zeros(2, requires_grad=True)

@@ -23,13 +23,11 @@ def test_an_attack_computes_in_full_precision_on_the_device_of_its_request(reque
 
     @in_full_precision
     def attack(request):
-        """What it does."""
         precision.return_value.__enter__.assert_called_once()
         return pd.DataFrame(), {}
 
     attack(request_of_two)
     precision.assert_called_once_with("cpu")
-    assert attack.__doc__ == "What it does."
 
 
 def test_untrained_networks_differ_between_replicas_and_purposes_and_repeat(request_of_two):
@@ -44,15 +42,14 @@ def test_an_attack_that_needs_moments_says_so(request_of_two):
         request_of_two.known_moments()
 
 
+SILENT = ((Undefended(), None), (DPSGD(), 0.0))
+
+
 @pytest.mark.parametrize(
     ("config", "message", "others"),
     [
-        (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise", ((Undefended(), None), (DPSGD(), 0.0))),
-        (
-            GradientCapacityConfig(),
-            "gradient_capacity measures steps of dpsgd and dppsac with noise",
-            ((Undefended(), None), (DPSGD(), 0.0)),
-        ),
+        (AuditConfig(), "audit measures the ε of dpsgd and dppsac with noise", SILENT),
+        (GradientCapacityConfig(), "gradient_capacity measures steps of dpsgd and dppsac with noise", SILENT),
         (NamingConfig(), "identification has no likelihood for the two noises of channel_dpsgd", ()),
         (UsesConfig(), "uses are those of a channel alone", ((Undefended(), None),)),
     ],

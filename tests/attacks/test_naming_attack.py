@@ -78,27 +78,17 @@ def test_a_channel_that_passes_next_to_nothing_leaves_naming_to_chance(digits, m
     assert values["images", "nats_1", -1] < 0.05
 
 
-def test_noisy_gradients_name_below_the_bound_of_dp_and_better_with_uses(digits, moments):
+def test_noisy_gradients_name_below_the_bound_of_dp_and_their_stated_probabilities_are_calibrated(digits, moments):
+    """The mean gain is the exact information but for the hedge, within four standard errors."""
     values, _ = named(digits, moments, defense=DPSGD(), level=0.5)
     for uses in (1, 4):
         assert values["bound", f"nats_{uses}", -1] == pytest.approx(uses / (2 * 0.5**2), rel=1e-6)
         assert values["gradients", f"nats_{uses}", -1] < values["bound", f"nats_{uses}", -1]
         assert values["gradients", f"rate_{uses}", 50] <= values["bound", f"rate_{uses}", 50] + 2 * 0.5 / math.sqrt(60)
-    assert values["gradients", "rate_4", 50] > values["gradients", "rate_1", 50] > 2 / 50
-
-
-def test_stated_probabilities_of_noisy_gradients_are_calibrated(digits, moments):
-    """The mean gain is the exact information but for the hedge, within four standard errors."""
-    values, _ = named(digits, moments, defense=DPSGD(), level=0.5)
-    for uses in (1, 4):
         error = math.sqrt(values["gradients", f"gain_variance_{uses}", 50] / 60)
         exact = values["exact_gradients", f"nats_{uses}", -1]
         assert values["gradients", f"gain_{uses}", 50] == pytest.approx(exact, abs=4 * error + 0.02)
-
-
-def test_little_noise_on_gradients_hides_nothing(digits, moments):
-    values, _ = named(digits, moments, defense=DPSGD(), level=0.01)
-    assert values["gradients", "rate_1", 50] > 0.95
+    assert values["gradients", "rate_4", 50] > values["gradients", "rate_1", 50] > 2 / 50
 
 
 @pytest.mark.slow
@@ -137,15 +127,8 @@ def test_who_knows_nothing_of_equal_records_names_nobody(digits, moments):
 def test_limits_in_nats_share_the_doubt_between_numbers_of_candidates_and_ways_to_answer():
     gains = np.array([[[0.5], [3.5]], [[0.01], [0.01]]])
     found = _Outcome((2, 50), np.array([[390], [390]]), gains=gains).limits(400, 0.9)
-    each = [
-        f(*of, 1 - 0.1 / 4)
-        for f, of in (
-            (demonstrated_information, (390, 400, 2)),
-            (demonstrated_information, (390, 400, 50)),
-            (gained_information, (0.5, 0.01, 400, 2)),
-            (gained_information, (3.5, 0.01, 400, 50)),
-        )
-    ]
+    each = [demonstrated_information(390, 400, candidates, 1 - 0.1 / 4) for candidates in (2, 50)]
+    each += [gained_information(mean, 0.01, 400, candidates, 1 - 0.1 / 4) for mean, candidates in ((0.5, 2), (3.5, 50))]
     assert found == pytest.approx([max(each)], rel=1e-12)
     alone = _Outcome((2, 50), np.array([[390], [390]])).limits(400, 0.9)
     assert alone == pytest.approx([demonstrated_information(390, 400, 50, 1 - 0.1 / 2)], rel=1e-12)

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import torch.nn.functional as F
 
 from asking import CalledTwice, attack_of, calibrated
 from leakbound.attacks.gradient_inversion import map_estimate
@@ -19,7 +18,7 @@ from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCom
 from leakbound.models import build
 from leakbound.models.gradients import record_gradients
 from leakbound.training.client_steps import client_step
-from operations import Operations, waits
+from operations import of_further_steps
 
 SHAPE = (1, 32, 32)
 
@@ -58,23 +57,17 @@ def test_gradient_of_the_sigmoid_lenet_holds_the_whole_image_noise_and_all(digit
     assert ((found.inputs.view_as(images) - images) ** 2).mean() < 1e-7 * images.var()
 
 
-def test_pooling_ends_the_way_at_the_features_before_linear_layers(digits):
-    model, images = network("lenet"), torch.from_numpy(digits.members(0).images[:3])
-    found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:3])), SHAPE)
-    assert (found.layer, found.complete) == ("fc1", False)
-    with pytest.raises(ValueError, match="no equations lead from the gradients of LeNet"):
-        solved_images(model, record_gradients(model, images[:1], torch.tensor([1])), SHAPE)
-    with torch.no_grad():
-        features = F.relu(F.max_pool2d(model.conv1(images), 2))
-        features = F.relu(F.max_pool2d(model.conv2(features), 2)).flatten(1)
-    torch.testing.assert_close(found.inputs.float(), features, rtol=1e-4, atol=1e-5)
-
-
-def test_normalisation_leaves_the_features_before_the_last_layer(digits):
-    model, images = network("resnet10"), torch.from_numpy(digits.members(0).images[:2])
-    found = descend(model, record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:2])), SHAPE)
-    assert (found.layer, found.complete) == ("head", False)
-    torch.testing.assert_close(found.inputs.float(), model.features(images).detach(), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize(("name", "layer"), [("lenet", "fc1"), ("resnet10", "head")])
+def test_pooling_or_normalisation_ends_the_way_at_the_features_before_linear_layers(digits, name, layer):
+    model, images, held = network(name), torch.from_numpy(digits.members(0).images[:3]), []
+    gradients = record_gradients(model, images, torch.from_numpy(digits.members(0).labels[:3]))
+    found = descend(model, gradients, SHAPE)
+    assert (found.layer, found.complete) == (layer, False)
+    with pytest.raises(ValueError, match=f"no equations lead from the gradients of {type(model).__name__}"):
+        solved_images(model, gradients, SHAPE)
+    model.get_submodule(layer).register_forward_hook(lambda _, inputs, __: held.append(inputs[0].detach()))
+    model(images)
+    torch.testing.assert_close(found.inputs.float(), held[0], rtol=1e-4, atol=1e-5)
 
 
 def test_layer_that_is_called_twice_is_not_taken_for_a_chain():
@@ -171,18 +164,13 @@ def test_noise_on_the_gradient_of_a_smooth_image_leaves_what_the_linear_estimate
 
 
 def test_a_step_under_a_law_waits_for_nothing_and_asks_for_as_much_whatever_the_records(digits, law):
-    asked, waited = [], []
+    found = []
     for count in (2, 3):
         known, _ = problem(digits, network("lenet"), defense=DPSGD(), level=0.1, count=count)
-        found = []
-        for steps in (2, 4):
-            with Operations() as made:
-                waited.append(waits(lambda of=(known, law, 1.0, steps): map_estimate._climbed(*of)))
-            found.append(made.counts)
-        asked.append(found[1] - found[0])
-    assert asked[0] == asked[1]
-    assert asked[0].total() < 700
-    assert {name for found in waited for name in found} == {"aten::_local_scalar_dense"}  # Adam's own step number
+        found.append(of_further_steps(lambda steps, of=known: map_estimate._climbed(of, law, 1.0, steps), 2, 4))
+    assert found[0] == found[1]
+    assert found[0][0].total() < 700
+    assert set(found[0][1]) == {"aten::_local_scalar_dense"}  # Adam's own step number
 
 
 def test_what_is_not_finite_has_no_result(digits, law):
@@ -219,22 +207,11 @@ def test_uses_ask_for_a_network_that_can_be_solved(digits, moments):
         uses_of(digits, moments, ChannelDefense(), model="lenet")
 
 
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        (pd.DataFrame(columns=COLUMNS), r"attack guess returned a DataFrame; return \(rows, arrays\)"),
-        (None, r"attack guess returned a NoneType; return \(rows, arrays\)"),
-        (
-            (pd.DataFrame(columns=["replica", "variant", "unit", "metrics", "value", "low", "high"]), {}),
-            "attack guess returned rows without metric; they have replica, variant, unit, metrics, ",
-        ),
-    ],
-)
-def test_rows_that_no_table_could_take_are_refused(result, message):
-    with pytest.raises(ValueError, match=message):
-        checked(result, "guess")
-
-
-def test_rows_may_lack_a_status():
-    result = pd.DataFrame(columns=COLUMNS[:-1]), {}
+def test_rows_that_no_table_could_take_are_refused_and_may_lack_a_status():
+    rows = pd.DataFrame(columns=COLUMNS[:-1])
+    result = rows, {}
     assert checked(result, "guess") is result
+    with pytest.raises(ValueError, match=r"attack guess returned a DataFrame; return \(rows, arrays\)"):
+        checked(rows, "guess")
+    with pytest.raises(ValueError, match="attack guess returned rows without metric; they have replica, variant, "):
+        checked((rows.drop(columns="metric"), {}), "guess")

@@ -1,10 +1,12 @@
 """Attack networks of several replicas that learn in one stack, as on a GPU, learn what each learns alone."""
 
+from functools import partial
+
 import numpy as np
 import torch
 
-from asking import attack_of, made_up
-from leakbound import datasets, models
+from asking import attack_of, made_up, untrained
+from leakbound import datasets
 from leakbound.attacks.membership import attack as membership
 from leakbound.attacks.membership import network as white_box
 from leakbound.attacks.membership.attack import View, scores_of
@@ -13,8 +15,7 @@ from leakbound.attacks.membership.reference_scores import Confidences
 from leakbound.config.attacks import MembershipConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
-from leakbound.training.stack import stacked
-from operations import Operations, waits
+from operations import of_further_steps
 
 CONFIG = MembershipConfig(epochs=3, learning_rates=(1e-2, 1e-3), batch_size=32)
 
@@ -86,26 +87,18 @@ def test_attackers_with_references_and_without_them_learn_side_by_side():
 
 
 def test_operations_of_a_pass_do_not_grow_with_the_replicas():
-    counts, waited = [], []
-    for learners in (1, 4):
-        made, seen = [], []
-        for epochs in (2, 3):
-            config = MembershipConfig(epochs=epochs, learning_rates=(1e-3,), batch_size=16)
-            with Operations() as found:
-                white_box_scores([task(seed) for seed in range(learners)], config)
-            made.append(found.counts)
-            seen.append(waits(lambda own=config, some=learners: white_box_scores([task(k) for k in range(some)], own)))
-        counts.append(made[1] - made[0])
-        waited.append(seen[1] - seen[0])
-    assert counts[0] == counts[1]
-    assert counts[0]["baddbmm"] == (1 + 4) * (4 * 2 + 4)  # batches of 64 records and the look at those held out
-    assert waited[0] == waited[1]
+    def learned(learners, epochs):
+        config = MembershipConfig(epochs=epochs, learning_rates=(1e-3,), batch_size=16)
+        white_box_scores([task(seed) for seed in range(learners)], config)
+
+    one, four = (of_further_steps(partial(learned, learners), 2, 3) for learners in (1, 4))
+    assert one == four
+    assert one[0]["baddbmm"] == (1 + 4) * (4 * 2 + 4)  # batches of 64 records and the look at those held out
 
 
 def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     dataset = datasets.prepare("digits", DatasetConfig(members=40, aux=40, canaries=4), seed=0)
-    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(4)]
-    weights = {name: value.detach() for name, value in stacked(made).items()}
+    weights = untrained(4)
     weights["head.bias"][1, 0] = torch.nan
     request, found = attack_of(dataset, CONFIG, weights=weights, replicas=[0, 1, 2, 3]), []
     for size in (1, 3):
@@ -115,5 +108,4 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     keys = ["replica", "variant", "unit", "metric", "status"]
     assert alone[keys].equals(together[keys])
     assert set(alone[alone["replica"] == 1]["status"]) == {"diverged"}
-    for name, values in arrays.items():
-        np.testing.assert_allclose(others[name], values, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(others, arrays, rtol=1e-4, atol=1e-5, equal_nan=True)

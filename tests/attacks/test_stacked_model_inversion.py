@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from asking import attack_of
+from asking import attack_of, untrained, weights_of
 from leakbound import datasets, models
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion import queries
@@ -17,14 +17,13 @@ from leakbound.config.data import DatasetConfig
 from leakbound.models import memory
 from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.stack import stacked
-from operations import Operations, waits, waits_of_adam
+from operations import Operations, of_further_steps, waits_of_adam
 
 
 def networks(name, count):
     """Parameters in float64, where no other formula hides behind rounding, and the architecture."""
     made = [models.build(name, 1, 10, torch_generator(slot, "weights")).double().eval() for slot in range(count)]
-    return made[0], {key: value.detach() for key, value in stacked(made).items()}
+    return made[0], weights_of(made)
 
 
 def drawn(slot, count):
@@ -86,7 +85,7 @@ def test_other_networks_are_left_to_vmap_or_asked_one_by_one(looks, caplog):
         model = Normalised(looks).double()
         models.initialize(model, torch_generator(slot))
         made.append(model)
-    params = {key: value.detach() for key, value in stacked(made).items()}
+    params = weights_of(made)
     queries = [search(slot, 2, [2]) for slot in range(3)]
     (together,), (alone,) = (AnsweringNetworks(made[0], params, most).answers([queries]) for most in (3, 1))
     assert_alike(together, alone)
@@ -107,16 +106,6 @@ class Narrow(nn.Module):
         return self.head(images.flatten(1))
 
 
-def test_a_stack_that_memory_does_not_hold_is_halved():
-    model = Narrow().double()
-    params = {"head.weight": torch.ones(5, 10, 1024).double(), "head.bias": torch.arange(50).view(5, 10).double()}
-    queries = [search(slot, 3, [2]) for slot in range(5)]
-    (together,), (alone,) = (AnsweringNetworks(model, params, most).answers([queries]) for most in (5, 1))
-    assert_alike(together, alone)
-    with pytest.raises(torch.OutOfMemoryError):
-        AnsweringNetworks(model, params, 5).answers([[Slopes(0, *drawn(0, 9))]])
-
-
 def test_images_that_memory_does_not_hold_at_once_are_inverted_in_pieces():
     """Nine images of one network, of which its device holds eight: none influences another."""
     model = Narrow().double()
@@ -129,32 +118,23 @@ def test_images_that_memory_does_not_hold_at_once_are_inverted_in_pieces():
 
 
 def test_operations_of_a_step_do_not_grow_with_the_replicas():
-    counts, waited = [], []
-    for slots in (2, 5):
+    def search(steps, slots):
         model, params = networks("lenet", slots)
         labels, images = drawn(0, 2 * slots)
         weights = torch.full((2 * slots,), 0.01).double()
+        told = {"bounds": torch.ones_like(weights), "learning_rate": 0.1, "moments": [steps]}
+        invert(model, params, labels % 10, images, weights, **told)
 
-        own = model, params, labels % 10, images, weights
-        steps = partial(invert, *own, bounds=torch.ones_like(weights), learning_rate=0.1)
-        steps(moments=[1])
-        made = []
-        for count in (2, 3):
-            with Operations() as found:
-                steps(moments=[count])
-            made.append(found.counts)
-        counts.append(made[1] - made[0])
-        waited.append(waits(partial(steps, moments=[3])) - waits(partial(steps, moments=[2])))
-    assert counts[0] == counts[1]
-    assert counts[0]["convolution"] == counts[0]["convolution_backward"] == 2
-    assert counts[0].total() <= 70
-    assert waited == [waits_of_adam(1)] * 2
+    two, five = (of_further_steps(partial(search, slots=slots), 2, 3) for slots in (2, 5))
+    assert two == five
+    assert two[0]["convolution"] == two[0]["convolution_backward"] == 2
+    assert two[0].total() <= 70
+    assert two[1] == waits_of_adam(1)
 
 
 def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(few_digits, monkeypatch):
     """One replica has diverged, and of another one class has no slope at its start."""
-    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(3)]
-    weights = {name: value.detach() for name, value in stacked(made).items()}
+    weights = untrained(3)
     weights["head.bias"][1, 0] = torch.nan
     weights["conv1.weight"][2], weights["conv1.bias"][2] = 0.0, -1.0
     config = ModelInversionConfig(iterations=2, tv_weights=(0.0, 1e-2))
@@ -169,15 +149,13 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(few_digits, mo
     assert alone[keys].equals(together[keys])
     assert {"diverged", "stuck", ""} <= set(alone["status"])
     np.testing.assert_allclose(together["value"].astype(float), alone["value"].astype(float), rtol=1e-4, atol=1e-4)
-    for name, values in images.items():
-        np.testing.assert_allclose(others[name], values, rtol=0, atol=1e-5)
+    torch.testing.assert_close(others, images, rtol=0, atol=1e-5, equal_nan=True)
     assert stack["convolution"] < single["convolution"]
 
 
 def test_searches_of_one_network_are_one_batch_on_a_gpu(monkeypatch):
     """Further weights wait until all attackers have tried them, and what goes on longer goes on together."""
-    made = [models.build("lenet", 1, 10, torch_generator(slot, "weights")) for slot in range(2)]
-    weights = {name: value.detach() for name, value in stacked(made).items()}
+    weights = untrained(2)
     config = ModelInversionConfig(iterations=4, tv_weights=(0.0, 1e-2, 1.0), learning_rate=0.3)
     digits = datasets.prepare("digits", DatasetConfig(members=60, aux=60), seed=0)  # some turn a unit by rounding
     request, found, sizes = attack_of(digits, config, weights=weights, replicas=[0, 1]), [], []
@@ -197,5 +175,4 @@ def test_searches_of_one_network_are_one_batch_on_a_gpu(monkeypatch):
     assert sum(joined) == sum(apart)
     for rows, images in found[1:]:
         assert rows["status"].equals(found[0][0]["status"])
-        for name, values in found[0][1].items():
-            np.testing.assert_allclose(images[name], values, rtol=0, atol=1e-4)
+        torch.testing.assert_close(images, found[0][1], rtol=0, atol=1e-4)

@@ -4,11 +4,10 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
-from asking import attack_of, calibrated
+from asking import attack_of, calibrated, weights_of
 from leakbound.attacks.gradient_inversion import attack as gradient_inversion
 from leakbound.attacks.gradient_inversion import closed_form as recursive
 from leakbound.attacks.gradient_inversion import published as geiping
@@ -16,7 +15,7 @@ from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatch
 from leakbound.attacks.model_inversion import attack as model_inversion
 from leakbound.attacks.model_inversion.queries import AnsweringNetworks
 from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.search_images import EXTENSIONS, jittered, largest_binds
+from leakbound.attacks.search_images import EXTENSIONS, largest_binds
 from leakbound.channels import estimate_moments
 from leakbound.claims.tabulation import RunResults, tabulate
 from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
@@ -82,8 +81,8 @@ def test_dead_network_gives_no_value_that_a_mean_could_hold(few_digits):
     with torch.no_grad():
         for parameter in dead.parameters():
             parameter.zero_()
-    weights = {name: value.detach() for name, value in stacked([alive, dead]).items()}
-    rows, _ = model_inversion.invert_models(attack_of(few_digits, INVERSION, weights=weights, replicas=[0, 1]))
+    known = {"weights": weights_of([alive, dead]), "replicas": [0, 1]}
+    rows, _ = model_inversion.invert_models(attack_of(few_digits, INVERSION, **known))
     attacks, controls = rows[rows.variant.isin(["printed", "tuned"])], rows[rows.variant.isin(["start", "aux_mean"])]
     assert set(attacks[attacks.replica == 1].status) == {"stuck"}
     assert attacks[attacks.replica == 1].value.isna().all()
@@ -114,21 +113,10 @@ def test_attack_whose_loss_rises_has_not_converged():
 
 
 def test_only_an_edge_that_is_better_by_more_than_a_hundredth_binds():
-    assert largest_binds([3.0, 2.0, 1.0])
-    assert not largest_binds([3.0, 1.0, 1.0])
-    assert not largest_binds([3.0, 1.0, 0.995])
-    assert not largest_binds([1.0, 2.0])
-    assert largest_binds([math.inf, 2.0])
-    assert not largest_binds([1.0])
-    assert not largest_binds([2.0, math.inf])
-    assert not largest_binds([2.0, math.nan])
-
-
-def test_jitter_grows_with_each_attempt_and_stays_in_the_range_of_pixels():
-    start = torch.zeros(1, 1, 32, 32)
-    spreads = [float(jittered(start, n, torch.Generator().manual_seed(0)).std()) for n in (1, 2, 3)]
-    assert spreads == pytest.approx([0.1, 0.2, 0.4], rel=0.1)
-    assert jittered(start + 0.95, 3, torch.Generator().manual_seed(0)).max() == 1.0
+    for errors in ([3.0, 2.0, 1.0], [math.inf, 2.0]):
+        assert largest_binds(errors)
+    for errors in ([3.0, 1.0, 0.995], [1.0, 2.0], [1.0], [2.0, math.inf], [2.0, math.nan]):
+        assert not largest_binds(errors)
 
 
 def test_gradient_without_a_direction_leaves_its_inversion_stuck():
