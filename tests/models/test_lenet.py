@@ -15,11 +15,8 @@ from leakbound.registry import MODELS
     ("name", "colors", "classes", "parameters"),
     [  # of the large ones as the paper prints them: 3.59e7, 1.34e8, 4.90e6
         ("alexnet", 3, 10, 35_857_482),
-        ("alexnet", 1, 10, 35_856_330),
         ("vgg16", 3, 10, 134_309_962),
-        ("vgg16", 1, 10, 134_308_810),
         ("resnet10", 3, 10, 4_903_242),
-        ("resnet10", 1, 10, 4_902_090),
         ("lenet", 3, 10, 62_006),
         ("lenet", 1, 10, 61_706),
         ("lenet", 3, 2, 61_326),

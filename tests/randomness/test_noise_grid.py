@@ -69,20 +69,6 @@ def test_grid_points_have_the_probabilities_of_the_rounded_normal_law(signal):
     assert found.pvalue > 1e-8
 
 
-@pytest.mark.parametrize("std", [1.0, 1.99])
-@pytest.mark.parametrize("offset", [0.0, 0.31, 0.5])
-def test_rounding_adds_a_twelfth_of_the_squared_spacing_to_the_variance(std, offset):
-    step = spacing(std)
-    signal = offset * step
-    points = step * np.arange(-400 * 8, 400 * 8 + 1)
-    mass = np.diff(stats.norm.cdf(np.append(points - step / 2, points[-1] + step / 2), signal, std))
-    mean = (mass * points).sum()
-    variance = (mass * (points - mean) ** 2).sum()
-    assert mean == pytest.approx(signal, abs=1e-12)
-    assert variance == pytest.approx(std**2 + step**2 / 12, rel=1e-12)
-    assert variance < std**2 * (1 + 3.3e-4)
-
-
 def test_seeded_noise_is_added_as_it_is_drawn():
     signal = torch.randn(3, 5, generator=torch_generator(0, "signal"))
     drawn = torch.randn(3, 5, generator=torch_generator(1, "noise"))

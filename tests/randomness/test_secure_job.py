@@ -65,8 +65,7 @@ def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
 
 def spellings(number: int) -> list[bytes]:
     """How a seed may stand in a file."""
-    size = 8
-    return [str(number).encode(), f"{number:x}".encode(), number.to_bytes(size, "little"), number.to_bytes(size, "big")]
+    return [str(number).encode(), f"{number:x}".encode(), number.to_bytes(8, "little"), number.to_bytes(8, "big")]
 
 
 @pytest.fixture

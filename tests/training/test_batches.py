@@ -5,11 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from leakbound.randomness.seeding import torch_generator
-from leakbound.randomness.sources import SecureNoise
-from leakbound.training.batches import PoissonBatches, ShuffledBatches, StackedBatches
+from leakbound.training.batches import ShuffledBatches, StackedBatches
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))
@@ -21,23 +19,6 @@ def test_shuffled_batches_use_every_record_equally_often_give_or_take_one(popula
     assert counts.max() - counts.min() <= 1
     assert counts.max() == -(-steps * min(size, population) // population)
     np.testing.assert_array_equal(batches.uses.numpy(), counts)
-
-
-@pytest.mark.parametrize(
-    ("source", "alarm"), [(torch_generator(0, "batches"), 1e-4), (SecureNoise(), 1e-8)], ids=["seeded", "secure"]
-)
-def test_poisson_batches_have_binomial_sizes_and_include_every_record_at_the_rate(source, alarm):
-    """Mean size, variance of the size and spread over records: three tests, without a seed with rarer alarms."""
-    population, rate, steps = 300, 0.1, 2000
-    batches = PoissonBatches(population, rate, source)
-    drawn = [batches.draw() for _ in range(steps)]
-    sizes = np.array([len(batch) for batch in drawn])
-    counts = np.bincount(torch.cat(drawn).numpy(), minlength=population)
-    assert stats.binomtest(int(sizes.sum()), steps * population, rate).pvalue > alarm
-    variance = population * rate * (1 - rate)
-    assert alarm < stats.chi2.cdf((sizes.var(ddof=1) * (steps - 1)) / variance, steps - 1) < 1 - alarm
-    spread = ((counts - steps * rate) ** 2).sum() / (steps * rate * (1 - rate))
-    assert alarm < stats.chi2.cdf(spread, population) < 1 - alarm
 
 
 def orders():

@@ -39,6 +39,13 @@ def stored(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
+def train_in(processes, request, out: Path) -> None:
+    child = processes.Process(target=train_and_store, args=(request, out))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
 def run_until_saved(processes, request, out: Path, chance: random.Random) -> bool:
     """Start a training and kill it at a random moment after its next save; False if it ended before."""
     before = request.checkpoint.stat().st_mtime_ns if request.checkpoint.exists() else 0
@@ -73,18 +80,13 @@ def test_killed_training_goes_on_and_ends_with_the_same_bytes(processes, request
     }
     request = request_for(rounds=12, replicas=2, training=training, **changes.get(case) or under(case))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    child = processes.Process(target=train_and_store, args=(request, whole))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+    train_in(processes, request, whole)
     resumable = dataclasses.replace(request, checkpoint=tmp_path / "run" / "checkpoint")
     chance = random.Random(case)
     kills = 0
     while run_until_saved(processes, resumable, killed, chance) and kills < 3:
         kills += 1
-    child = processes.Process(target=train_and_store, args=(resumable, killed))
-    child.start()
-    child.join()
+    train_in(processes, resumable, killed)
     assert kills >= 2
     assert stored(killed) == stored(whole)
     assert [path.name for path in resumable.checkpoint.parent.iterdir()] == ["checkpoint"]
@@ -150,9 +152,8 @@ def test_fingerprint_sees_every_setting(request_for, through, change):
 
 def test_fingerprint_sees_images_and_channel_but_not_the_spacing_of_checkpoints(request_for, digits, through, channel):
     request = request_for(**through("natural"))
-    assert fingerprint(request_for(**{**vars(request), "training": {"checkpoint_seconds": 5.0}})) == fingerprint(
-        request
-    )
+    spaced = request_for(**{**vars(request), "training": {"checkpoint_seconds": 5.0}})
+    assert fingerprint(spaced) == fingerprint(request)
     images = digits.pool.images.copy()
     images[17, 0, 3, 3] += np.float32(0.01)
     redrawn = dataclasses.replace(digits, drawing=dataclasses.replace(digits.drawing, seed=1))

@@ -58,13 +58,6 @@ def test_noise_of_released_images_is_drawn_for_each_network_and_each_use(digits)
         assert torch.equal(inputs.take(chosen), second) == (not sources[0].secure)
 
 
-class DoubledStep(ClientStep):
-    """A step from outside whose noise has another type than the images."""
-
-    def released(self, images, source):
-        return images + source.uniform(images.numel()).view(images.shape)
-
-
 class FlatStep(ClientStep):
     """A step from outside that loses the shape of the images."""
 
@@ -73,17 +66,10 @@ class FlatStep(ClientStep):
 
 
 @pytest.mark.parametrize("defense", [Laplace(), Undefended()])
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (DoubledStep, r"DoubledStep.released returned \(.*float64\); return a tensor like the one .*float32\)"),
-        (FlatStep, r"FlatStep.released returned \(\(\d, 1024\), .*; return a tensor like .*\(\(\d, 1, 32, 32\), "),
-    ],
-)
-def test_released_images_of_another_shape_or_type_are_refused(digits, defense, step, message):
+def test_released_images_of_another_shape_are_refused(digits, defense):
     images, rows = torch.from_numpy(digits.pool.images[:4]), torch.tensor([[0, 1]])
-    with pytest.raises(ValueError, match=message):
-        step(defense, 0.1).inputs(images, rows, [SeededNoise(torch_generator(0, "x"))]).take(torch.tensor([[0, 1]]))
+    with pytest.raises(ValueError, match=r"FlatStep.released returned .*; return a tensor like .*\(\d, 1, 32, 32\)"):
+        FlatStep(defense, 0.1).inputs(images, rows, [SeededNoise(torch_generator(0, "x"))]).take(rows)
 
 
 class PeakStep(ClientStep):
@@ -109,10 +95,9 @@ def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
     torch.testing.assert_close(sent.images, images.mean(1))
     for batch in range(2):
         loss = F.cross_entropy(model(images[batch]), labels[batch])
-        for (name, _), expected in zip(
-            model.named_parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True
-        ):
-            torch.testing.assert_close(sent.gradients[name][batch], expected, rtol=1e-4, atol=1e-6)
+        expected = torch.autograd.grad(loss, list(model.parameters()))
+        found = tuple(gradient[batch] for gradient in sent.gradients.values())
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):

@@ -5,7 +5,7 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
-from leakbound.training.batches import FreshInputs, FrozenInputs
+from leakbound.training.batches import FreshInputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
 
@@ -28,17 +28,6 @@ def rows():
 @pytest.fixture(params=["natural", "white", "rate_distortion"])
 def sampler(request, channel):
     return ChannelSampler(channel(request.param, 8.0), (1, 32, 32))
-
-
-@pytest.mark.parametrize("kind", [FreshInputs, FrozenInputs])
-def test_noise_of_a_slot_does_not_depend_on_whose_images_lie_beside_its_own(members, sampler, kind):
-    """Two slots with members of their own give what each of them gives alone."""
-    own = torch.stack([torch.arange(10), torch.arange(59, 49, -1)])
-    together = kind(members, own, sampler, generators())
-    for slot in range(2):
-        alone = kind(members[own[slot]], torch.arange(10)[None], sampler, generators()[slot : slot + 1])
-        torch.testing.assert_close(alone.take(INDICES[slot : slot + 1])[0], together.take(INDICES)[slot])
-        together = kind(members, own, sampler, generators())
 
 
 def test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot(members, rows, sampler):

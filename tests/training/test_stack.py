@@ -16,24 +16,6 @@ def networks(name, count, colors=1):
     return [models.build(name, colors, 10, torch_generator(0, slot, "init")) for slot in range(count)]
 
 
-@pytest.mark.parametrize("slots", [1, 3])
-def test_weights_in_one_row_of_memory_are_those_of_the_slots_and_follow_their_rates(slots):
-    singles, rates = networks("lenet", slots), [0.5, 0.25, 0.125][:slots]
-    weights = stack.StackWeights(singles, rates, "cpu")
-    images = torch.randn(slots, 3, 1, 32, 32, generator=torch_generator(0, "images"))
-    labels = torch.randint(0, 10, (slots, 3), generator=torch_generator(0, "labels"))
-    gradients = stack.gradients(weights.leaves, stack.forward(singles[0], weights.params, images), labels)
-    parts = [part.clone() for part in weights.parts(gradients)]
-    before = {name: value.detach().clone() for name, value in weights.params.items()}
-    weights.update(gradients)
-    for slot, model in enumerate(singles):
-        F.cross_entropy(model(images[slot]), labels[slot]).backward()
-        for (name, parameter), part in zip(model.named_parameters(), parts, strict=True):
-            assert torch.equal(before[name][slot], parameter)
-            torch.testing.assert_close(part[slot], parameter.grad, rtol=1e-4, atol=1e-6)
-            assert torch.equal(weights.params[name][slot], parameter - rates[slot] * part[slot])
-
-
 class ByPixel(nn.Sequential):
     """Network that lays the channels of a pixel side by side, as its gradients then do."""
 
