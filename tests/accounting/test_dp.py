@@ -9,16 +9,8 @@ from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import dp_bounds, stated_bounds
 
-EVENT = PrivacyEvent(
-    mechanism="dpsgd",
-    sampling="poisson",
-    population=50_000,
-    batch_size=64,
-    steps=10_000,
-    uses=31,
-    noise_multiplier=0.8,
-    max_grad_norm=1.0,
-)
+SIZES = {"population": 50_000, "batch_size": 64, "steps": 10_000, "uses": 31}
+EVENT = PrivacyEvent("dpsgd", "poisson", **SIZES, noise_multiplier=0.8, max_grad_norm=1.0)
 
 
 @given(st.floats(0.05, 20), st.integers(1, 4096), st.integers(1, 10**9))

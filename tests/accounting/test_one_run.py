@@ -44,13 +44,6 @@ def test_limits_of_randomized_response_are_above_its_epsilon_in_at_most_five_per
     assert sum(chances[wrong]) <= 0.05
 
 
-def test_a_delta_takes_from_the_limit_and_more_guesses_right_add_to_it():
-    limits = [one_run_epsilon(1000, 100, right, 1e-5) for right in (50, 70, 90, 100)]
-    assert limits[0] == 0.0
-    assert sorted(limits) == limits
-    assert one_run_epsilon(1000, 100, 90, 1e-3) < limits[2] < one_run_epsilon(1000, 100, 90, 0.0)
-
-
 def test_a_coin_between_two_records_counts_as_a_removal_and_an_addition():
     """A pair that tells of a coin as (2ε, (1 + e^ε) δ)-DP may demonstrates ε for one record."""
     assert one_run_epsilon(200, 200, 180, 0.0, adjacency="pairs") == pytest.approx(

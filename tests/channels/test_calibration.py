@@ -70,17 +70,6 @@ def test_water_filling_meets_the_capacity_from_below(eigenvalues, capacity):
         assert_met_from_below(gaussian_capacity(ratios, 1.0), capacity)
 
 
-@given(spectra, st.floats(1e-6, 200.0))
-def test_water_filling_cuts_every_direction_at_the_level(eigenvalues, capacity):
-    filling = calibration.water_filling(eigenvalues, capacity)
-    distortions = np.minimum(filling.level, eigenvalues)
-    np.testing.assert_allclose(filling.gain, 1 - distortions / eigenvalues, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(filling.variances, filling.gain * distortions, rtol=1e-12)
-    # E‖D − Y‖² = (1 − a)² λ + n along each direction.
-    direct = (1 - filling.gain) ** 2 * eigenvalues + filling.variances
-    assert direct.sum() == pytest.approx(filling.distortion, rel=1e-9)
-
-
 @pytest.mark.parametrize("capacity", [1e-160, 1e-300, 2000.0])
 def test_least_power_level_that_float64_cannot_hold_is_refused_by_name(capacity):
     with pytest.raises(ValueError, match="which float64 cannot hold"):

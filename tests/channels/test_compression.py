@@ -43,8 +43,6 @@ def test_images_beyond_the_first_part_lose_the_direction_too(monkeypatch, images
     monkeypatch.setattr("leakbound.channels.compression._CHUNK", 7)
     # In parts of 7 float64 sums are taken in another order.
     np.testing.assert_allclose(found.removed_from(images[:50]), whole[:50], atol=1e-6)
-    assert found.index == 1
-    assert np.array_equal(found.mean, moments.mean)
 
 
 def test_direction_that_is_none_is_refused(images, moments):

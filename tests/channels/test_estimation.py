@@ -19,15 +19,14 @@ def test_linear_estimate_reaches_its_predicted_error_for_every_shape(digits, sha
     channel = maker.calibrate(maker.decompose(moments, weights=weights), 15.0)
     sampler = ChannelSampler(channel, (colors, size, size))
     generator = torch.Generator().manual_seed(0)
-    released = sampler.apply(torch.from_numpy(images).repeat(25, 1, 1, 1), generator).numpy()
-    estimate = linear_estimate(released, channel, moments)
+    seen = sampler.apply(torch.from_numpy(images).repeat(25, 1, 1, 1), generator).numpy()
+    estimate = linear_estimate(seen, channel, moments)
     error = float(((estimate - np.tile(images, (25, 1, 1, 1))) ** 2).sum(axis=(1, 2, 3)).mean())
 
-    axes = np.eye(size * size) if channel.basis is None else channel.basis
-    gain = np.eye(size * size) if channel.gain is None else axes @ np.diag(channel.gain) @ axes.T
-    noise = axes @ np.diag(channel.variances) @ axes.T
+    gain = np.eye(size * size) if channel.gain is None else channel.basis * channel.gain @ channel.basis.T
     cross = moments.covariance @ gain.T
-    residual = moments.covariance - cross @ np.linalg.pinv(gain @ cross + noise, rcond=1e-11, hermitian=True) @ cross.T
+    released = gain @ cross + channel.noise_covariance()
+    residual = moments.covariance - cross @ np.linalg.pinv(released, rcond=1e-11, hermitian=True) @ cross.T
     # 10,000 draws; the error's own relative spread is below 1 %, so 4 % is a false alarm of less than 1e-4.
     assert error == pytest.approx(float(np.trace(residual)), rel=0.04)
     assert error < moments.total_variance

@@ -119,11 +119,6 @@ def test_repeated_records_have_a_floor_everywhere(monkeypatch):
     assert channel_capacity(natural.calibrate(natural.decompose(found), 3.0), natural.decompose(found)) <= 3.0
 
 
-def test_equal_records_have_no_variance(monkeypatch):
-    monkeypatch.setattr(covariance, "LARGE", 100)
-    assert population_moments(np.repeat(pictures(1), 4, axis=0)).total_variance == 0
-
-
 def test_a_full_covariance_of_large_records_is_refused_in_words(monkeypatch):
     wide = np.random.default_rng(0).integers(0, 256, (3, 20_001), dtype=np.uint8)
     moments = population_moments(wide)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formulas import per_index_scale, printed_capacity, white_scale
+from formulas import printed_capacity, white_scale
 from leakbound.accounting.gaussian import gaussian_capacity, log_determinant
 from leakbound.channels import (
     GaussianChannel,
@@ -98,9 +98,8 @@ def test_rate_distortion_passes_nothing_where_the_data_has_no_variance():
 def test_white_at_full_rank_is_the_published_closed_form():
     moments = moments_of(1)
     channel = White.calibrate(White.decompose(moments), 7.0)
-    assert channel.basis is not None
-    noise = (channel.basis * channel.variances) @ channel.basis.T
-    np.testing.assert_allclose(noise, moments.covariance * white_scale(12, 7.0), rtol=1e-8, atol=1e-12)
+    expected = moments.covariance * white_scale(12, 7.0)
+    np.testing.assert_allclose(channel.noise_covariance(), expected, rtol=1e-8, atol=1e-12)
 
 
 def test_white_at_rank_r_leaks_what_the_dimension_in_the_exponent_would_hide():
@@ -121,22 +120,6 @@ def test_printed_bound_is_never_below_the_capacity(seed, scale, ratio):
     sharper = printed_capacity(bound, scale, per_index=True)
     assert exact <= sharper * (1 + 1e-10)
     assert sharper <= printed_capacity(bound, scale) * (1 + 1e-12)
-
-
-@given(seeds, capacities)
-@settings(max_examples=40)
-def test_printed_calibration_meets_its_bound_and_adds_more_noise_than_needed(seed, capacity):
-    moments, weights = moments_of(seed), weights_of(seed)
-    exact = Personalized.calibrate(Personalized.decompose(moments, weights=weights), capacity)
-    spectrum = PersonalizedPrinted.decompose(moments, weights=weights)
-    printed = PersonalizedPrinted.calibrate(spectrum, capacity)
-    sharper = per_index_scale(spectrum.bound, capacity)
-    scale = float(printed.variances[0] / weights[0])
-    for reached in (printed_capacity(spectrum.bound, scale), printed_capacity(spectrum.bound, sharper, per_index=True)):
-        assert reached <= capacity
-        assert reached == pytest.approx(capacity, rel=1e-9, abs=0)
-    assert exact.variances[0] / weights[0] <= sharper * (1 + 1e-8) <= scale * (1 + 2e-8)
-    assert channel_capacity(printed, moments) <= capacity
 
 
 def test_order_of_the_pixels_changes_the_printed_bound_and_not_the_capacity():
@@ -177,16 +160,6 @@ def test_constant_images_need_no_noise(name):
     assert channel_capacity(channel, spectrum) == 0
 
 
-@pytest.mark.parametrize("name", ["natural", "white", "personalized", "least_power"])
-def test_no_capacity_needs_infinite_noise_and_endless_capacity_none(name):
-    spectrum = decompose(name, moments_of(2))
-    shape = SHAPES.get(name)
-    assert np.isinf(shape.calibrate(spectrum, 0.0).variances).all()
-    open_channel = shape.calibrate(spectrum, math.inf)
-    assert open_channel.noise_power == 0
-    assert channel_capacity(open_channel, spectrum) == math.inf
-
-
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("personalized")])
 def test_weights_are_refused_where_they_would_have_no_effect(name):
     with pytest.raises(ValueError, match="takes no weights"):
@@ -217,26 +190,16 @@ def test_stored_channel_refuses_to_forget_its_axes():
         GaussianChannel.from_arrays(channel.arrays(), channel.metadata())
 
 
-def test_default_box_is_the_published_one():
+def test_default_box_is_the_published_one_in_every_color():
     box = BoxWeights()
     mask = box_weights(3, 32, 32, box.weight, box.rows, box.columns).reshape(3, 32, 32)
-    assert set(np.unique(mask)) == {1.0, 50.0}
-    rows, columns = np.nonzero(mask[0] == 50)
-    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (12, 19, 8, 23)
-    assert (mask == 50).sum() == 3 * 8 * 16
-    assert np.array_equal(mask[0], mask[2])
-    assert np.array_equal(mask, mask[:, :, ::-1])  # centred horizontally
+    assert (mask[:, 12:20, 8:24] == 50).all()
+    assert mask.sum() == 3 * (50 * 8 * 16 + (1024 - 8 * 16))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"rows": (2, 2)}, "rows"),
-        ({"columns": (0, 7)}, "columns"),
-        ({"rows": (-1, 2)}, "rows"),
-        ({"weight": 0.0}, "weight = 0"),
-        ({"weight": float("inf")}, "finite"),
-    ],
+    [({"rows": (2, 2)}, "rows"), ({"weight": 0.0}, "weight = 0"), ({"weight": float("inf")}, "finite")],
 )
 def test_box_weights_refuse_a_box_outside_the_image(changes, message):
     setting = {"colors": 1, "height": 4, "width": 6, "weight": 2.0, "rows": (0, 4), "columns": (1, 3)}
