@@ -466,8 +466,10 @@ def test_b3_determinants_of_equations_22_and_24():
         by_24 += (n - 1) * b**2 * (e - s) + (n - 1) ** 2 * e * b * (a + s - b - e)
         by_24 *= ((a - b) * (s - e)) ** (n - 2)
         release = Release(Exchangeable(a, b, n), Exchangeable(s, e, n))
-        library = [printed_bracket(release, sign) * ((a - b) * (s - e)) ** (n - 2) for sign in (-1, (-1) ** (n + 1))]
-        assert library == pytest.approx([by_22, by_24], rel=1e-12)
+        brackets = [printed_bracket(release, -1), printed_bracket(release, (-1) ** (n + 1))]
+        brackets.append(formulas.joint_bracket(release))
+        library = [bracket * ((a - b) * (s - e)) ** (n - 2) for bracket in brackets]
+        assert library == pytest.approx([by_22, by_24, exact], rel=1e-12)
         found.append(f"{exact:.6g} / {by_22:.6g} / {by_24:.6g} at n = {n}")
     says("B-3", *found)
 
@@ -517,6 +519,11 @@ def test_b4_searches_in_a_box_stop():
         printed.append(utility(signal, noise))
         exact.append(told(signal, noise))
         assert reached[allowed].max(initial=0.0) <= printed[-1]
+        box = {"least_variance": least, "reach": 0.5}
+        law = Exchangeable(30.0, 2.0, n)
+        assert cases.search_exchangeable_noise(law, 8.0, **box).utility_bits == pytest.approx(stops[-1], abs=5e-5)
+        searched = cases.search_exchangeable_noise(law, 1.0, as_printed=True, **box)
+        assert searched.utility_bits == pytest.approx(printed[-1], abs=5e-5)
     says("B-4", "stop at {:.4f}, {:.4f} and {:.4f}".format(*stops))
     says("B-4", "it is at {:.4f}, {:.4f} and {:.4f} for ε = 1 already".format(*printed))
     says("B-4", "the exact privacy is {:.4f}, {:.4f} and {:.4f} bits".format(*exact))

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from asking import resumed
 from leakbound import models
 from leakbound.papers.pmidp import averaging, clients
 from leakbound.papers.pmidp.averaging import Federation, train_federation
-from leakbound.papers.pmidp.clients import clip, clip_around, draw_batches, split_records
+from leakbound.papers.pmidp.clients import clip_around, draw_batches, split_records
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 
 
@@ -74,23 +75,11 @@ def test_killed_federation_resumes_with_the_same_bytes(make_request, tmp_path, m
     """Killed in the second replica's second round, with a checkpoint after each round."""
     expected = train_federation(make_request(scheme, replicas=2))
     request = make_request(scheme, replicas=2, checkpoint=tmp_path / "checkpoint.pt", checkpoint_seconds=1e-9)
-    advance, average, rounds, done = Federation.advance, Federation._average, itertools.count(), []
-
-    def dying(federation):
-        if next(rounds) == 6:  # 3 rounds and the end of the first replica, 2 rounds of the second
-            raise KeyboardInterrupt
-        return advance(federation)
-
-    monkeypatch.setattr(Federation, "advance", dying)
-    monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
-    with pytest.raises(KeyboardInterrupt):
-        train_federation(request)
-    monkeypatch.setattr(Federation, "advance", advance)
-    monkeypatch.setattr(Federation, "_average", lambda *arguments: (done.append(1), average(*arguments))[1])
-    resumed = train_federation(request)
-    assert len(done) == 1
-    assert resumed.parameters.tobytes() == expected.parameters.tobytes()
-    assert resumed.rows.equals(expected.rows)
+    # 3 rounds and the end of the first replica, 2 rounds of the second; then its last round and its end.
+    ended, advanced = resumed(monkeypatch, Federation, "advance", 6, lambda: train_federation(request))
+    assert advanced == 2
+    assert ended.parameters.tobytes() == expected.parameters.tobytes()
+    assert ended.rows.equals(expected.rows)
 
 
 def test_checkpoint_of_other_settings_is_not_resumed(make_request, tmp_path, monkeypatch):
@@ -121,13 +110,6 @@ def test_noise_of_clients_and_of_the_server_reaches_the_average_with_equal_varia
         assert abs(float(difference.mean())) < 5 * expected / math.sqrt(len(difference))
 
 
-def test_clipping_shrinks_long_vectors_alone_and_tells_their_norms():
-    vectors = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    short, norms = clip(vectors, [1.0, 1.0, 1.0])
-    assert torch.allclose(short, torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
-    assert norms == pytest.approx([5.0, 0.5, 0.0])
-
-
 def test_clipping_the_update_leaves_the_start_as_it_is():
     start = torch.tensor([100.0, 0.0])
     clipped, norms = clip_around(torch.tensor([[103.0, 4.0]]), start, [1.0], "update")
@@ -139,14 +121,6 @@ def test_a_round_uses_every_record_equally_often():
     batches = draw_batches(20, 8, 2, 0, "bars", 0, 3, 1)
     assert batches.shape == (5, 8)
     assert np.bincount(batches.flatten().numpy(), minlength=20).tolist() == [2] * 20
-
-
-def test_undisturbed_averaging_learns_and_noise_costs_accuracy(make_request):
-    """Chance is 0.25; 80 test images."""
-    free = train_federation(make_request("none", communication_rounds=6))
-    drowned = train_federation(make_request("client", communication_rounds=6, mi_budget=1.0))
-    assert value_of(free, "final_accuracy") > 0.9
-    assert value_of(drowned, "final_accuracy") < 0.7
 
 
 def test_threat_table_says_what_each_observer_learns_of_each_client(make_request):

@@ -85,26 +85,6 @@ def test_no_other_weights_and_noises_that_keep_the_budgets_have_more_utility():
         assert found.fun == pytest.approx(closed, rel=1e-5)
 
 
-def test_weights_are_finite_for_a_hundred_thousand_clients_and_a_billion_parameters():
-    generator = np.random.default_rng(0)
-    budgets, norms = 10 ** generator.uniform(-3, 3, 100_000), 10 ** generator.uniform(-2, 2, 100_000)
-    noise = personalized_noise(norms, budgets, 10**9)
-    assert np.isfinite(noise.weights).all()
-    assert np.isfinite(noise.client_std).all()
-    assert noise.weights.min() > 0
-    assert noise.weights.sum() == pytest.approx(1, rel=1e-9)
-
-
-def test_small_budgets_of_many_parameters_lose_no_digit():
-    """d = 1e8 and ε = 1e-3: e^{2ε/d} − 1 is 2e-11, of which float32 keeps nothing and 1 − 1 nothing either."""
-    norms, budgets = np.array([10.0]), np.array([1e-3])
-    dimension = 10**8
-    exact = math.log(10.0) - 0.5 * math.log(2e-3 * (1 + 1e-3 / dimension))
-    assert log_noise_unit(norms, budgets, dimension)[0] == pytest.approx(exact, rel=1e-14)
-    noise = server_noise(norms, budgets, dimension)
-    assert aggregate_leak(noise, norms, dimension)[0] == pytest.approx(1e-3, rel=1e-10)
-
-
 def test_large_budgets_of_few_parameters_do_not_overflow():
     unit = log_noise_unit(np.array([10.0]), np.array([1e6]), 1)
     assert unit[0] == pytest.approx(math.log(10.0) - 1e6, rel=1e-12)
@@ -153,8 +133,6 @@ def test_budgets_have_the_asked_mean_and_spread_and_a_floor():
     [
         ([0.0, 1.0], [1.0, 1.0], 10, "max_param_norm = 0.0: must be positive"),
         ([1.0, 1.0], [1.0, -1.0], 10, "mi_budget = -1.0: must be positive"),
-        ([1.0, np.inf], [1.0, 1.0], 10, "max_param_norm = inf"),
-        ([1.0], [np.nan], 10, "mi_budget = nan"),
         ([1.0], [1.0], 0, "dimension = 0"),
     ],
 )

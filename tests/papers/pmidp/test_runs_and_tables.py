@@ -30,15 +30,6 @@ def job_list(section: FederatedConfig | None, **tables: str) -> JobList:
     return JobList(run_table(section, **tables), all_steps())
 
 
-def test_the_paper_settings_are_the_defaults():
-    paper = FederatedConfig()
-    assert (paper.communication_rounds, paper.local_epochs, paper.batch_size, paper.learning_rate) == (100, 5, 64, 0.01)
-    assert paper.client_counts == tuple(range(20, 201, 20))
-    assert paper.max_param_norms == tuple(np.arange(1, 9) * 2.5)
-    assert paper.most_clients() == 200
-    assert set(paper.tables()) == set(FederatedConfig.TABLES)
-
-
 def test_runs_that_several_tables_show_are_there_once():
     runs, shown = run_table(SMALL).all_federated(), federated_runs(SMALL)
     assert set(shown) == set(SMALL.tables())
@@ -64,13 +55,6 @@ def test_tables_know_their_runs_and_figures_theirs():
     assert "runs" not in jobs.job("federated", "composition").settings
     run = federated_runs(SMALL)["means"][0]
     assert jobs.job("log", f"federated/{run.slug}").settings["figures"] == ["pmidp/fig09"]
-
-
-def test_a_configuration_without_the_section_has_no_such_jobs():
-    jobs = job_list(None)
-    assert jobs.of("federate", "federated", "log") == []
-    with pytest.raises(KeyError, match="has no job 'digits/mlp/none/n100' of the step federate"):
-        jobs.job("federate", "digits/mlp/none/n100")
 
 
 def rows_of(loss: float, accuracy: float) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from asking import resumed
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.catalogue import Catalogue
 from leakbound.config.data import DatasetConfig
@@ -38,23 +39,9 @@ def test_without_noise_nothing_depends_on_its_origin(make_request):
 
 
 def test_killed_secure_federation_goes_on_after_its_last_round(make_request, tmp_path, monkeypatch):
-    monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
     request = secure(make_request("personalized", checkpoint=tmp_path / "checkpoint.pt"))
-    advance, rounds = Federation.advance, []
-
-    def dying(federation):
-        if len(rounds) == 2:
-            raise KeyboardInterrupt
-        rounds.append(1)
-        return advance(federation)
-
-    monkeypatch.setattr(Federation, "advance", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train_federation(request)
-    resumed = []
-    monkeypatch.setattr(Federation, "advance", lambda federation: (resumed.append(1), advance(federation))[1])
-    result = train_federation(request)
-    assert len(resumed) == 2  # the last round, and the end
+    result, advanced = resumed(monkeypatch, Federation, "advance", 2, lambda: train_federation(request))
+    assert advanced == 2  # the last round, and the end
     assert result.rows["communication_round"].max() == 3
 
 

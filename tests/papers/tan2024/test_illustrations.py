@@ -10,27 +10,16 @@ import pytest
 from formulas import distances
 from images import gathered
 from leakbound.attacks.metrics import auc_interval
-from leakbound.channels import GaussianChannel, Moments, Spectrum, estimate_moments, population_moments
+from leakbound.channels import GaussianChannel, Moments, estimate_moments, population_moments
 from leakbound.cli.steps.illustrate import IllustrateSettings, illustrate
-from leakbound.config.data import DatasetConfig
 from leakbound.config.studies import IllustrationConfig
-from leakbound.datasets import ImageDataset, Split, prepare
+from leakbound.datasets import Split
 from leakbound.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
 from leakbound.papers.tan2024.covariance_leaks import gaussian_auc
 from leakbound.registry import ILLUSTRATIONS, SHAPES
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")
-
-
-@pytest.fixture(scope="module")
-def digits() -> ImageDataset:
-    return prepare("digits", DatasetConfig(members=400, test=100, aux=50), 0)
-
-
-@pytest.fixture(scope="module")
-def moments(digits) -> Moments:
-    return estimate_moments([digits.pool.images])
 
 
 @pytest.fixture(scope="module")
@@ -68,21 +57,6 @@ def test_the_toy_example_has_the_capacities_of_the_specification():
     assert noise[2.0, "data"] == pytest.approx(0.1565176, abs=1e-7)
 
 
-def test_the_toy_densities_have_the_moments_of_the_gradients():
-    rows = closed_forms.toy_example(NOTHING)
-    added = {"none": (0, 0), "parameters": (2.504283, 2.504283), "data": (16 * 0.1565176, 144 * 0.1565176)}
-    for noise, variances in added.items():
-        for weight, variance in zip((2.0, 6.0), variances, strict=True):
-            chosen = (rows["metric"] == "density") & (rows["noise"] == noise) & (rows["weight"] == weight)
-            x, density = rows.loc[chosen, "gradient"].to_numpy(), rows.loc[chosen, "value"].to_numpy()
-            mass = np.trapezoid(density, x)
-            mean = np.trapezoid(x * density, x) / mass
-            assert mass == pytest.approx(1, abs=2e-4)
-            assert mean == pytest.approx(-2 * weight, rel=1e-6)
-            spread = np.trapezoid((x - mean) ** 2 * density, x) / mass
-            assert spread == pytest.approx(4 * weight**2 + variance, rel=3e-3)
-
-
 def test_the_weights_are_50_on_the_eyes_and_1_elsewhere():
     rows = closed_forms.weight_map(NOTHING)
     beta = rows.pivot_table(index="row", columns="column", values="value").to_numpy()
@@ -91,7 +65,7 @@ def test_the_weights_are_50_on_the_eyes_and_1_elsewhere():
     assert beta.sum() == 50 * 8 * 16 + (1024 - 8 * 16)
 
 
-def test_dropping_eigenvalues_loses_the_capacity_of_each(digits, moments):
+def test_dropping_eigenvalues_loses_the_capacity_of_each_as_so_much_noise_does(digits, moments):
     settings = IllustrationConfig(levels={"natural": (16.0, 4.0)})
     rows = closed_forms.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
     for level in (4.0, 16.0):
@@ -100,16 +74,10 @@ def test_dropping_eigenvalues_loses_the_capacity_of_each(digits, moments):
         assert left[0] == pytest.approx(level, rel=1e-8)
         loss = measured(own, "loss", "dropped")
         assert left[:10].to_numpy() - loss[:10].to_numpy() == pytest.approx(left[1:11].to_numpy())
-
-
-def test_as_much_noise_as_compression_leaves_the_same_capacity(digits, moments):
-    settings = IllustrationConfig(levels={"natural": (16.0,)})
-    rows = closed_forms.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
-    capacity, noise = measured(rows, "capacity", "dropped"), measured(rows, "noise_variance", "dropped")
-    identity = np.eye(moments.dimension)
-    for dropped in capacity.index[[0, 3, 20]]:
-        determinant = np.linalg.slogdet(identity + moments.covariance / noise[dropped])[1]
-        assert determinant / 2 == pytest.approx(capacity[dropped], rel=1e-6)
+    noise = measured(own, "noise_variance", "dropped")
+    for dropped in left.index[[0, 3, 20]]:
+        determinant = np.linalg.slogdet(np.eye(moments.dimension) + moments.covariance / noise[dropped])[1]
+        assert determinant / 2 == pytest.approx(left[dropped], rel=1e-6)
 
 
 def test_all_shapes_are_compared_at_all_capacities_and_have_them(compared):
@@ -139,10 +107,8 @@ def test_closed_forms_of_a_shape_are_those_of_the_dense_matrices(shape, few_pixe
     weights = closed_forms.weight_map(NOTHING)["value"].to_numpy() if shape == "personalized" else None
     channel = SHAPES.get(shape).calibrate(SHAPES.get(shape).decompose(moments, weights=weights), 5.0)
     identity = np.eye(1024)
-    basis = identity if channel.basis is None else channel.basis
-    gain = identity if channel.gain is None else basis * channel.gain @ basis.T
-    noise = basis * channel.variances @ basis.T
-    covariance = moments.covariance
+    gain = identity if channel.gain is None else channel.basis * channel.gain @ channel.basis.T
+    noise, covariance = channel.noise_covariance(), moments.covariance
     estimate = covariance @ gain.T @ np.linalg.pinv(gain @ covariance @ gain.T + noise, hermitian=True)
     error = np.trace(covariance - estimate @ gain @ covariance)
     distortion = np.trace(noise + (identity - gain) @ covariance @ (identity - gain).T)
@@ -188,15 +154,6 @@ def test_noise_that_follows_the_data_lies_along_its_principal_direction(digits, 
     assert np.abs(seen - np.outer(along, direction)).max() < 1e-4
 
 
-def test_equal_seeds_draw_equal_pictures_and_others_do_not(digits, moments):
-    settings = IllustrationConfig(levels={"natural": (16.0,)}, images=1)
-    first, again, other = (
-        noisy_pictures.noisy_images(settings, dataset=digits, moments=moments, seed=seed) for seed in (3, 3, 4)
-    )
-    pd.testing.assert_frame_equal(first, again)
-    assert not first["value"].equals(other["value"])
-
-
 @pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
 def test_an_illustration_of_data_names_the_missing_dataset_or_levels(name, digits, moments):
     with pytest.raises(ValueError, match=rf"illustrations.{name}.dataset is missing"):
@@ -205,30 +162,12 @@ def test_an_illustration_of_data_names_the_missing_dataset_or_levels(name, digit
         ILLUSTRATIONS.get(name)(NOTHING, dataset=digits, moments=moments, seed=0)
 
 
-class PixelByPixel:
-    """A shape from outside whose noise lies along the pixels, though its spectrum holds the data's eigenvalues."""
-
-    takes_weights = False
-
-    @staticmethod
-    def decompose(moments, *, weights=None):
-        eigenvalues = np.linalg.eigvalsh(moments.covariance)[::-1].clip(min=0)
-        return Spectrum("pixelwise", eigenvalues, moments.total_variance, moments.mean, eigenvalues)
-
-    @staticmethod
-    def calibrate(spectrum, capacity):
-        return GaussianChannel("pixelwise", capacity, np.linspace(1.0, 30.0, spectrum.dimension))
-
-
-def test_attacker_error_of_pixelwise_noise_does_not_take_eigenvalues_for_pixels(digits, moments, monkeypatch):
-    monkeypatch.setitem(SHAPES._entries, "pixelwise", PixelByPixel)
-    settings = IllustrationConfig(levels={"pixelwise": (8.0,)})
-    rows = closed_forms.shape_costs(settings, dataset=digits, moments=moments, seed=0)
-    covariance = moments.covariance
-    total = covariance + np.diag(np.linspace(1.0, 30.0, 1024))
-    expected = np.trace(covariance - covariance @ np.linalg.solve(total, covariance)) / moments.total_variance
-    found = measured(rows, "attacker_error", "defense")["pixelwise"]
-    assert found == pytest.approx(expected, rel=1e-6)
+def test_attacker_error_of_noise_by_pixel_does_not_take_eigenvalues_for_pixels(moments):
+    """As of a shape from outside whose spectrum holds eigenvalues of the data."""
+    covariance, variances = moments.covariance, np.linspace(1.0, 30.0, 1024)
+    channel, spectrum = GaussianChannel("natural", 8.0, variances), SHAPES.get("natural").decompose(moments)
+    left = np.trace(covariance - covariance @ np.linalg.solve(covariance + np.diag(variances), covariance))
+    assert closed_forms._attacker_error(channel, spectrum, moments) == pytest.approx(left, rel=1e-6)
 
 
 @pytest.fixture(scope="module")
