@@ -15,8 +15,8 @@ positives = st.floats(1e-6, 1e6)
 spectra = arrays.arrays(np.float64, st.integers(1, 12), elements=st.floats(1e-6, 1e4))
 
 
-def random_covariance(seed: int, dimension: int = 5) -> np.ndarray:
-    factor = np.random.default_rng(seed).normal(size=(dimension, dimension + 3))
+def random_covariance(seed: int) -> np.ndarray:
+    factor = np.random.default_rng(seed).normal(size=(5, 8))
     return factor @ factor.T
 
 

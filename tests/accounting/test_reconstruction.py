@@ -14,8 +14,8 @@ from leakbound.registry import SHAPES
 POWER_LAW = np.arange(1.0, 65) ** -1.5
 
 
-def records(count: int, eigenvalues: np.ndarray, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(count, len(eigenvalues))) * np.sqrt(eigenvalues)
+def records(count: int, eigenvalues: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, len(eigenvalues))) * np.sqrt(eigenvalues)
 
 
 def test_empirical_prior_approaches_the_gaussian_one_when_candidates_are_dense():

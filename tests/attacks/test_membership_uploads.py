@@ -122,12 +122,12 @@ def test_filter_by_outer_products_is_that_of_explicit_gradients():
     torch.testing.assert_close(plain, gradients @ total.flatten(), rtol=1e-10, atol=1e-10)
 
 
-def explicit(network, records):
-    """Clipped gradients of records, and slopes and inputs of both layers of a perceptron, in float64."""
+def explicit(network, records, clips=True):
+    """Slopes and inputs of both layers of a perceptron for each record, whose products are gradients, in float64."""
     images, labels = (torch.from_numpy(part) for part in (records.images, records.labels))
     gradients = record_gradients(network, images, labels)
     squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
-    weights = (1 / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)[:, None].double()
+    weights = (1 / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)[:, None].double() if clips else 1.0
     seen = {"fc1": images.flatten(1), "head": network.features(images).detach()}
     factors = {}
     for name, inputs in seen.items():
@@ -190,12 +190,8 @@ def test_plain_scores_of_one_step_are_inner_products_with_the_clients_own_gradie
     rows = scenes.parts(0).members[:40]
     found = train(replace(request, scoring=UploadScoring({0: rows.tolist()}, 100, 1))).scores[0, -1]
     network = initial_network(request, 0)
-    images, labels = (torch.from_numpy(part[rows]) for part in (scenes.pool.images, scenes.pool.labels))
-    gradients = record_gradients(network, images, labels)
-    own = torch.cat([gradients["fc1.weight"], gradients["fc1.bias"][..., None]], dim=2).flatten(1)
-    if level is not None:
-        squares = [value.flatten(1).square().sum(1) for value in gradients.values()]
-        own *= (1 / torch.stack(squares).sum(0).sqrt()).clamp(max=1.0)[:, None]
+    slopes, inputs = explicit(network, scenes.pool.chosen(rows), clips=level is not None)["fc1"]
+    own = torch.einsum("no,ni->noi", slopes, inputs).flatten(1).float()
     after = train(request).weights
     weights = {name: value.detach() for name, value in network.named_parameters()}
     sent = {name: 16 * (weights[name] - after[name][0]) / 0.02 for name in ("fc1.weight", "fc1.bias")}

@@ -16,11 +16,6 @@ boxed_images = hnp.arrays(np.float32, (2, 3, 12, 12), elements=st.floats(-1, 1, 
 coordinates = st.floats(0, 1, allow_subnormal=False)
 
 
-def _scores(seed, members=400, nonmembers=300, shift=0.8):
-    generator = np.random.default_rng(seed)
-    return generator.normal(shift, 1.2, members), generator.normal(0.0, 1.0, nonmembers)
-
-
 @given(boxed_images, boxed_images)
 @settings(max_examples=25, deadline=None)
 def test_mse_equals_sklearn_on_pixels_and_psnr_follows_from_it(truth, candidate):
@@ -112,7 +107,8 @@ def test_auc_interval_of_perfect_separation_is_not_a_point():
 
 @pytest.mark.parametrize("fpr", [0.0, 0.001, 0.01, 0.1, 0.5])
 def test_tpr_at_fpr_is_the_highest_point_of_the_roc_curve_left_of_fpr(fpr):
-    members, nonmembers = (np.round(scores, 1) for scores in _scores(6))
+    generator = np.random.default_rng(6)
+    members, nonmembers = generator.normal(0.8, 1.2, 400).round(1), generator.normal(0.0, 1.0, 300).round(1)
     rates = [(np.mean(nonmembers >= t), np.mean(members >= t)) for t in [*np.unique(members), np.inf]]
     expected = max(true for false, true in rates if false <= fpr)
     interval = metrics.tpr_at_fpr(members, nonmembers, fpr)

@@ -19,6 +19,8 @@ from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
 from operations import Operations, of_further_steps, waits_of_adam
 
+ROUNDING = {"rtol": 1e-7, "atol": 1e-7}
+
 
 def networks(name, count):
     """Parameters in float64, where no other formula hides behind rounding, and the architecture."""
@@ -36,14 +38,6 @@ def search(slot, count, moments):
     return Inversion(slot, *drawn(slot, count), weights[:count], bounds[:count], 0.05, moments)
 
 
-def assert_alike(found, expected):
-    """Equal answers, each of its own shape."""
-    for own, alone in zip(found, expected, strict=True):
-        for one, other in zip(own, alone, strict=True):
-            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-7, atol=1e-7)
-            assert one.shape == other.shape
-
-
 @pytest.mark.parametrize(
     ("name", "counts", "moments"),
     [("lenet", (3, 1, 2), [1, 2]), ("mlp", (1, 3), [1, 2]), ("cnn", (2, 3), [2]), ("resnet10", (1, 1), [1])],
@@ -54,7 +48,7 @@ def test_answers_of_a_stack_are_those_of_each_network(name, counts, moments):
     queries = [search(slot, count, moments) for slot, count in enumerate(counts)]
     slopes = [Slopes(slot, *drawn(slot, count)) for slot, count in enumerate(counts)]
     together, alone = (AnsweringNetworks(model, params, most).answers([queries, slopes]) for most in (len(counts), 1))
-    assert_alike(together[0], alone[0])
+    torch.testing.assert_close(together[0], alone[0], **ROUNDING)
     assert [trace.shape for trace in together[0]] == [(len(moments), count, 1, 32, 32) for count in counts]
     for own, (losses, gradients) in zip(slopes, together[1], strict=True):
         expected = own.images.clone().requires_grad_()
@@ -88,7 +82,7 @@ def test_other_networks_are_left_to_vmap_or_asked_one_by_one(looks, caplog):
     params = weights_of(made)
     queries = [search(slot, 2, [2]) for slot in range(3)]
     (together,), (alone,) = (AnsweringNetworks(made[0], params, most).answers([queries]) for most in (3, 1))
-    assert_alike(together, alone)
+    torch.testing.assert_close(together, alone, **ROUNDING)
     assert ("divided into two" in caplog.text) == looks
 
 
@@ -114,7 +108,7 @@ def test_images_that_memory_does_not_hold_at_once_are_inverted_in_pieces():
     ((whole,),) = AnsweringNetworks(model, params, 1).answers([[joined_inversion(parts)]])
     assert max(model.seen) <= 8
     ((first, *_),) = AnsweringNetworks(model, params, 1).answers([parts])
-    assert_alike([whole], [np.concatenate([first] * 3, axis=1)])
+    torch.testing.assert_close([whole], [np.concatenate([first] * 3, axis=1)], **ROUNDING)
 
 
 def test_operations_of_a_step_do_not_grow_with_the_replicas():

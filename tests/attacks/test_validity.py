@@ -119,17 +119,7 @@ def test_only_an_edge_that_is_better_by_more_than_a_hundredth_binds():
         assert not largest_binds(errors)
 
 
-def test_gradient_without_a_direction_leaves_its_inversion_stuck():
-    model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
-    nothing = {name: torch.zeros(1, *value.shape) for name, value in model.named_parameters()}
-    matching = GradientMatching(model, nothing, (1, 32, 32))
-    start = torch.zeros(1, 1, 32, 32)
-    problem = (matching, torch.tensor([1]), start, torch.tensor([0.0]))
-    assert geiping._statuses(*problem, start + 0.1).tolist() == ["stuck"]
-    assert geiping._statuses(*problem, start + math.nan).tolist() == ["diverged"]
-
-
-def test_inversion_that_ends_no_lower_than_it_began_has_not_converged(few_digits):
+def test_inversion_that_ends_no_lower_than_it_began_has_not_converged_and_without_a_direction_is_stuck(few_digits):
     model = build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
     truth, label = torch.from_numpy(few_digits.pool.images[:1]), torch.from_numpy(few_digits.pool.labels[:1])
     observed = record_gradients(model, truth, label)
@@ -137,6 +127,9 @@ def test_inversion_that_ends_no_lower_than_it_began_has_not_converged(few_digits
     near, far = 0.9 * truth, -truth
     for start, end, status in ((far, near, ""), (near, far, "not_converged"), (far, far, "stuck")):
         assert geiping._statuses(matching, label, start, torch.zeros(1), end).tolist() == [status]
+    nothing = GradientMatching(model, {name: 0 * value for name, value in observed.items()}, (1, 32, 32))
+    for end, status in ((near, "stuck"), (near * math.nan, "diverged")):
+        assert geiping._statuses(nothing, label, far, torch.zeros(1), end).tolist() == [status]
 
 
 def test_grid_of_weights_is_extended_while_its_edge_is_best_and_flagged_if_it_stays_so(few_digits, monkeypatch):

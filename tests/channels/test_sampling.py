@@ -3,7 +3,8 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.channels import GaussianChannel, Moments, Natural, Spectrum, estimate_moments
+from asking import calibrated
+from leakbound.channels import GaussianChannel, Spectrum, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.sources import SecureNoise
 from leakbound.registry import SHAPES
@@ -12,15 +13,10 @@ SHAPE = (2, 2, 3)
 NAMES = SHAPES.names()
 
 
-def moments(records: int = 80) -> Moments:
+def channel_of(name: str, capacity: float = 6.0) -> GaussianChannel:
     rng = np.random.default_rng(0)
-    return estimate_moments([rng.normal(size=(records, 12)) @ rng.normal(size=(12, 12)) + 0.3])
-
-
-def calibrated(name: str, capacity: float = 6.0, records: int = 80) -> tuple[Spectrum, GaussianChannel]:
-    weights = np.linspace(1, 9, 12) if name.startswith("personalized") else None
-    spectrum = SHAPES.get(name).decompose(moments(records), weights=weights)
-    return spectrum, SHAPES.get(name).calibrate(spectrum, capacity)
+    moments = estimate_moments([rng.normal(size=(80, 12)) @ rng.normal(size=(12, 12)) + 0.3])
+    return calibrated(moments, capacity, name, np.linspace(1, 9, 12) if name.startswith("personalized") else None)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -32,7 +28,7 @@ def generator(seed: int = 0) -> torch.Generator:
 @pytest.mark.parametrize("name", NAMES)
 def test_noise_has_the_covariance_of_its_channel(name, on_grid, many_draws):
     # Whitened by the true covariance, n·tr((S − I)²)/2 + n·mean² is χ² up to O(1/n): a fixed seed, false alarm 1e-6.
-    channel = calibrated(name)[1]
+    channel = channel_of(name)
     draws = 200_000
     sampler = ChannelSampler(channel, SHAPE, on_grid=on_grid, many_draws=many_draws)
     noise = sampler.noise(draws, generator()).double().numpy()
@@ -72,7 +68,7 @@ def test_triangular_factor_gives_the_noise_of_the_channel_also_where_there_is_li
 
 
 def test_channels_with_directions_without_noise_have_no_triangular_factor():
-    channel = calibrated("rate_distortion", 4.0)[1]
+    channel = channel_of("rate_distortion", 4.0)
     assert (channel.variances == 0).any()
     few, many = (ChannelSampler(channel, SHAPE, many_draws=flag).noise(9, generator(1)) for flag in (False, True))
     assert torch.equal(few, many)
@@ -80,7 +76,7 @@ def test_channels_with_directions_without_noise_have_no_triangular_factor():
 
 def test_a_result_may_take_the_memory_of_the_signal():
     for on_grid in (False, True):
-        sampler = ChannelSampler(calibrated("white")[1], SHAPE, on_grid=on_grid)
+        sampler = ChannelSampler(channel_of("white"), SHAPE, on_grid=on_grid)
         signal = torch.randn(3, 4, *SHAPE, generator=generator(2))
         noise = sampler.noise(12, generator(3))
         expected = sampler.release(signal, noise)
@@ -90,7 +86,7 @@ def test_a_result_may_take_the_memory_of_the_signal():
 
 @pytest.mark.parametrize("name", ["natural", "white"])
 def test_noise_is_gaussian_and_independent_from_draw_to_draw(name):
-    channel = calibrated(name)[1]
+    channel = channel_of(name)
     noise = ChannelSampler(channel, SHAPE, many_draws=True).noise(50_000, generator(1)).double().numpy()
     white = np.linalg.solve(np.linalg.cholesky(channel.noise_covariance()), noise.T)
     assert stats.kstest(white.ravel(), "norm").pvalue > 1e-6  # false alarm 1e-6
@@ -101,7 +97,7 @@ def test_noise_is_gaussian_and_independent_from_draw_to_draw(name):
 @pytest.mark.parametrize("on_grid", [False, True], ids=["float32", "grid"])
 @pytest.mark.parametrize("name", NAMES)
 def test_release_is_the_image_plus_noise_or_its_shrinkage_and_on_a_grid_a_multiple_of_the_spacing(name, on_grid):
-    channel = calibrated(name)[1]
+    channel = channel_of(name)
     sampler = ChannelSampler(channel, SHAPE, on_grid=on_grid)
     images = torch.randn(4, 5, *SHAPE, generator=generator(2))
     noise = sampler.noise(20, generator(3))
@@ -119,7 +115,7 @@ def test_release_is_the_image_plus_noise_or_its_shrinkage_and_on_a_grid_a_multip
 
 def test_directions_without_noise_tell_no_record_from_another():
     """The mean over many looks at a record would converge to its rounding residue where there is no noise."""
-    channel = calibrated("rate_distortion", 4.0)[1]
+    channel = channel_of("rate_distortion", 4.0)
     sampler = ChannelSampler(channel, SHAPE)
     dead = channel.basis[:, channel.variances == 0]
     assert dead.shape[1] >= 2
@@ -134,7 +130,7 @@ def test_directions_without_noise_tell_no_record_from_another():
 
 
 def test_frozen_copies_are_drawn_once_for_every_record():
-    sampler = ChannelSampler(calibrated("white")[1], SHAPE)
+    sampler = ChannelSampler(channel_of("white"), SHAPE)
     images = torch.zeros(50, *SHAPE)
     frozen = sampler.freeze(images, generator(5), chunk=16)
     assert frozen.shape == images.shape
@@ -144,26 +140,26 @@ def test_frozen_copies_are_drawn_once_for_every_record():
 
 
 def test_noise_along_pixels_is_rounded_up_in_float32():
-    channel = calibrated("personalized")[1]
+    channel = channel_of("personalized")
     held, exact = ChannelSampler(channel, SHAPE)._deviations.double().numpy(), np.sqrt(channel.variances)
     assert ((exact <= held) & (held < exact * (1 + 3e-7))).all()
 
 
 def test_channel_that_passes_everything_changes_nothing():
-    channel = Natural.calibrate(Natural.decompose(moments()), float("inf"))
+    channel = channel_of("natural", float("inf"))
     images = torch.randn(3, *SHAPE, generator=generator(9))
     assert torch.equal(ChannelSampler(channel, SHAPE).apply(images, generator()), images)
 
 
 def test_rate_distortion_without_capacity_releases_the_mean():
-    channel = calibrated("rate_distortion", 0.0)[1]
+    channel = channel_of("rate_distortion", 0.0)
     images = torch.randn(3, *SHAPE, generator=generator(9))
     released = ChannelSampler(channel, SHAPE).apply(images, generator()).reshape(3, 12)
     np.testing.assert_allclose(released.numpy(), np.tile(channel.mean, (3, 1)), rtol=1e-6)
 
 
 def test_sampler_refuses_other_images_and_infinite_noise():
-    channel = calibrated("natural")[1]
+    channel = channel_of("natural")
     with pytest.raises(ValueError, match="have 16 values"):
         ChannelSampler(channel, (1, 4, 4))
     with pytest.raises(ValueError, match="images end in"):
@@ -174,7 +170,7 @@ def test_sampler_refuses_other_images_and_infinite_noise():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_spacing_follows_the_noise_of_each_pixel(name):
-    channel = calibrated(name)[1]
+    channel = channel_of(name)
     covariance = channel.noise_covariance()
     dither = 0.0 if channel.gain is None else 1e-6 * channel.variances.max()
     deviations = np.sqrt(np.diag(covariance) + dither)
@@ -194,6 +190,6 @@ def test_pixels_without_noise_are_not_rounded():
 
 
 def test_secure_noise_without_a_grid_is_refused():
-    sampler = ChannelSampler(calibrated("natural")[1], SHAPE)
+    sampler = ChannelSampler(channel_of("natural"), SHAPE)
     with pytest.raises(ValueError, match="on_grid=True"):
         sampler.apply(torch.zeros(2, *SHAPE), SecureNoise())

@@ -30,9 +30,9 @@ capacities = st.floats(math.log(1e-8), math.log(1e3)).map(math.exp)
 seeds = st.integers(0, 2**32 - 1)
 
 
-def moments_of(seed: int, dimension: int = 12, records: int = 60, decay: float = 1.0) -> Moments:
+def moments_of(seed: int, dimension: int = 12, records: int = 60) -> Moments:
     rng = np.random.default_rng(seed)
-    mixing = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] * np.arange(1.0, dimension + 1) ** -decay
+    mixing = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] * np.arange(1.0, dimension + 1) ** -1.0
     return estimate_moments([rng.normal(size=(records, dimension)) @ mixing.T + rng.normal(size=dimension)])
 
 

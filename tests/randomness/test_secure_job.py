@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from leakbound import storage
 from leakbound.cli.step_command import as_command
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.randomness.seeding import derive_seed
-from leakbound.randomness.sources import KEY_BYTES
 from leakbound.training.checkpoint import Checkpoint
 
 COMMANDS = {step.name: as_command(step) for step in all_steps()}
@@ -66,21 +64,6 @@ def run_job(prepared: Path, root: Path, name: str, origin: str) -> str:
 def spellings(number: int) -> list[bytes]:
     """How a seed may stand in a file."""
     return [str(number).encode(), f"{number:x}".encode(), number.to_bytes(8, "little"), number.to_bytes(8, "big")]
-
-
-@pytest.fixture
-def keys(monkeypatch) -> list[bytes]:
-    """All keys that secure noise takes from the operating system from now on."""
-    taken, urandom = [], os.urandom
-
-    def watched(count: int) -> bytes:
-        drawn = urandom(count)
-        if count == KEY_BYTES:
-            taken.append(drawn)
-        return drawn
-
-    monkeypatch.setattr(os, "urandom", watched)
-    return taken
 
 
 @pytest.fixture

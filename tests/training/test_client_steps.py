@@ -19,14 +19,14 @@ def network() -> torch.nn.Module:
     return build("lenet_sigmoid", 1, 10, torch.Generator().manual_seed(0))
 
 
-def sent_by(defense, level, digits, *, size=1, count=4, seed=0, moments=None):
+def sent_by(defense, level, digits, *, size=1, count=4, moments=None):
     """Uploads of batches under a defense and without one, one gradient in each row."""
     images = torch.from_numpy(digits.pool.images[: count * size]).unflatten(0, (count, size))
     labels = torch.from_numpy(digits.pool.labels[: count * size]).unflatten(0, (count, size))
     model, found = network(), []
     clients = client_step(Undefended(), None), client_step(defense, level, moments=lambda: moments)
     for client in clients:
-        sent = client.upload(model, images, labels, torch.Generator().manual_seed(seed))
+        sent = client.upload(model, images, labels, torch.Generator().manual_seed(0))
         found.append(torch.cat([part.flatten(1) for part in sent.gradients.values()], dim=1))
     return found[1], found[0]
 

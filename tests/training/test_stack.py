@@ -12,8 +12,8 @@ from leakbound.training import stack
 from leakbound.training.stack import forward_in
 
 
-def networks(name, count, colors=1):
-    return [models.build(name, colors, 10, torch_generator(0, slot, "init")) for slot in range(count)]
+def lenets(count):
+    return [models.build("lenet", 1, 10, torch_generator(0, slot, "init")) for slot in range(count)]
 
 
 class ByPixel(nn.Sequential):
@@ -79,7 +79,7 @@ def test_a_pass_in_bfloat16_gives_rounded_logits_and_gradients_in_float32(slots)
 
 
 def test_stack_keeps_a_broken_slot_from_the_others():
-    singles = networks("lenet", 2)
+    singles = lenets(2)
     params = stack.stacked(singles)
     with torch.no_grad():
         params["conv1.weight"][0] = math.nan
@@ -97,7 +97,7 @@ def test_predictions_do_not_depend_on_the_size_of_the_batches_which_hold_so_many
     slots, passes, monkeypatch
 ):
     monkeypatch.setattr(memory, "FORWARD_IMAGES", memory.DeviceLimit(cpu=10, cuda=4000))
-    singles, seen = networks("lenet", slots), []
+    singles, seen = lenets(slots), []
     singles[0].conv1.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
     params = stack.stacked(singles)
     images = torch.randn(23, 1, 32, 32, generator=torch_generator(0, "images"))

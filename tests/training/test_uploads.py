@@ -16,8 +16,8 @@ def gradients(slots=2, seed=0):
     return [torch.randn(slots, *shape, generator=torch_generator(seed, str(shape))) for shape in SHAPES]
 
 
-def noisy(std, slots=range(2)):
-    return StackUploads(client_step(ParameterNoise(), std), [torch_generator(slot, "noise") for slot in slots])
+def noisy(std):
+    return StackUploads(client_step(ParameterNoise(), std), [torch_generator(slot, "noise") for slot in range(2)])
 
 
 def largest(fraction, slots=range(2), **settings):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from result_command import words_of
 
-from calling import called
+from calling import succeeded
 from leakbound import storage
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.cli.steps.several import make_result
@@ -13,7 +13,7 @@ from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig
 from leakbound.config.whole import Config, TrackingConfig
-from leakbound.jobs.job import Job, JobList
+from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable
 
 FIGURE = FigureConfig(id="fig09", paper="pmidp", title="t", table="federated/means", plot="budgets", caption="c")
@@ -42,12 +42,6 @@ def jobs(config) -> JobList:
     return JobList(RunTable(config, Catalogue(figures=(FIGURE,))), all_steps())
 
 
-def do(job: Job, *more: object) -> None:
-    """Call the command of a job as the workflow does."""
-    outcome = called(*words_of(job), *more)
-    assert outcome.code == 0, outcome.err
-
-
 @pytest.fixture(scope="module")
 def place(jobs, dataset, tmp_path_factory) -> Path:
     """Folder with the results of all runs of the configuration."""
@@ -58,7 +52,7 @@ def place(jobs, dataset, tmp_path_factory) -> Path:
         metadata = {"name": "bars", **{name: json.dumps(value) for name, value in told.items()}}
         storage.write_arrays(Path(jobs.job("prepare", "bars").outputs["out"]), dataset.arrays(), metadata)
         for job in jobs.of("federate"):
-            do(job)
+            succeeded(*words_of(job))
     return folder
 
 
@@ -83,7 +77,7 @@ def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(jobs):
 
 def test_a_table_gathers_all_its_runs(jobs):
     job = jobs.job("federated", "means")
-    do(job)
+    succeeded(*words_of(job))
     rows = storage.read_rows(Path(job.outputs["rows"]))
     assert rows["run"].nunique() == 4
     assert len(rows[rows["metric"] == "final_accuracy"]) == 4 * 2
@@ -92,7 +86,7 @@ def test_a_table_gathers_all_its_runs(jobs):
 
 def test_the_table_of_composition_knows_the_networks(jobs):
     job = jobs.job("federated", "composition")
-    do(job)
+    succeeded(*words_of(job))
     rows = storage.read_rows(Path(job.outputs["rows"]))
     assert set(rows["variant"]) == {"printed", "composed", "static", "uploads"}
     assert set(rows["dataset"]) == {"bars"}

@@ -35,9 +35,9 @@ SCHEMES = {
 MASKS = PairwiseMasks(GRAPH, 3.0)
 
 
-def paths(scheme, steps: int, runs: int = 4000, seed: int = 0) -> np.ndarray:
+def paths(scheme, steps: int, runs: int = 4000) -> np.ndarray:
     """States by time, run and server."""
-    return np.stack(list(islice(trajectories(WEIGHTS, STATES, scheme, runs, np.random.default_rng(seed)), steps + 1)))
+    return np.stack(list(islice(trajectories(WEIGHTS, STATES, scheme, runs, np.random.default_rng(0)), steps + 1)))
 
 
 def score(sample: np.ndarray, expected: float) -> float:
