@@ -36,7 +36,7 @@ LONG = {
     *("test_kept_results.py", "test_pooled_results.py", "test_stacked_inversion.py", "test_arguments_fuzz.py"),
     *("test_serving.py", "test_people.py", "test_photos.py", "test_compare_command.py", "test_damage.py"),
     *("test_folders_that_are_replaced.py", "test_published_moments.py", "test_false_alarms.py", "test_rates.py"),
-    *("test_large_models.py", "test_network_audit.py", "test_estimator.py", "test_composition.py"),
+    *("test_network_audit.py", "test_estimator.py", "test_composition.py"),
     *("test_small_files_that_grow.py", "test_plan.py", "test_per_sample.py", "test_report.py", "test_secure_job.py"),
     *("test_job_list.py", "test_stacked_membership.py"),
 }
