@@ -29,7 +29,9 @@ def test_limits_of_randomized_response_are_above_the_truth_in_at_most_five_perce
     """Whether each record was used is released with the truth at e^ε/(1 + e^ε): exactly ε of adding or removing it."""
     draw, right = np.random.default_rng(3), special.expit(epsilon)
     seen = np.array([right**2, 2 * right * (1 - right), (1 - right) ** 2])  # both bits of a pair true, one, none
-    nats = float(special.rel_entr(seen[[0, 2]], (seen[0] + seen[2]) / 2).sum())
+    nats = float(
+        special.rel_entr(seen[0], (seen[0] + seen[2]) / 2) + special.rel_entr(seen[2], (seen[0] + seen[2]) / 2)
+    )
     over = np.zeros(3)
     for _ in range(TRIALS):
         members, others = draw.random((2, 2 * PAIRS)) < np.array([[right], [1 - right]])
@@ -41,6 +43,18 @@ def test_limits_of_randomized_response_are_above_the_truth_in_at_most_five_perce
         both = limits(draw, members + 0.0, others + 0.0, (released, included))
         over[2] += max(both[source, "epsilon"].demonstrated for source in ("pairs", "canaries")) > epsilon
     assert (over / TRIALS <= SLACK).all(), over
+
+
+@pytest.mark.parametrize("share", [0.03, 0.3])
+def test_nats_of_a_mechanism_that_reveals_all_or_nothing_are_not_overstated(share):
+    """It reveals share · ln 2 about a coin; trials that were taken for independent ones would show ln 2."""
+    draw, over = np.random.default_rng(4), 0
+    for _ in range(TRIALS):
+        revealed = draw.random() < share
+        members = draw.normal(size=2 * PAIRS) + (10 if revealed else 0)
+        found = limits(draw, members, draw.normal(size=2 * PAIRS))["pairs", "nats"].demonstrated
+        over += found > share * math.log(2)
+    assert over / TRIALS <= SLACK
 
 
 def test_information_of_one_run_is_the_divergence_of_its_event():
@@ -55,19 +69,26 @@ def test_information_of_one_run_is_the_divergence_of_its_event():
 
 
 def test_scores_that_are_all_equal_show_nothing_whatever_the_order_of_the_coins():
-    included, equal, draw = np.arange(100) < 50, np.zeros((2, 2 * PAIRS)), np.random.default_rng(7)
-    assert limits(draw, *equal)["pairs", "epsilon"].demonstrated == 0.0
-    shuffled = [limits(draw, *equal, (np.zeros(100), draw.permutation(included))) for _ in range(100)]
+    included = np.arange(100) < 50
+    found = limits(
+        np.random.default_rng(6), np.zeros(2 * PAIRS), np.zeros(2 * PAIRS), (np.zeros(100), included[::2].repeat(2))
+    )
+    assert found["pairs", "epsilon"].demonstrated == 0.0
+    draw = np.random.default_rng(7)
+    shuffled = [
+        limits(draw, *np.zeros((2, 2 * PAIRS)), (np.zeros(100), draw.permutation(included))) for _ in range(100)
+    ]
     assert sum(one["canaries", "epsilon"].demonstrated > 0 for one in shuffled) <= 5
 
 
 def test_a_verdict_says_what_so_few_coins_could_show():
+    draw = np.random.default_rng(8)
     known = {"scores": [np.ones(PAIRS), np.zeros(PAIRS)]}
     found = coin_limits(StatedBound("nats", 60.0), 0.95, known, known)
     said = verdict_on(StatedBound("nats", 60.0), list(found), 0.95)
     assert said.startswith("nats = 60 is not contradicted at confidence 0.95: the lower limit is 0.0")
     assert "one network with so many records shows at most 0.0" in said
-    strict = limits(np.random.default_rng(8), np.ones(2 * PAIRS), np.zeros(2 * PAIRS))
+    strict = limits(draw, np.ones(2 * PAIRS), np.zeros(2 * PAIRS))
     assert " is contradicted " in verdict_on(StatedBound("epsilon", 1.0, 0.0), list(strict.values()), 0.95)
     clear = strict["pairs", "epsilon"]
     assert clear.demonstrated == clear.reachable == one_run_epsilon(PAIRS, PAIRS, PAIRS, 0.0, 0.95, "pairs")

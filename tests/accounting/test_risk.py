@@ -1,20 +1,25 @@
-"""Risks from nats, held against closed forms and extreme mechanisms."""
+"""Risks from nats, held against closed forms, extreme mechanisms and simulated attackers."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
+from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import (
     identification_epsilon,
     identification_risk,
     membership_bound,
     membership_information,
+    naming_bound,
 )
 
 NATS = st.floats(1e-6, 40)
+SPREADS = (0.1, 0.3, 0.8, 1.5)
+WIDTH = 3
 
 
 def divergence(first: float, second: float) -> float:
@@ -62,3 +67,27 @@ def test_membership_is_the_better_one_of_two_bounds_and_its_inverse_asks_for_no_
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_no_pair_of_laws_is_told_apart_better_than_its_divergence_allows(first, second):
     assert abs(first - second) <= membership_bound(divergence(first, second))[0] * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.parametrize("spread", SPREADS)
+def test_attackers_on_a_gaussian_channel_stay_below_every_bound(spread):
+    """Records s N(0, I), noise N(0, I): ½ d ln(1 + s²) nats; 200 lists of 20 candidates, and 20,000 pairs."""
+    nats = 0.5 * WIDTH * math.log1p(spread**2)
+    generator = np.random.default_rng(4)
+    lists = [spread * generator.standard_normal((20, WIDTH)) for _ in range(200)]
+    rates = [empirical_bayes(one, np.ones(WIDTH), generator, draws=50).identification_rate for one in lists]
+    row = identification_risk(nats, 20)
+    error = np.std(rates, ddof=1) / math.sqrt(len(rates))
+    assert 1 / 20 < np.mean(rates) < row.probability + 3 * error
+    assert row.probability == naming_bound(nats, 20)
+    used, other = spread * generator.standard_normal((2, 20_000, WIDTH))
+    seen = used + generator.standard_normal(used.shape)
+    scores = [-0.5 * np.square(seen - record).sum(axis=1) for record in (used, other)]
+    scores = [one + 0.5 * np.square(seen).sum(axis=1) / (1 + spread**2) for one in scores]  # log-likelihood ratios
+    advantage, auc = membership_bound(nats)
+    grid = np.sort(np.concatenate(scores))
+    tpr, fpr = (1 - np.searchsorted(np.sort(one), grid) / len(one) for one in scores)
+    noise = 3 / math.sqrt(20_000)
+    assert noise < (tpr - fpr).max() < advantage + noise
+    ranked = np.searchsorted(np.sort(scores[1]), scores[0]).mean() / len(scores[1])
+    assert 0.5 < ranked < auc + noise

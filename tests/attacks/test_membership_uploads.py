@@ -14,6 +14,7 @@ from leakbound.accounting.dp import epsilon
 from leakbound.accounting.lower_limits import evidence
 from leakbound.attacks.membership.upload_attack import infer_from_uploads, scored_uploads
 from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import UploadMembershipConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undefended
 from leakbound.datasets import Drawing, ImageDataset, Split
@@ -70,6 +71,20 @@ def test_members_are_recognised_from_the_uploads_of_plain_sgd_and_not_by_the_pla
     assert arrays["likelihood_members"].shape == (1, 150)
 
 
+def test_a_training_that_holds_none_of_the_candidates_shows_chance(scenes, monkeypatch):
+    """The server scores records that no client holds, as members and non-members at random."""
+    request, init = asked(scenes), upload_scores.UploadScores.__init__
+    others = np.random.default_rng(0).permutation(np.setdiff1d(range(len(scenes.pool)), scenes.parts(0).members))
+
+    def elsewhere(scores, inner, scoring, *rest):
+        rows = others[: len(scoring.rows[0])].tolist()
+        init(scores, inner, replace(scoring, rows={0: rows}), *rest)
+
+    monkeypatch.setattr(upload_scores.UploadScores, "__init__", elsewhere)
+    found = estimate(attacked(request)[0], "likelihood")
+    assert found.low < 0.5 < found.high
+
+
 def test_noise_hides_members_the_more_the_stronger_it_is(scenes):
     """Against 150 others, chance ends at .5 + 2 standard errors of .033."""
     channels = [asked(scenes, **noisy(std)) for std in (0.1, 0.5, 3.0)]
@@ -88,6 +103,13 @@ def test_either_noise_of_dp_behind_a_channel_hides_members(scenes):
         for std, level in ((0.4, 0.1), (0.1, 0.1), (0.4, 0.025))
     )
     assert 0.5 < found.low < found.high < min(less_on_images.low, less_on_gradients.low)
+
+
+def test_half_of_a_channels_noise_is_seen(scenes, monkeypatch):
+    sound = estimate(attacked(asked(scenes, **noisy(0.6)))[0], "likelihood")
+    drawn = ChannelSampler._shaped
+    monkeypatch.setattr(ChannelSampler, "_shaped", lambda *arguments: drawn(*arguments) / 2)
+    assert estimate(attacked(asked(scenes, **noisy(0.6)))[0], "likelihood").low > sound.high
 
 
 def test_forgotten_noise_of_dp_proves_more_than_the_accountant_allows(scenes, monkeypatch):
