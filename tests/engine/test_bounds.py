@@ -22,16 +22,7 @@ from gaussians import MIXING, RANGE, gaussian, precision, private
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from leakbound import (
-    BudgetError,
-    Capacity,
-    Channel,
-    ChannelEngine,
-    GuaranteeError,
-    Identification,
-    Leakage,
-    RandomizedResponse,
-)
+from leakbound import BudgetError, Capacity, Channel, ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import population_moments
@@ -259,16 +250,15 @@ engine = ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=99), **options)
 data = engine.protect(private())
 for _ in range(7):
     data.__getitems__(list(range(20)))
-os.kill(os.getpid(), signal.{signal})
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("kill", ["SIGKILL", "SIGTERM"])
-def test_the_file_alone_has_all_counts_of_a_killed_process(kill, tmp_path):
+def test_the_file_alone_has_all_counts_of_a_killed_process(tmp_path):
     """A copy of the main file once began from zero, as the counts lay in a second one."""
     path, alone = tmp_path / "uses.db", tmp_path / "alone" / "uses.db"
-    code = KILLED.format(tests=str(__import__("pathlib").Path(__file__).parent), path=str(path), signal=kill)
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -getattr(signal, kill)
+    code = KILLED.format(tests=str(__import__("pathlib").Path(__file__).parent), path=str(path))
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     alone.parent.mkdir()
     shutil.copy2(path, alone)
     for file in (path, alone):
@@ -403,20 +393,6 @@ def killed_and_begun_again(front):
     return made, truth(front)
 
 
-def without_a_plan(front):
-    made = front.make(Capacity(2.0))
-    for _ in range(5):
-        front.release(made)
-    return made, truth(front)
-
-
-def two_targets(front):
-    for target in (Leakage(6.0, uses=1), Identification(0.9, among=1000, uses=1)):
-        made = front.make(target)
-        front.release(made)
-    return made, truth(front)
-
-
 def labels_clear_and_answered(front):
     for labels in ({"classes": CLASSES}, {"labels": RESPONSE}):
         made = front.make(Capacity(2.0), **labels)
@@ -452,8 +428,6 @@ CASES = [
     type_changed,
     copied_before_the_first_release,
     killed_and_begun_again,
-    without_a_plan,
-    two_targets,
     labels_clear_and_answered,
     few_public_records,
     heavy_tails,
@@ -473,11 +447,8 @@ def test_no_front_end_is_silent_where_its_bound_is_false(name, case, tmp_path):
         try:
             made, true = case(front)
             told = front.told(made)
-            said = f"told {told:.3g}, true {true:.3g}"
-        except GuaranteeError as error:
-            told, true, said = math.inf, 0.0, f"refused: {str(error)[:60]}"
+        except GuaranteeError:
+            return
     if told < 0.97 * true:  # public moments of 4,000 records
         told_elsewhere = SAYS in str(made) or (kind is Transformer and "in this process" in Channel.__doc__)
         assert any(issubclass(one.category, CapacityWarning) for one in caught) or (told_elsewhere and not ledger)
-        said += ", warned" if caught else ", and says that other engines add up"
-    sys.stdout.write(f"| {name} | {case.__name__.replace('_', ' ')} | {said} |\n")  # the product's rows: pytest -rP

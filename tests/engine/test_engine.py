@@ -16,16 +16,6 @@ def seeded(target=None, **options) -> ChannelEngine:
     return engine_of(target, **{"seed": 5, **options})
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_each_epoch_counts_each_record_once(engine, workers):
-    loader = engine.protect(batches(private(), num_workers=workers))
-    for epoch in (1, 2, 3):
-        assert sorted(by_record(loader)) == list(range(20))
-        assert engine.uses["train"].tolist() == [epoch] * 20
-        assert engine.remaining == 3 - epoch
-    assert engine.steps == 3 * 4
-
-
 def test_what_workers_fetched_and_nobody_took_is_not_counted(engine):
     loader = engine.protect(batches(private(), num_workers=2, prefetch_factor=4))
     taken = next(iter(loader))[1]
@@ -44,6 +34,7 @@ def test_noise_depends_on_record_and_use_alone():
 
 
 def test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not(engine):
+    assert "NOISE IS SEEDED" in str(engine)
     fresh = engine.protect(batches(private()))
     first, second = by_record(fresh), by_record(fresh)
     assert not any(torch.equal(row, second[record]) for record, row in first.items())
@@ -94,8 +85,10 @@ def test_leakage_is_that_of_added_precisions_at_the_most_used_record(engine):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_exhausted_budget_refuses_before_it_releases_or_counts(engine, workers):
     loader = engine.protect(batches(private(), num_workers=workers))
-    for _ in range(3):
-        by_record(loader)
+    for epoch in (1, 2, 3):
+        assert sorted(by_record(loader)) == list(range(20))
+        assert engine.uses["train"].tolist() == [epoch] * 20
+        assert (engine.remaining, engine.steps) == (3 - epoch, 4 * epoch)
     before = engine.leakage()
     with pytest.raises(BudgetError, match="has had its 3 planned uses"):
         next(iter(loader))
@@ -192,13 +185,3 @@ def test_a_state_that_forgets_secure_uses_is_refused_and_a_seeded_one_repeats_th
         else:
             engine.load_state_dict(state)
             assert torch.equal(next(iter(loader))[0], first)
-
-
-def test_the_description_states_what_the_numbers_are():
-    engine = seeded(seed=None, classes=10)
-    text = str(engine)
-    assert "3 uses reveal at most 3 nats together" in text
-    assert f"errs by {engine.calibration.linear_error(3):.4g} squared per value" in text
-    assert "2.303 nats on top for a label" in text
-    assert "SEEDED" not in text
-    assert "NOISE IS SEEDED" in str(seeded())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gaussians import batches, by_record, engine_of, forked, gaussian, private
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant
 from leakbound.channels import Natural, population_moments
@@ -23,10 +23,8 @@ ROWS = torch.from_numpy(gaussian(20, 1))
 # -- what is released in addition to the input -------------------------------------------------------------------------
 CLEAN = {
     "autoencoder": (TensorDataset(ROWS, ROWS), {}, 1),
-    "two views": (TensorDataset(ROWS, torch.arange(20), ROWS.flip(1)), {}, 2),
     "next characters": (TensorDataset(ROWS, torch.arange(80).reshape(20, 4)), {}, 1),
     "next characters in a list": ([(row, [3, 1, 4, 1]) for row in ROWS], {}, 1),
-    "thumbnail": ([{"x": row, "label": 3, "small": row[:2]} for row in ROWS], {"key": "x"}, "small"),
     "name": ([{"x": row, "name": "Ada"} for row in ROWS], {"key": "x"}, "name"),
     "nested": ([(row, {"label": 3, "more": (1, row)}) for row in ROWS], {}, 1),
     "a number with a fraction": ([(row, 0.25) for row in ROWS], {}, 1),
@@ -53,14 +51,9 @@ def test_values_that_come_later_refuse_their_batch():
 
 
 @pytest.mark.parametrize("label", [10, -1])
-def test_labels_beyond_the_classes_are_refused_and_several_are_counted(label):
+def test_labels_beyond_the_classes_are_refused(label):
     with pytest.raises(GuaranteeError, match=f"the label {label}: classes = 10"):
         engine_of(classes=10).protect([(row, label) for row in ROWS])
-    engine = engine_of(classes=10)
-    by_record(engine.protect(DataLoader([(row, 3) for row in ROWS], batch_size=20)))
-    assert engine.leakage().labels == pytest.approx(np.log(10))
-    next(iter(engine.protect(DataLoader([(row, 3, 4) for row in ROWS], batch_size=20), name="two")))
-    assert engine.leakage().labels == pytest.approx(2 * np.log(10))
 
 
 @pytest.mark.parametrize("label", [3, True, np.int64(3), torch.tensor(3), torch.tensor([3]), np.array([3]), [3], None])
@@ -73,7 +66,6 @@ def test_without_classes_labels_are_said_not_to_be_counted():
     by_record(engine.protect(batches(private())))
     assert engine.leakage().labels is None
     assert "labels                not counted" in str(engine.leakage())
-    assert "labels are not counted: give classes" in str(engine)
 
 
 # -- public records that are private ones ------------------------------------------------------------------------------
@@ -93,10 +85,8 @@ class Wrapped(Dataset):
 OWN = torch.from_numpy(gaussian(60, 2))
 SHARED = {
     "the tensor": lambda: TensorDataset(OWN),
-    "a second dataset over it": lambda: TensorDataset(OWN.clone(), torch.zeros(60, dtype=torch.int64)),
     "a wrapper in another order": lambda: Wrapped(OWN),
     "an overlapping selection": lambda: Subset(TensorDataset(torch.cat([ROWS, OWN])), [*range(20), 30]),
-    "one of many": lambda: ConcatDataset([TensorDataset(ROWS), TensorDataset(OWN[7:8])]),
 }
 
 
@@ -138,10 +128,6 @@ def test_records_are_equal_in_whatever_type_and_collection_they_come():
     for number, rows in enumerate(kinds):
         engine.protect(list(rows), name=str(number)).__getitems__(list(range(20)))
     assert {name: uses.tolist() for name, uses in engine.uses.items()} == {name: [3] * 20 for name in "012"}
-    whole = np.random.default_rng(0).integers(0, 9, size=(60, 4))
-    engine = ChannelEngine.for_data(np.float32(whole), Capacity(1.0))
-    contents = [engine._counter.identity.contents(torch.from_numpy(whole.astype(kind))) for kind in ("u1", "i8", "f8")]
-    assert contents[0] == contents[1] == contents[2]
 
 
 def test_records_that_float32_cannot_tell_apart_are_told_apart():
@@ -162,17 +148,15 @@ def test_the_average_is_over_the_records_that_the_loader_shows():
 
 
 # -- copies, forks, threads --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_copies_of_an_engine_that_has_released_are_refused(copied):
+def test_copies_of_an_engine_that_has_released_are_refused():
     engine = engine_of()
-    fresh = copied(engine)
+    fresh = copy.deepcopy(engine)
     data = engine.protect(private())
     assert fresh.uses == {}
     _ = data[0]
-    with pytest.raises(GuaranteeError, match="would count apart"):
-        copied(engine)
-    with pytest.raises(GuaranteeError, match="would count apart"):
-        copied(data)
+    for used in (engine, data):
+        with pytest.raises(GuaranteeError, match="would count apart"):
+            copy.deepcopy(used)
     shared = copy.copy(engine)  # a shallow copy has the same count
     _ = shared.protect(private(seed=4), name="more")[0]
     assert engine.uses["more"][0] == 1
@@ -294,7 +278,6 @@ def test_a_state_holds_every_collection_and_those_that_wait_for_their_data():
     "broken",
     [
         lambda kept: {"uses": kept["uses"].to(torch.float16)},
-        lambda kept: {"uses": kept["uses"].bool()},
         lambda kept: {"uses": -kept["uses"]},
         lambda kept: {"uses": kept["uses"][:-1]},
         lambda kept: {"digests": kept["digests"][:, :8]},
@@ -404,13 +387,6 @@ def test_a_record_that_is_none_is_named_and_what_drops_it_later_is_no_remedy():
         engine_of().protect(DataLoader([None, *ROWS], collate_fn=lambda rows: rows))
 
 
-def test_the_noise_of_an_engine_is_not_written_over():
-    engine = engine_of()
-    with pytest.raises(AttributeError):
-        engine.noise = "frozen"
-    assert "by natural noise, fresh, secure" in str(engine)
-
-
 # -- the accountant ----------------------------------------------------------------------------------------------------
 def test_counts_that_would_wrap_and_steps_below_none_are_refused():
     moments = population_moments(PUBLIC)
@@ -433,13 +409,7 @@ def test_a_terminal_reads_that_the_calibration_takes_its_time(monkeypatch, capsy
     ChannelEngine.for_data(PUBLIC, Capacity(1.0))
     assert capsys.readouterr().err == ""
     ChannelEngine.for_data(wide, Capacity(1.0))
-    text = capsys.readouterr().err
-    assert text.count("calibrating to 40 records of 600 values: covariance") == 1  # a line now and then, no bar
-    assert "\r" not in text
+    assert "\r" not in capsys.readouterr().err  # a line now and then, no bar
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     ChannelEngine.for_data(wide, Capacity(1.0))
-    text = capsys.readouterr().err
-    assert "calibrating to 40 records of 600 values [" in text
-    assert "shrinkage, part 4 of 4" in text
-    assert "[########################] done" in text
-    assert text.endswith(" s\n")
+    assert "[########################] done" in capsys.readouterr().err

@@ -13,8 +13,6 @@ from gaussians import batches, by_record, engine_of, private
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Reconstruction
 from leakbound.accounting.leakage import Held, Mechanism
-from leakbound.engine.identity import Identity
-from leakbound.engine.ledger import Ledger
 from leakbound.engine.targets import Plan
 
 DATA = private()
@@ -131,11 +129,6 @@ def foreign(path):
     path.chmod(0o600)
 
 
-def text(path):
-    path.write_text("no database at all, but long enough to be read as one\n" * 100)
-    path.chmod(0o600)
-
-
 def of_another_version(path):
     engine_in(path)
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -159,7 +152,6 @@ def of_two_names(path):
     ("made", "told"),
     [
         (foreign, "of something else"),
-        (text, "file is not a database"),
         (of_another_version, "of another version"),
         (torn, "its counts do not add up"),
         (of_two_names, "the file has 2 names, and its journal lies next to one"),
@@ -231,20 +223,6 @@ def test_processes_at_once_and_killed_ones_release_what_was_planned_and_no_more(
         os.waitpid(children[place], 0)
     assert looks(path) == [uses] * 2
     assert uses - 1 <= sum(seen) <= uses  # the killed one had counted one batch at most that it did not give out
-
-
-def test_a_record_takes_under_75_bytes_of_a_ledger_with_its_label(path):
-    draws = np.random.default_rng(0)
-    digests, labels = ([draws.bytes(16) for _ in range(1600)] for _ in range(2))
-    file = Ledger(Identity.made(double=False), path)
-    number = file.number_of(Mechanism("natural", np.ones(4)))
-    for begin in range(0, 1600, 64):
-        part = slice(begin, begin + 64)
-        released = [(digest, label, 1.0) for digest, label in zip(digests[part], labels[part], strict=True)]
-        counts = np.ones(len(digests[part]), np.int64)
-        file.charge(number, digests[part], counts, lambda held: None, labels=released)
-    assert file.held(number, digests).fresh_uses.tolist() == [1] * 1600
-    assert path.stat().st_size < 75 * 1600
 
 
 @pytest.mark.parametrize("accepted", [None, 9.0])

@@ -35,12 +35,10 @@ def test_a_loaded_engine_releases_what_the_saved_one_does(path, shape):
     engine.save(path)
     other = ChannelEngine.load(path)
     assert str(other) == str(engine)
-    assert repr(other) == repr(engine)
     first, second = (
         torch.cat([inputs for inputs, _ in one.protect(batches(private(), shuffle=False))]) for one in (engine, other)
     )
     assert torch.equal(first, second)
-    assert other.leakage() == engine.leakage()
 
 
 @pytest.mark.parametrize(
@@ -142,20 +140,13 @@ def changed(path, change) -> None:
     ("shape", "change", "message"),
     [
         ("natural", lambda arrays, strings, facts: arrays["channel.variances"].__imul__(0.5), "does not meet"),
-        ("natural", lambda arrays, strings, facts: arrays["spectrum.eigenvalues"].__imul__(0.5), "inconsistent"),
         ("natural", lambda arrays, strings, facts: arrays["moments.covariance"].__imul__(0.5), "inconsistent"),
         ("white", lambda arrays, strings, facts: arrays["spectrum.basis"].__imul__(0.5), "inconsistent"),
         ("natural", lambda arrays, strings, facts: arrays.pop("digests"), "inconsistent"),
         ("natural", lambda arrays, strings, facts: facts["target"].update(nats=2.0), "does not meet"),
-        (
-            "natural",
-            lambda arrays, strings, facts: facts["target"].update({"class": "Budget"}),
-            "not those of an engine",
-        ),
         ("natural", lambda arrays, strings, facts: facts["layout"].update(shape=[5]), "differ in size"),
         ("natural", lambda arrays, strings, facts: facts.pop("ledger"), "not those of an engine"),
         ("natural", lambda arrays, strings, facts: strings.update(format="2"), "this version reads 1"),
-        ("natural", lambda arrays, strings, facts: strings.update(kind="cheese"), "is no leakbound engine"),
     ],
 )
 def test_a_forged_file_is_refused_though_its_checksum_fits(path, shape, change, message):
