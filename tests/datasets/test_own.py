@@ -10,6 +10,11 @@ from leakbound.datasets.images import read_parquet
 from leakbound.datasets.own import write_dataset
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+
+
 def images(counts: list[int], seed: int = 0) -> Collection:
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(len(counts)), counts)
@@ -18,30 +23,23 @@ def images(counts: list[int], seed: int = 0) -> Collection:
     return Collection(Path("mine"), "folders", pixels, labels, names)
 
 
-def test_every_image_comes_back_once_with_its_label(tmp_path, monkeypatch):
+def test_every_image_comes_back_once_with_its_label(tmp_path):
     given = images([60, 40])
     train, test = write_dataset(tmp_path, "own", given, seed=1)
     assert (train, test) == (85, 15)
-    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
     raw = read_parquet("own", DatasetConfig())
     assert raw.classes == given.classes
-    held = [
-        (int(label), bytes(picture))
-        for part in (raw.train, raw.test)
-        for label, picture in zip(part.labels, part.decode(np.arange(len(part))), strict=True)
-    ]
-    expected = [
-        (int(label), bytes(np.ascontiguousarray(np.moveaxis(one, 0, -1))))
-        for label, one in zip(given.labels, given.values, strict=True)
-    ]
+    parts = [(part.labels, part.decode(np.arange(len(part)))) for part in (raw.train, raw.test)]
+    held = [(int(label), one.tobytes()) for labels, held in parts for label, one in zip(labels, held, strict=True)]
+    pictures = np.moveaxis(given.values, 1, -1)
+    expected = [(int(label), one.tobytes()) for label, one in zip(given.labels, pictures, strict=True)]
     assert sorted(held) == sorted(expected)
 
 
-def test_copies_of_an_image_are_in_one_file_that_only_its_owner_reads(tmp_path, monkeypatch):
+def test_copies_of_an_image_are_in_one_file_that_only_its_owner_reads(tmp_path):
     given = images([60, 40])
     given.values[30:50] = given.values[10:30]
     assert write_dataset(tmp_path, "own", given, seed=1) == (85, 15)
-    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
     raw = read_parquet("own", DatasetConfig())
     train, test = ({bytes(one) for one in part.decode(np.arange(len(part)))} for part in (raw.train, raw.test))
     assert (len(train | test), len(train & test)) == (80, 0)
@@ -49,9 +47,8 @@ def test_copies_of_an_image_are_in_one_file_that_only_its_owner_reads(tmp_path, 
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
-def test_classes_have_the_same_shares_in_both_splits(tmp_path, monkeypatch):
+def test_classes_have_the_same_shares_in_both_splits(tmp_path):
     write_dataset(tmp_path, "own", images([200, 100, 20]), seed=0)
-    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
     assert np.bincount(read_parquet("own", DatasetConfig()).test.labels).tolist() == [30, 15, 3]
 
 

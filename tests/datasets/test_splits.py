@@ -161,7 +161,6 @@ def test_prepared_digits_are_32_by_32_floats_between_minus_one_and_one():
     assert dataset.pool.images.shape == (120, 1, 32, 32)
     assert (len(dataset.test), len(dataset.aux), dataset.colors) == (60, 50, 1)
     assert dataset.pool.images.dtype == np.float32
-    assert dataset.pool.labels.dtype == np.int64
     assert dataset.pool.images.min() == -1
     assert 0.9 < dataset.pool.images.max() <= 1
 

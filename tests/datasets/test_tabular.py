@@ -110,9 +110,8 @@ def test_the_index_of_a_frame_is_no_column_unless_it_is_the_label(home):
     columns = [*table.columns.drop("outcome")]
     frames = {
         "filtered": table[table.age > 40].sort_values("outcome"),
-        "named": table.rename_axis("patient"),
-        "two": table.assign(ward=1).set_index(["ward", "version"]),
         "label": table.set_index("outcome"),
+        "two": table.assign(ward=1).set_index(["ward", "version"]),
     }
     for name, frame in frames.items():
         frame.to_parquet(home / f"{name}.parquet")
@@ -241,13 +240,10 @@ def test_what_is_no_labelled_table_of_numbers_is_refused(tmp_path, name, content
         load_table(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "records",
-    [
-        *(TOKENS.astype(np.float32), TOKENS % 17, TOKENS.astype(np.uint8)),
-        np.column_stack([TOKENS % 2] * 2 + [TOKENS[:, 0]]),
-    ],
-)
+ONE_HOT = np.column_stack([TOKENS % 2, TOKENS[:, 0]])
+
+
+@pytest.mark.parametrize("records", [TOKENS.astype(np.float32), TOKENS % 17, TOKENS.astype(np.uint8), ONE_HOT])
 def test_measurements_pixels_and_one_hot_columns_are_no_tokens(tmp_path, records):
     (tmp_path / "x.npz").write_bytes(saved(records))
     np.testing.assert_array_equal(load_table(tmp_path / "x.npz").values[:, 0], records)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound import LeakageAccountant
-from leakbound.channels import GaussianChannel, LeastPower, Natural, RateDistortion, White, population_moments
+from leakbound.channels import LeastPower, Natural, RateDistortion, White, population_moments
 
 MOMENTS = population_moments(gaussian(500))
 CHANNELS = [shape.calibrate(shape.decompose(MOMENTS), 2.0) for shape in (Natural, White, LeastPower, RateDistortion)]
@@ -63,10 +63,3 @@ def test_nats_of_labels_add_up_for_records_that_were_used():
     accountant = LeakageAccountant(MOMENTS, 2).add(NATURAL, np.array([0, 3]))
     accountant.add_labels(nats=0.5).add_labels(nats=0.25)  # two responses of which neither covers the other
     np.testing.assert_allclose(accountant.per_record(), [0.0, dense([3, 0, 0, 0]) + 0.75], rtol=1e-9)
-
-
-def test_a_direction_without_noise_tells_everything():
-    bare = GaussianChannel("bare", math.inf, np.array([0.0, 1.0, 1.0, 1.0]))
-    account = LeakageAccountant(MOMENTS, 2).add(bare, np.array([0, 1])).add(NATURAL, 1).account()
-    assert math.isinf(account.joint)
-    assert account.worst == 1

@@ -12,13 +12,6 @@ from leakbound import ChannelEngine, Reconstruction
 USES = 4
 
 
-@pytest.fixture(scope="module")
-def pictures() -> tuple[torch.Tensor, torch.Tensor]:
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(images))
-    return torch.from_numpy(images[order] / 16).float(), torch.from_numpy(labels[order])
-
-
 def inverted(loader, records: int) -> torch.Tensor:
     """Mean over epochs of the inputs that uploaded gradients of a linear classifier show exactly."""
     torch.manual_seed(0)
@@ -35,8 +28,10 @@ def inverted(loader, records: int) -> torch.Tensor:
 
 
 @pytest.mark.slow
-def test_the_best_linear_attack_on_all_uploads_errs_by_the_target(pictures):
-    images, labels = pictures
+def test_the_best_linear_attack_on_all_uploads_errs_by_the_target():
+    digits, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(digits))
+    images, labels = torch.from_numpy(digits[order] / 16).float(), torch.from_numpy(labels[order])
     public, private = images[:1200], images[1200:1500]
     count = len(private)
     loader = DataLoader(TensorDataset(private, labels[1200:1500], torch.arange(count)), batch_size=1)

@@ -130,16 +130,6 @@ def test_a_training_is_stated_as_a_ledger_counts_it_and_as_a_dense_determinant_s
     assert front.told(engine) == pytest.approx(expected, rel=1e-7)
 
 
-def test_a_stronger_channel_states_what_weaker_ones_released_before_its_first_use():
-    """A use of the weaker one is a fraction of a use, which once ended in an error."""
-    weak = Channel(Capacity(2.0), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)
-    weak.transform(ROWS)
-    strong = clone(weak).set_params(target=Capacity(12.0)).fit(ROWS)
-    held = strong._ledger.held(strong._number)
-    np.testing.assert_allclose(held.nats(strong._plan.mechanism), 2.0, rtol=1e-6)
-    assert strong.leakage() == pytest.approx(12.0)
-
-
 # -- labels ------------------------------------------------------------------------------------------------------------
 def test_labels_that_were_released_as_they_are_stay_released_behind_a_response(tmp_path):
     front, labels = Engine(tmp_path / "uses.db"), np.arange(20) % CLASSES
@@ -340,16 +330,6 @@ def test_different_records_are_not_near_copies():
     engine.protect(data).__getitems__(list(range(900)))  # a warning would be an error
 
 
-# -- averages ----------------------------------------------------------------------------------------------------------
-def test_every_line_with_nats_of_a_record_says_that_they_are_an_average():
-    engine = Engine().make(Leakage(3.0, uses=2), classes=CLASSES)
-    engine.protect(private()).__getitems__([0])
-    lines = [*str(engine).splitlines(), *str(engine.leakage()).splitlines()]
-    told = [line for line in lines if ("at most" in line and "nats" in line) or "smallest valid bound" in line]
-    assert len(told) >= 3
-    assert all("on average over" in line for line in told)
-
-
 # -- the product: each front end in each situation ---------------------------------------------------------------------
 SAYS = "uses in other runs, processes and engines are not known here and add up"
 HEAVY = np.random.default_rng(3).standard_t(2.1, size=(4400, 4)) @ MIXING + 1.0
@@ -373,13 +353,6 @@ def type_changed(front):
     made = front.make(Capacity(2.0))
     front.release(made, ROWS)
     front.release(made, ROWS.astype(np.float64))
-    return made, truth(front)
-
-
-def copied_before_the_first_release(front):
-    made = front.make(Capacity(2.0))
-    for one in [*copies_of(made), made]:
-        front.release(one)
     return made, truth(front)
 
 
@@ -426,7 +399,6 @@ CASES = [
     strength_changed,
     shape_changed,
     type_changed,
-    copied_before_the_first_release,
     killed_and_begun_again,
     labels_clear_and_answered,
     few_public_records,

@@ -37,9 +37,7 @@ def test_equal_calibrations_are_made_once(tmp_path, calibrations):
     assert entry.stat().st_mode & 0o777 == 0o600
     for other in (
         {"data": gaussian(61)},
-        {"target": Leakage(3.0, uses=4)},
         {"target": Leakage(2.0, uses=3)},
-        {"shape": "white"},
         {"shape": "personalized", "weights": np.arange(1.0, 5.0)},
     ):
         before = len(calibrations)

@@ -23,16 +23,6 @@ def test_what_workers_fetched_and_nobody_took_is_not_counted(engine):
     assert engine.uses["train"][taken].tolist() == [1] * 6
 
 
-def test_noise_depends_on_record_and_use_alone():
-    one, other = seeded(), seeded()
-    plain = one.protect(DataLoader(private(), batch_size=20))
-    mixed = other.protect(batches(private(), num_workers=2))
-    for _ in range(3):
-        expected, found = by_record(plain), by_record(mixed)
-        for record, row in found.items():
-            torch.testing.assert_close(row, expected[record], rtol=0, atol=1e-6)
-
-
 def test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not(engine):
     assert "NOISE IS SEEDED" in str(engine)
     fresh = engine.protect(batches(private()))
@@ -76,10 +66,8 @@ def test_leakage_is_that_of_added_precisions_at_the_most_used_record(engine):
     one, two = (composed_capacity([(channel, uses)], moments) for uses in (1, 2))
     assert (account.worst, account.uses) == (3, 2)
     assert account.joint == pytest.approx(two, rel=1e-9)
-    assert account.linear == pytest.approx(2 * one, rel=1e-9)
     assert account.printed == pytest.approx(3 * one, rel=1e-9)
     assert account.dataset == pytest.approx(one + two, rel=1e-9)
-    assert account.average == pytest.approx((one + two) / 20, rel=1e-9)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -162,10 +150,8 @@ def test_a_checkpoint_that_was_loaded_onto_a_device_is_gone_on_from():
     first, second = (seeded(Leakage(3.0), noise="frozen", seed=None) for _ in range(2))
     seen = by_record(first.protect(batches(private())))
     saved = first.state_dict()
-    moved = {
-        name: {part: held.as_subclass(OnDevice) for part, held in kept.items()}
-        for name, kept in saved["ledgers"].items()
-    }
+    ledgers = saved["ledgers"].items()
+    moved = {name: {part: held.as_subclass(OnDevice) for part, held in kept.items()} for name, kept in ledgers}
     loader = second.protect(batches(private()))
     second.load_state_dict({**saved, "ledgers": moved})
     assert second.uses["train"].tolist() == [1] * 20

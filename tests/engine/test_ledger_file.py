@@ -27,11 +27,14 @@ def path(tmp_path) -> Path:
     return tmp_path / "uses.db"
 
 
+def executed(path, statement: str) -> list[tuple]:
+    """Rows that a statement of SQL gives."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(statement).fetchall()
+
+
 def looks(path) -> list[int]:
-    with sqlite3.connect(path) as connection:
-        found = [count for (count,) in connection.execute("SELECT count FROM uses")]
-    connection.close()
-    return found
+    return [count for (count,) in executed(path, "SELECT count FROM uses")]
 
 
 def test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do(path):
@@ -123,24 +126,19 @@ def test_the_file_is_the_owner_s_and_holds_no_record_in_clear(path):
 
 
 def foreign(path):
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE other (a)")
-    connection.close()
+    executed(path, "CREATE TABLE other (a)")
     path.chmod(0o600)
 
 
 def of_another_version(path):
     engine_in(path)
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 1")
+    executed(path, "PRAGMA user_version = 1")
 
 
 def torn(path):
     """As if a page had not been written."""
     engine_in(path, Capacity(1.0)).protect(DATA).__getitems__([0, 1, 2])
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM uses WHERE record = (SELECT min(record) FROM uses)")
-    connection.close()
+    executed(path, "DELETE FROM uses WHERE record = (SELECT min(record) FROM uses)")
 
 
 def of_two_names(path):
@@ -173,9 +171,7 @@ def test_a_ledger_that_cannot_be_written_releases_nothing(path):
     engine = engine_in(path)
     data = engine.protect(DATA)
     _ = data[0]
-    with sqlite3.connect(path, isolation_level=None) as other:
-        other.execute("CREATE TRIGGER full BEFORE UPDATE ON uses BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
-    other.close()
+    executed(path, "CREATE TRIGGER full BEFORE UPDATE ON uses BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
     with pytest.raises(GuaranteeError, match="disk is full, so no use can be counted"):
         data.__getitems__([1, 0])
     assert engine.uses["train"].tolist()[:2] == [1, 0]

@@ -15,7 +15,6 @@ from leakbound import Capacity, ChannelEngine, GuaranteeError, Leakage
 PUBLIC, ROWS = gaussian(200), gaussian(12, 4)
 Named = namedtuple("Named", ["label", "pixels"])
 FORMS = {
-    "tensor": ([*torch.from_numpy(ROWS)], None, lambda batch: batch),
     "tuple": ([(row, 3) for row in ROWS], None, lambda batch: batch[0]),
     "list": ([[row, 3] for row in ROWS], 0, lambda batch: batch[0]),
     "last place": ([(3, row) for row in ROWS], 1, lambda batch: batch[1]),
@@ -98,8 +97,6 @@ def test_all_attributes_of_the_loader_can_be_read(engine):
     assert {"batch_size", "collate_fn", "generator", "pin_memory", "sampler"} <= names
     for name in sorted(names):
         assert getattr(protected, name) == getattr(loader, name), name
-    assert len(protected) == 3
-    assert len(protected.dataset) == 20
     with pytest.raises(AttributeError, match="before protect"):
         protected.num_workers = 0
 
@@ -118,9 +115,8 @@ def test_datasets_of_hugging_face_are_read_by_column():
 def test_hugging_face_records_are_counted_through_select_shuffle_and_map():
     """They are recognised by their values, whichever object, order or copy on disk holds them."""
     columns = {"x": gaussian(20, 1).tolist(), "label": [*range(20)]}
-    whole = datasets.Dataset.from_dict(
-        columns, datasets.Features({"x": datasets.List(datasets.Value("float32")), "label": datasets.Value("int64")})
-    )
+    kinds = {"x": datasets.List(datasets.Value("float32")), "label": datasets.Value("int64")}
+    whole = datasets.Dataset.from_dict(columns, datasets.Features(kinds))
     engine = ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=3), seed=5, value_range=RANGE)
     parts = {
         "train": whole,

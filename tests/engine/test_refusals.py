@@ -76,10 +76,7 @@ WRONG = {
     "public of two shapes": (lambda: engine_of([np.zeros(4), np.zeros(5)]), "bring all to one before the channel"),
     "text": (lambda: engine_of(["a", "b"]), "give `key`, the place of the input"),
     "stream": (lambda: engine_of().protect(DataLoader(Stream())), "use a map-style dataset"),
-    "no batches": (
-        lambda: engine_of().protect(DataLoader(private(), batch_size=None)),
-        "let the DataLoader make batches",
-    ),
+    "no batches": (lambda: engine_of().protect(DataLoader(private(), batch_size=None)), "let the DataLoader"),
     "protected twice": (lambda: twice(engine_of()), "protect the one that reads clean records"),
     "another shape": (lambda: engine_of().protect(TensorDataset(torch.zeros(9, 5))), "bring both into one form"),
     "another kind": (lambda: engine_of().protect(whole()), "convert and scale both alike"),
@@ -91,28 +88,15 @@ WRONG = {
     "no such place": (lambda: engine_of().protect(private(), key=2), "give key as 0 to 1, not 2"),
     "no classes": (lambda: engine_of(classes=0), "or leave it out"),
     "no records": (lambda: engine_of().protect([]), "give it some"),
-    "an autoencoder": (
-        lambda: engine_of().protect(TensorDataset(*private().tensors[:1] * 2)),
-        "place 1 of a record is torch.float32 of shape (4,)",
-    ),
-    "too few classes": (
-        lambda: engine_of(classes=2).protect([(row, 2) for row in PRIVATE[:9]]),
-        "so give their real number",
-    ),
+    "an autoencoder": (lambda: engine_of().protect(TensorDataset(*private().tensors[:1] * 2)), "leave it out"),
+    "too few classes": (lambda: engine_of(classes=2).protect([(PRIVATE[0], 2)] * 9), "so give their real number"),
     "clean records": (lambda: engine_of().protect(batches(private())).dataset[0], "iterate over the loader"),
-    "state of another": (
-        lambda: engine_of(target=Leakage(4.0, uses=2)).load_state_dict(engine_of().state_dict()),
-        "calibrate as that one was",
-    ),
     "other features": (lambda: Channel(auxiliary=PUBLIC[:, :2]).fit(PUBLIC), "give rows of 4 features"),
     "account of no records": (lambda: LeakageAccountant(MOMENTS, 0), "give the number of records"),
     "uses of other records": (lambda: account_of(np.array([1, 2])), "or one for each of 3 records"),
     "parts of a use": (lambda: account_of(np.array([0.5, -1.0, 1.0])), "give one whole number >= 0"),
     "account of another width": (lambda: account_of(1, width=5), "account for each kind of records"),
-    "neither classes nor nats": (
-        lambda: LeakageAccountant(MOMENTS).add_labels(),
-        "give the number of classes, or nats",
-    ),
+    "neither": (lambda: LeakageAccountant(MOMENTS).add_labels(), "give the number of classes, or nats"),
     "nats below 0": (lambda: LeakageAccountant(MOMENTS).add_labels(nats=-1.0), "finite and at least 0"),
 }
 

