@@ -1,8 +1,10 @@
 """Datasets that tests make of images of their own."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from leakbound.datasets import Drawing, ImageDataset, Split
 
@@ -30,3 +32,14 @@ def repooled(dataset: ImageDataset, images: np.ndarray | None = None, labels: np
     """The dataset with other images or labels in its pool; its replicas draw the same rows if the labels stay."""
     pool = Split(dataset.pool.images if images is None else images, dataset.pool.labels if labels is None else labels)
     return replace(dataset, pool=pool)
+
+
+def class_folders(folder: Path, classes: tuple[str, ...], count: int, shape: tuple[int, ...], seed: int = 0) -> Path:
+    """Write random pictures into a folder for each class, and return the folder of them all."""
+    generator = np.random.default_rng(seed)
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = generator.integers(0, 256, shape, dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder

@@ -16,8 +16,6 @@ SHARES = {
     "configuration": 620,
     "configuration text": 180,
     "catalogue": 150,
-    "images": 200,
-    "tables": 190,
     "files of images": 110,
     "settings": 140,
     "input files": 110,

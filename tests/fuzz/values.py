@@ -59,7 +59,7 @@ def at(tree: Any, path: tuple[Any, ...]) -> Any:
     return tree
 
 
-CHANGES = ("replace", "replace", "replace", "delete", "add", "rename", "wrap", "swap", "move", "repeat")
+CHANGES = ("replace", "replace", "replace", "delete", "add", "rename", "wrap", "repeat")
 
 
 @st.composite
@@ -73,12 +73,12 @@ def changed(draw: st.DrawFn, trees: tuple[Any, ...], values: st.SearchStrategy[A
             break
         path = draw(st.sampled_from(known))
         kind = draw(st.sampled_from(CHANGES))
-        _change(draw, tree, path, kind, known, values)
+        _change(draw, tree, path, kind, values)
         changes.append((kind, path))
     return tree, changes
 
 
-def _change(draw: st.DrawFn, tree: Any, path: tuple, kind: str, known: list[tuple], values: st.SearchStrategy) -> None:
+def _change(draw: st.DrawFn, tree: Any, path: tuple, kind: str, values: st.SearchStrategy) -> None:
     """Make one change in place."""
     home, key = at(tree, path[:-1]), path[-1]
     if kind == "replace":
@@ -97,12 +97,6 @@ def _change(draw: st.DrawFn, tree: Any, path: tuple, kind: str, known: list[tupl
     elif kind == "repeat":
         # Copies: one object in two places could be put into itself by a later change.
         home[key] = [copy.deepcopy(home[key]) for _ in range(draw(st.sampled_from((2, 30))))]
-    elif kind in ("swap", "move"):
-        other = draw(st.sampled_from(known))
-        overlap = other[: len(path)] == path or path[: len(other)] == other
-        if not overlap:
-            there, last = at(tree, other[:-1]), other[-1]
-            there[last], home[key] = home[key], (there[last] if kind == "swap" else copy.deepcopy(home[key]))
 
 
 @st.composite
