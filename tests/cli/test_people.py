@@ -175,23 +175,17 @@ def test_leakage_told_is_that_of_the_eigenvalues_and_the_noise(place, public):
 
 
 @pytest.mark.parametrize(
-    ("target", "reached"),
+    ("target", "column", "value"),
     [
-        (("--kappa", "12"), lambda row: (row["capacity"], 12)),
-        (("--target-mse", "0.02", "--uses", "4"), lambda row: (row["mse"], 0.02)),
-        (
-            ("--target-identification", "0.5", "--candidates", "50", "--uses", "2"),
-            lambda row: (row["values"], identification_information(0.5, 50)),
-        ),
+        ("--kappa 12", "capacity", 12),
+        ("--target-mse 0.02 --uses 4", "mse", 0.02),
+        ("--target-identification 0.5 --candidates 50 --uses 2", "values", identification_information(0.5, 50)),
     ],
 )
-def test_every_shape_reaches_every_target(place, target, reached):
-    rows = told("calibrate", "mine", *target, "--json")["shapes"]
-    assert [row["shape"] for row in rows] == ["natural", "white", "least_power", "rate_distortion"]
-    for row in rows:
-        found, wanted = reached(row)
-        assert found == pytest.approx(wanted, rel=1e-6)
-    assert "natural" in called("calibrate", "mine", *target).out
+def test_every_shape_reaches_every_target(place, target, column, value):
+    found = {row["shape"]: row[column] for row in told("calibrate", "mine", *target.split(), "--json")["shapes"]}
+    shapes = ("natural", "white", "least_power", "rate_distortion")
+    assert found == pytest.approx(dict.fromkeys(shapes, value), rel=1e-6)
 
 
 def test_a_channel_is_kept_as_the_workflow_keeps_it_on_its_scale(place):
@@ -207,46 +201,33 @@ OWN = ("--out", "out", "--kappa", "1", "--calibrate-to-own")
 GOOD = ("protect", "mine", "--out", "out", "--calibrate-to-own")
 PUBLIC = ("protect", "mine", "--out", "out", "--kappa", "1", "--public")
 RECORDS = {
-    "": "'' is no path",
     "none": "none: there is no such file or folder",
     "full/text.txt": "give a folder of images, or with a subfolder of images",
     "twice": "two files would both become a/1.png",
     "equal.npy": "all records are equal",
     "one.npy": "one.npy: holds 1 record",
-    "line.npy": "holds float64 of shape (3,)",
     "words.npy": "cannot be read as an array",
     "gaps.npy": "record 1 holds NaN",
     "large.npy": "to at most 786432 values",
-    "bad.parquet": "bad.parquet: cannot be read as Parquet",
 }
 BAD = [
     *((("protect", name, *OWN), message) for name, message in RECORDS.items()),
-    ((*GOOD,), "given by none: give exactly one of --kappa, --target-leakage"),
     ((*GOOD, "--kappa", "1", "--target-mse", "1"), "given by --kappa and --target-mse: give exactly one"),
-    ((*GOOD, "--kappa", "-1"), "--kappa -1: Capacity(nats=-1.0): give a finite number above 0"),
     ((*GOOD, "--target-identification", "0.001", "--candidates", "100"), "give one between 0.01"),
-    ((*GOOD, "--target-mse", "nan"), "--target-mse nan: Reconstruction(mse=nan): give a finite number above 0"),
     ((*GOOD, "--target-mse", "0.9"), "--target-mse 0.9: guessing the mean of mine already errs by 0.07"),
     ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized"), "the shape personalized needs a box"),
-    ((*GOOD, "--kappa", "1", "--box", "0", "1", "0", "1", "2"), "no other shape takes one"),
-    ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "0", "9", "0", "1", "2"), "rows = (0, 9)"),
     ((*PUBLIC, "mine"), "these are the records to protect"),
     ((*PUBLIC, "wide"), "images of 8×9 with 1 color, mine holds images of 8×8 with 1 color"),
     ((*PUBLIC, "public.npy"), "public.npy: holds arrays of shape (64,), mine holds images"),
     (("protect", "mine.npy", *PUBLIC[2:], "scaled.npy"), "bring both into the same units"),
     ((*PUBLIC[:-1],), "give either --public PATH, records that an attacker"),
-    ((*PUBLIC, "public", "--calibrate-to-own"), "give either --public PATH, records that an attacker"),
     ((*PUBLIC, "reversed"), "120 of 120 public records are among those to protect"),
     (("protect", "mine", *OWN, "--out", "full"), "--out: full: is there already"),
-    (("protect", "mine", *OWN, "--out", "mine/out"), "--out mine/out: lies in mine"),
     (("protect", "none", *OWN, "--out", "mine.npy/out"), "mine.npy is not a folder, so nothing can be written"),
     (("protect", "mine", *OWN, "--out", ""), "'' is no path"),
-    (("protect", "mine.parquet", *OWN, "--label", "labl"), "has no column 'labl'"),
     (("calibrate", "mine", "--kappa", "1", "--out", "c"), "a file holds one channel; give --shape, too"),
-    (("calibrate", "mine", "--kappa", "1", "--shape", "white", "--out", "full"), "full: is a folder"),
     (("demo", "--out", "full/text.txt"), "full/text.txt: is there already"),
-    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are cifar10, svhn"),
 ]
 
 
@@ -261,8 +242,7 @@ def wrong(place):
         Image.new("L", (9, 8), 60 * shade).save(place / name)
     (place / "full").mkdir()
     (place / "full/text.txt").write_text("x")
-    (place / "bad.parquet").write_bytes(b"PAR1")
-    arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2)), "line": np.arange(3.0)}
+    arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2))}
     arrays |= {"words": np.array([["a"], [None]], dtype=object), "gaps": np.array([[1.0], [math.nan]])}
     arrays |= {"large": np.zeros((2, 786_433), np.uint8), "scaled": np.load("public.npy") / 255}
     for name, array in arrays.items():
@@ -325,7 +305,6 @@ def test_demo_is_one_page_whose_pictures_decode_and_whose_errors_grow(tmp_path, 
     monkeypatch.setattr(demo, "_CAPACITIES", {1: (30.0, 2.0)})
     succeeded("demo")
     page = (tmp_path / "demo.html").read_text(encoding="utf-8")
-    assert page.count("<p>") == 4
     pictures = [base64.b64decode(one) for one in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
     true, same, again, _, strong, _, weak = (np.asarray(Image.open(io.BytesIO(one)), float) for one in pictures)
     assert true.shape == (32, 32)
@@ -353,16 +332,10 @@ main()
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["protect", "mine.npy", "--out", "out", "--kappa", "3", "--calibrate-to-own"],
-        ["calibrate", "mine", "--target-identification", "0.5", "--candidates", "100"],
-        ["demo"],
-    ],
-    ids=lambda words: words[0],
+    "words", ["protect mine.npy --out out --kappa 3 --calibrate-to-own", "calibrate mine --target-mse 0.02", "demo"]
 )
 def test_the_package_without_extras_is_enough(place, words):
-    done = subprocess.run([sys.executable, "-c", HIDDEN, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", HIDDEN, *words.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     warned = "leakbound: warning: (single values|more nats|mine.npy: standard deviations) .*"
     said = re.compile(rf"[a-z ]+: \d+( of \d+)?(, \d+ s)?|{warned}")

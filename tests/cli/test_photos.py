@@ -93,21 +93,6 @@ def test_every_shape_meets_its_target_on_large_pictures(place):
     assert "calibrating to 30 records of 4800 values: Gram matrix" in outcome.err  # a line, without a terminal
 
 
-@pytest.mark.parametrize("shape", ["white", "rate_distortion"])
-def test_noise_along_directions_that_are_never_formed_is_released(place, shape):
-    noise = ("--kappa", 30, "--shape", shape, "--accept-capacity", 1e6)
-    found = stated("mine", "--public", "others", *FORM, *noise, "--values", "npy")
-    values = np.load("out/images.npy")
-    assert values.shape == (12, 3, SIDE, SIDE)
-    assert np.isfinite(values).all()
-    std = found["channel"]["std"]
-    assert 0 < std["least"] < std["root_mean_square"] < std["largest"]
-    assert 0 < found["channel"]["shrinkage"] < 0.5
-    if shape == "white":
-        noise = values - read_collection(place / "mine", form=PHOTOS).values / 255
-        assert np.sqrt(np.square(noise).mean()) == pytest.approx(std["root_mean_square"], rel=0.4)  # few directions
-
-
 def test_12_bits_in_16_are_warned_of_until_their_range_is_given(place):
     """The darkest 4,096 of 65,536 levels become 17 of 256; with the range all levels are used."""
     (place / "xrays").mkdir()
@@ -125,8 +110,7 @@ def test_12_bits_in_16_are_warned_of_until_their_range_is_given(place):
 
 def test_risk_takes_the_options_that_it_advises_for_mixed_photos(place):
     words = ("risk", "--nats", 60, "--records", 100, "--data", "mine")
-    refused = called(*words)
-    assert (refused.code, "--color" in refused.message) == (2, True)
+    assert "--color" in refusal(*words)
     succeeded(*words, *FORM)
 
 
@@ -135,8 +119,6 @@ def test_mistakes_are_named_before_anything_is_written(place):
     for words, message in (
         (("--resize", 40), "mode 'RGBA', allowed are 8-bit grey"),
         (("--color", "rgb"), "read your own with --resize and --color"),
-        (("--resize", 513), "Invalid value for '--resize'"),
-        (("--color", "cmyk"), "Invalid value for '--color'"),
     ):
         outcome = called("protect", "mine", "--kappa", 1, "--calibrate-to-own", *words, "--out", "out")
         assert_refused(outcome, place / "out")

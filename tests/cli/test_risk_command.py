@@ -84,14 +84,10 @@ def test_errors_are_those_of_the_best_linear_estimate_of_the_records(tmp_path):
     ("words", "message"),
     [
         (("--nats", "-1", "--records", "9"), "--nats -1: give a finite number above 0"),
-        (("--nats", "nan", "--records", "9"), "--nats nan: give a finite number above 0"),
         (("--nats", "1", "--records", "1"), "--records 1: give whole numbers from 2 to 1000000000000"),
-        (("--nats", "1", "--records", "9", "--records", str(10**13)), f"--records {10**13}: give whole numbers"),
         (("--nats", "1", "--records", "9", "--probability", "0.1"), "--probability 0.1: give one between 0.1111"),
-        (("--nats", "1", "--records", "9", "--probability", "1"), "guessing one of 9 has, and 1"),
         (("--nats", "1"), "--records is missing: give the number of an attacker's candidates, or --data"),
         (("--nats", "1", "--records", "9", "--data", "nowhere"), "nowhere: there is no such file or folder"),
-        (("--nats", "1", "--records", "9", "--data", ""), "'' is no path"),
         (("--nats", "1e300", "--records", "9", "--data", "mine.npy"), "--nats 1e+300: "),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calling import Outcome, called
+from calling import refusal, succeeded
 from leakbound import storage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
@@ -23,14 +23,13 @@ def config(tmp_path, monkeypatch) -> dict:
     return reading.quick().model_dump(mode="json")
 
 
-def run(config: dict, *words: str) -> Outcome:
-    return called("step", "several", "--settings", json.dumps(config), "--out", "list.json", *words)
+def command(config: dict, *words: str) -> list[str]:
+    return ["step", "several", "--settings", json.dumps(config), "--out", "list.json", *words]
 
 
 def made(config: dict, *words: str) -> dict[str, int]:
     """Time of change of each table after the command."""
-    outcome = run(config, "--rule", "consensus", *words)
-    assert outcome.code == 0, outcome.err
+    succeeded(*command(config, "--rule", "consensus", *words))
     return {name: Path(name).stat().st_mtime_ns for name in sorted(storage.read_json(Path("list.json")))}
 
 
@@ -72,17 +71,14 @@ def test_results_of_other_code_are_made_again_and_those_of_the_code_that_the_rul
 
 def test_a_result_that_cannot_be_made_leaves_no_list(config):
     Path("results/quick/tables/consensus/privacy.parquet").mkdir(parents=True)
-    outcome = run(config, "--rule", "consensus")
-    assert outcome.code == 2
-    assert "privacy.parquet: is a folder" in outcome.message
+    assert "privacy.parquet: is a folder" in refusal(*command(config, "--rule", "consensus"))
     assert not Path("list.json").exists()
     assert Path("results/quick/tables/consensus/averaging.parquet").is_file()
 
 
 def test_results_that_the_configuration_has_not_are_refused(config):
-    outcome = run(config, "--rule", "attack", "--of", "digits/mlp/none/n1-b1")
-    assert outcome.code == 2
-    assert "--of 'digits/mlp/none/n1-b1': the configuration has no such results of the rule 'attack'" in outcome.message
+    said = refusal(*command(config, "--rule", "attack", "--of", "digits/mlp/none/n1-b1"))
+    assert "--of 'digits/mlp/none/n1-b1': the configuration has no such results of the rule 'attack'" in said
 
 
 @pytest.mark.parametrize("preset", ["quick", "full_digits", "small"])

@@ -99,20 +99,6 @@ def test_results_of_other_settings_are_named_with_what_differs_and_can_be_made_a
     assert (path.exists(), images.exists()) == (False, True)
 
 
-def test_folders_of_two_runs_that_changed_places_with_their_seals_are_told_by_their_records(results):
-    one, other = (recorded(job).parent for job in job_list(reading.load(Path("shown.yaml"))).of("train"))
-    assert verify()[0] == 0
-    one.rename(results / "aside")
-    other.rename(one)
-    (results / "aside").rename(other)
-    code, lines = verify()
-    assert code == 1
-    here, there = (folder.relative_to(results / "runs").as_posix() for folder in (one, other))
-    said = next(line for line in lines if line.startswith(f"{one / 'provenance.json'}: outdated: "))
-    assert f"slug was {there!r}, is {here!r}" in said
-    assert sum(": outdated: " in line for line in lines) == 2
-
-
 def test_damaged_seal_counts_as_damage(results):
     storage.seal_of(results / "data/digits.json").write_bytes(b"\xff\x00")
     code, lines = verify("--remove")

@@ -1,5 +1,6 @@
 """The jobs of a configuration, run one after another in this process as the workflow would run them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,8 +8,9 @@ import pytest
 import yaml
 from result_command import words_of
 
-from calling import called
-from leakbound.cli.steps.job_list import job_list
+from calling import succeeded
+from leakbound.cli.step_command import as_command
+from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config import reading
 from leakbound.jobs.job import Job, JobList
 
@@ -26,6 +28,14 @@ def small_study(preset: str, model: str, defenses: dict, **changed: object) -> d
         "tracking": {"enabled": False},
         **changed,
     }
+
+
+STEPS = {one.name: as_command(one) for one in all_steps()}
+
+
+def step(name: str, settings: dict, **files: Path) -> None:
+    """Call a step with its settings and its files."""
+    STEPS[name](settings=json.dumps(settings), **files)
 
 
 def run_jobs(
@@ -46,7 +56,6 @@ def run_jobs(
     made = job_list(reading.load(Path("config/config.yaml")))
     for job in made:
         if steps is None or job.step in steps:
-            outcome = called(*words_of(job))
-            assert outcome.code == 0, outcome.err
+            succeeded(*words_of(job))
             after(job)
     return folder / "results" / config["preset"], made

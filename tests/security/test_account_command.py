@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from chain import run_jobs, small_study
 
-from calling import called
+from calling import succeeded
 from leakbound import storage
 from leakbound.channels import GaussianChannel, Spectrum, composed_capacity, population_moments
 
@@ -18,16 +18,13 @@ CONFIG["datasets"]["digits"] = {"members": 40, "pool": 100, "test": 40, "aux": 7
 def test_a_channel_is_composed_anew_from_its_files_and_without_them_shown_as_stated(tmp_path, monkeypatch):
     trained, _ = run_jobs(tmp_path, CONFIG, monkeypatch, {"prepare", "covariance", "spectrum", "calibrate", "train"})
     provenance = trained / "runs/digits/mlp/natural-4/n5-b16/provenance.json"
-    done = called("account", str(provenance))
-    assert done.code == 0, done.err
+    done = succeeded("account", provenance)
     assert "as stated: give --channel and --spectrum" in done.out
     assert "smallest valid bound" in done.out
     (channel,) = trained.rglob("*natural-4*.safetensors")
     (spectrum,) = (path for path in trained.rglob("natural.safetensors") if "spectr" in str(path))
     words = (provenance, "--channel", channel, "--spectrum", spectrum, "--json")
-    done = called("account", *map(str, words))
-    assert done.code == 0, done.err
-    one, both = json.loads(done.out)["replay"]
+    one, both = json.loads(succeeded("account", *words).out)["replay"]
     assert one["verified"]
     assert (one["uses"], both["looks"], both["networks"]) == (2, 4, 2)  # 5 batches of 16 use 40 records twice
     source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from asking import training_of
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPPSAC, DPSGD
 from leakbound.config.training import TrainingConfig
@@ -25,10 +26,8 @@ def digits() -> ImageDataset:
 
 
 def request(dataset: ImageDataset, defense: DPSGD, path) -> TrainingRequest:
-    return TrainingRequest(
-        dataset=dataset, model="mlp", defense=defense, level=1.0, rounds=ROUNDS, batch_size=20, learning_rates=(0.05,),
-        config=TrainingConfig(evaluations=2), seed=0, slug="digits/mlp/dp-1", privacy_noise="secure", checkpoint=path,
-    )  # fmt: skip
+    settings = {"level": 1.0, "rounds": ROUNDS, "batch_size": 20, "config": TrainingConfig(evaluations=2)}
+    return training_of(dataset, defense=defense, privacy_noise="secure", checkpoint=path, **settings)
 
 
 def tensors(value) -> list[torch.Tensor]:

@@ -144,19 +144,3 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     (line, _) = bounds_table({"leakage": told})
     assert line[-2] == "2.303"
     assert line[-1].startswith(f"{told['digits']['record_of_all']:.4g} with ")
-
-
-def test_references_of_candidates_are_trained_for_each_network_and_rows_say_what_they_hold(tmp_path, monkeypatch):
-    """Two replicas have two references each, at the rates that they chose, and half of these hold a scored record."""
-    attacked = {"epochs": 1, "learning_rates": [1e-3], "references": 2, "reference_records": "candidates"}
-    config = small_study("composed", "lenet", {"none": []}, replicas=2, attacks={"membership": attacked})
-    config["studies"]["small"]["attacks"] = ["membership"]
-    root, _ = run_jobs(tmp_path, config, monkeypatch, {"prepare", "train", "references", "attack"})
-    run = "digits/lenet/none/n5-b16"
-    chosen = storage.read_rows(root / f"runs/{run}/rates.parquet").query("kept")
-    trained = storage.read_rows(root / f"references/{run}/rates.parquet")
-    assert trained["replica"].tolist() == [0, 1, 256, 257]
-    assert trained["target"].tolist() == [0, 0, 1, 1]
-    assert trained["learning_rate"].tolist() == chosen["learning_rate"].repeat(2).tolist()
-    rows = storage.read_rows(root / f"attacks/{run}/membership.parquet")
-    assert rows.query("variant == 'references'")["value"].tolist() == [0.5, 0.5]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from chain import step
 from safetensors.numpy import save
 
+from asking import training_of
 from images import repooled
 from leakbound import storage
 from leakbound.cli.inputs import read_dataset, write_provenance
-from leakbound.cli.step_command import as_command
-from leakbound.cli.steps.job_list import all_steps
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig
@@ -22,7 +22,6 @@ from leakbound.datasets import ImageDataset, prepare
 from leakbound.papers.pmidp import averaging
 from leakbound.training import TrainingRequest, checkpoint, train
 
-COMMANDS = {step.name: as_command(step) for step in all_steps()}
 CONFIG = {"members": 20, "pool": 50, "test": 20, "aux": 20}
 CANDIDATES = 601
 ORIGINS = ["seeded", "secure"]
@@ -32,7 +31,7 @@ def prepared(folder: Path, origin: str) -> ImageDataset:
     """Images as the command writes them to the folder."""
     settings = {"dataset": "digits", "config": CONFIG, "seed": 0, "privacy_noise": origin}
     files = {"out": folder / "digits.safetensors", "provenance": folder / "digits.json"}
-    COMMANDS["prepare"](settings=json.dumps(settings), **files)
+    step("prepare", settings, **files)
     return read_dataset(files["out"])
 
 
@@ -78,12 +77,9 @@ def test_hash_singles_out_a_record_of_public_data_and_none_of_secret_ones(tmp_pa
 
 
 def request(dataset: ImageDataset, origin: str, **changes) -> TrainingRequest:
-    values = {
-        "dataset": dataset, "model": "mlp", "defense": DPSGD(), "level": 1.0, "rounds": 2, "batch_size": 10,
-        "learning_rates": (0.05,), "config": TrainingConfig(evaluations=2), "seed": 0, "slug": "digits/mlp/dpsgd-1",
-        "privacy_noise": origin,
-    }  # fmt: skip
-    return TrainingRequest(**{**values, **changes})
+    settings = {"defense": DPSGD(), "level": 1.0, "rounds": 2, "batch_size": 10}
+    settings |= {"config": TrainingConfig(evaluations=2), "privacy_noise": origin}
+    return training_of(dataset, **settings | changes)
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -114,19 +110,16 @@ def test_secrets_are_drawn_anew_stay_with_the_records_and_are_readable_by_nobody
     assert prepared(tmp_path / "one", "seeded").secret == ""
 
 
-@pytest.mark.parametrize("kind", ["training", "federation"])
-def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_is_trained(tmp_path, kind):
-    common = {"dataset": prepare("digits", DatasetConfig(**CONFIG), 0), "checkpoint": tmp_path / "kept"}
+def test_checkpoint_of_secure_noise_is_refused_without_a_secret_before_anything_is_trained(tmp_path):
+    dataset, kept = prepare("digits", DatasetConfig(**CONFIG), 0), {"checkpoint": tmp_path / "kept"}
     facts = {"dataset": "digits", "model": "mlp", "scheme": "client", "n_clients": 2}
     run = averaging.FederatedRun(**facts, max_param_norm=4.0, mi_budget=2000.0)
-    common |= {"seed": 0, "privacy_noise": "secure"}
     config = averaging.FederatedConfig(communication_rounds=1)
-    federation = averaging.FederatedRequest(run=run, config=config, records=10, **common)
-    start, asked = train, request(origin="secure", **common)
-    if kind == "federation":
-        start, asked = averaging.train_federation, federation
-    with pytest.raises(ValueError, match="digits: a checkpoint under secure noise needs a dataset with a secret"):
-        start(asked)
+    common = {"seed": 0, "privacy_noise": "secure", **kept}
+    federation = averaging.FederatedRequest(run=run, config=config, records=10, dataset=dataset, **common)
+    for start, asked in ((train, request(dataset, "secure", **kept)), (averaging.train_federation, federation)):
+        with pytest.raises(ValueError, match="digits: a checkpoint under secure noise needs a dataset with a secret"):
+            start(asked)
     assert not list(tmp_path.iterdir())
 
 

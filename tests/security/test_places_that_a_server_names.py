@@ -137,13 +137,10 @@ def test_large_files_do_not_go_where_the_server_says_either(evil, other, tmp_pat
 
 @pytest.mark.parametrize("form", ["{}", "file://{}", "FILE:{}", "runs:/{}"])
 def test_server_does_not_choose_a_folder_of_the_clients_machine(evil, tmp_path, monkeypatch, form):
-    home, sent = tmp_path / "home", tmp_path / "provenance.json"
+    home = tmp_path / "home"
     home.mkdir()
-    (home / sent.name).write_text("what was there")
-    sent.write_text("what a job logs")
+    (home / "provenance.json").write_text("what was there")
     evil.place = form.format(home)
-    record = RunRecord("run", "e", "a run", 0, 1, artifacts=((sent, ""),))
-    outcome = log_run(record, evil.uri, tmp_path / "marker.json")
-    assert (home / sent.name).read_text() == "what was there"
-    assert (outcome.status, sorted(path.name for path in Path(home).iterdir())) == ("pending", [sent.name])
-    assert "on this machine" in outcome.reason
+    outcome = logged(evil.uri, tmp_path, monkeypatch)
+    assert {path.name: path.read_text() for path in home.iterdir()} == {"provenance.json": "what was there"}
+    assert (outcome.status, "on this machine" in outcome.reason) == ("pending", True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from chain import step
 from sklearn.metrics import roc_auc_score
 
 from formulas import distances
@@ -16,20 +17,14 @@ from leakbound import datasets, storage
 from leakbound.channels import Moments, estimate_moments, population_moments
 from leakbound.claims.evaluation import COLUMNS
 from leakbound.cli.inputs import read_moments, read_spectrum
-from leakbound.cli.step_command import as_command
-from leakbound.cli.steps.job_list import all_steps, job_list
+from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import ImageDataset, Split
 from leakbound.figures.report.page import Report, page
 
-COMMANDS = {step.name: as_command(step) for step in all_steps()}
 MEMBERS = 40
 SHAPE = {"shape": "white", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}
-
-
-def call(command: str, settings: dict, **files: Path) -> None:
-    COMMANDS[command](settings=json.dumps(settings), **files)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +45,7 @@ def write(folder: Path, dataset: ImageDataset) -> Path:
 def made_channel(digits, tmp_path_factory):
     """Makes moments, spectrum and channel of a dataset as the workflow does; moments of aux once unless told anew."""
     known = tmp_path_factory.mktemp("known") / "aux.safetensors"
-    call("covariance", {"covariance": "aux"}, dataset=write(known.parent, digits), out=known)
+    step("covariance", {"covariance": "aux"}, dataset=write(known.parent, digits), out=known)
 
     def made(folder: Path, dataset: ImageDataset, covariance: str = "aux", anew: bool = False) -> Path:
         folder.mkdir(exist_ok=True)
@@ -58,11 +53,11 @@ def made_channel(digits, tmp_path_factory):
         files = {"aux": folder / "aux.safetensors" if anew else known, "members": folder / "members.safetensors"}
         for of, path in files.items():
             if path != known:
-                call("covariance", {"covariance": of}, dataset=images, out=path)
-        call("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
+                step("covariance", {"covariance": of}, dataset=images, out=path)
+        step("spectrum", SHAPE, moments=files[covariance], out=folder / "spectrum.safetensors")
         read = {"spectrum": folder / "spectrum.safetensors", "members": files["members"]}
         written = {"out": folder / "channel.safetensors", "provenance": folder / "channel.json"}
-        call("calibrate", {"shape": "white", "capacity": 8.0, "accept_capacity": 100.0}, **read, **written)
+        step("calibrate", {"shape": "white", "capacity": 8.0, "accept_capacity": 100.0}, **read, **written)
         return folder
 
     return made

@@ -6,19 +6,17 @@ import re
 import pytest
 from chain import ROOT
 
+from asking import training_of
 from leakbound.accounting import statement
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
-from leakbound.config.training import TrainingConfig
 from leakbound.datasets import prepare
-from leakbound.training import TrainingRequest
 from leakbound.training.leakage_statement import training_releases
 
-SAFE = TrainingRequest(
-    dataset=prepare("digits", DatasetConfig(members=40, pool=100, test=40, aux=40), 0),
-    model="mlp", defense=ChannelDefense(shape="natural"), level=4.0, rounds=5, batch_size=16,
-    learning_rates=(0.05,), config=TrainingConfig(), seed=0, slug="s", privacy_noise="secure", replicas=3,
-)  # fmt: skip
+DIGITS = prepare("digits", DatasetConfig(members=40, pool=100, test=40, aux=40), 0)
+SAFE = training_of(
+    DIGITS, defense=ChannelDefense(), level=4.0, rounds=5, batch_size=16, privacy_noise="secure", replicas=3
+)
 ALWAYS_OPEN = {"labels", "candidate learning rates", "curves, divergence", "times", "capacity under the members' law"}
 
 
@@ -67,25 +65,6 @@ def test_what_jobs_leave_beside_weights_is_covered_only_where_it_follows_from_se
     for adapted in (True, False):
         expected = {"curves, divergence": False, "thresholds and leaks": not adapted}
         assert coverage(statement.federated_releases(adapted)) == expected
-
-
-def test_reasons_follow_the_facts():
-    def why(releases, item):
-        return next(one.why for one in releases if one.item == item)
-
-    for facts, hashed, arrays, thresholds in (
-        (True, "secret", "targets", "no budget covers"),
-        (False, "true records", "classes", "settings alone"),
-    ):
-        assert hashed in why(statement.dataset_releases(facts), "hash of prepared images")
-        assert arrays in why(statement.attack_releases(facts), "arrays of attacks")
-        assert thresholds in why(statement.federated_releases(facts), "thresholds and leaks")
-    assert "nobody's" in why(listed(), "channel")
-    assert "3 replicas" in why(listed(), "weights")
-    own = listed(covariance_of="members", learning_rates=(0.1, 0.2, 0.3), bounded=False)
-    assert "covariance: aux" in why(own, "channel")
-    assert "ln 3 = 1.1 nats" in why(own, "learning rate")
-    assert why(own, "weights") == "no bound was derived for 'channel' at this level"
 
 
 def test_what_a_provenance_does_not_speak_of_is_refused():

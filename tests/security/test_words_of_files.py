@@ -21,9 +21,7 @@ IMAGES = pa.array([{"bytes": png(picture), "path": RULE} for picture in PICTURES
 LABELS = pa.array([value % 2 for value in range(12)])
 TABLES = {
     "other columns": {f"{RULE}image": IMAGES, RULE: LABELS},
-    "another label": {"image": IMAGES, f"label{RULE}": LABELS},
     "a structure": {"image": pa.array([{RULE: 1}] * 12), "label": LABELS},
-    "lists": {"image": pa.array([{"bytes": [b"x"], RULE: 1}] * 12), "label": LABELS},
     "text": {"image": IMAGES, "label": pa.array([RULE] * 12)},
     "classes": {"image": IMAGES, "label": LABELS},
 }
