@@ -210,8 +210,7 @@ def test_the_hub_is_asked_if_the_settings_say_so_though_there_is_a_folder(hub, t
     assert ImageReader("tiny", hub)("tiny", PINNED.model_copy(update={"source": "hub"})).classes == ("plane", "ship")
 
 
-def test_an_unreachable_hub_says_to_set_the_folder(monkeypatch):
-    monkeypatch.delenv("LEAKBOUND_DATA", raising=False)
+def test_an_unreachable_hub_says_to_set_the_folder(hub, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     with pytest.raises(DatasetError, match=r"cannot be loaded from the Hugging Face hub.*set LEAKBOUND_DATA"):

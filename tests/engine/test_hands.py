@@ -44,9 +44,12 @@ def test_values_in_addition_to_the_input_are_refused_unless_they_are_allowed_by_
 
 
 @pytest.mark.parametrize("label", [10, -1])
-def test_labels_beyond_the_classes_are_refused(label):
+def test_labels_beyond_the_classes_are_refused_and_several_are_counted(label):
     with pytest.raises(GuaranteeError, match=f"the label {label}: classes = 10"):
         engine_of(classes=10).protect([(row, label) for row in ROWS])
+    engine = engine_of(classes=10)
+    engine.protect([(row, 3, 4) for row in ROWS]).__getitems__([0, 1])
+    assert engine.leakage().labels == pytest.approx(2 * np.log(10))
 
 
 @pytest.mark.parametrize("label", [3, True, np.int64(3), torch.tensor(3), torch.tensor([3]), np.array([3]), [3], None])
@@ -385,7 +388,9 @@ def test_a_terminal_reads_that_the_calibration_takes_its_time(monkeypatch, capsy
     ChannelEngine.for_data(PUBLIC, Capacity(1.0))
     assert capsys.readouterr().err == ""
     ChannelEngine.for_data(wide, Capacity(1.0))
-    assert "\r" not in capsys.readouterr().err  # a line now and then, no bar
+    text = capsys.readouterr().err
+    assert text.count("calibrating to 40 records of 600 values: covariance") == 1  # a line now and then, no bar
+    assert "\r" not in text
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     ChannelEngine.for_data(wide, Capacity(1.0))
     assert "[########################] done" in capsys.readouterr().err
