@@ -102,6 +102,8 @@ REFUSED = {
     "no checkpoint": ({"checkpoint": "other.pt"}, "--checkpoint other.pt: there is no such file"),
     "no weights": ({"checkpoint": "my_score.py"}, "is no file of weights alone: define load(path) in the script"),
     "no npz": ({"members": "net.pt"}, "--members net.pt: lacks records, labels"),
+    "no array": ({"others": "my_score.py"}, "--others my_score.py: cannot be read as .npz"),
+    "uses alone": ({"uses": "3"}, "--uses 3 belongs to --nats"),
     "lacks": ({"canaries": "members.npz"}, "--canaries members.npz: lacks included (it holds records, labels)"),
     "two bounds": ({"epsilon": "1", "nats": "1"}, "an audit holds limits against one bound"),
     "delta alone": ({"delta": "1e-5"}, "--delta 1e-05 belongs to --epsilon"),

@@ -296,6 +296,7 @@ ON_GPU = ("--settings", json.dumps({"device": "cuda"}))
         (["step", "covariance", "--dataset", "none.safetensors", "--out", "x"], "cannot be read"),
         (["step", "covariance", *ON_GPU, "--dataset", "digits.safetensors", "--out", "x"], "no CUDA"),
         (["step", "prepare", "--settings", "{}}", "--out", "x", "--provenance", "y"], "is not JSON"),
+        (["step", "prepare", "--settings", "[]", "--out", "x", "--provenance", "y"], "JSON object"),
         (["step", "calibrat"], "Did you mean 'calibrate'?"),
         (["prepare", "--settings", "{}"], "No such command"),
     ],
@@ -314,6 +315,8 @@ def test_attack_on_membership_asks_for_its_references_before_it_reads_weights(pr
     files += ["--rows", "x", "--arrays", "y", "--provenance", "z"]
     said = refusal("step", "attack", "--settings", json.dumps(settings), *files)
     assert "membership compares with reference networks: give --references, written by `step references`" in said
+    said = refusal("step", "attack", "--settings", json.dumps(settings), *files, "--references", "none")
+    assert "give both --references and --trained, or neither" in said
 
 
 def test_defect_of_ours_keeps_its_traceback(prepared, monkeypatch):

@@ -84,6 +84,7 @@ def test_no_text_of_a_picture_for_a_paper_is_small_or_outside(key):
         (("tan2024/fig_09",), "did you mean 'tan2024/fig09'"),
         (("--format", "pdf,docx"), "must be some of pdf,svg,png,csv,tex"),
         (("--width", "3.5inch"), "e.g. 3.5in, 8.8cm"),
+        (("--width", "0.2in"), "must be 1.5in to 20in"),
         (("pmidp/fig03",), "run snakemake for this configuration first"),
     ],
 )

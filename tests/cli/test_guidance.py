@@ -95,9 +95,3 @@ def test_protect_says_it_next_to_its_statement(place):
     assert "next to nothing is left" in outcome.message
     assert "with the shape natural, from about" in outcome.message
     assert "--resize 16 std" in outcome.message
-
-
-def test_an_error_that_was_asked_for_comes_without_smaller_pictures_which_have_others(place):
-    _, said = warnings("mine", "--public", "public", "--shape", "natural", "--target-mse", 0.05)
-    assert "more nats about the values leave more" in said
-    assert "--resize" not in said

@@ -92,11 +92,13 @@ def test_risk_takes_tables(tables):
     [
         (("mine.csv", "--label", "ill", "--exclude", "gram"), "has no column 'gram' of values to leave out"),
         (("mine.csv", "--label", "ill", "--resize", 32), "--resize: mine.csv holds a table"),
+        (("mine.npz", "--exclude", "age"), "arrays have no named columns to leave out"),
         (("mine.npy", "--exclude", "age"), "--exclude: mine.npy holds arrays"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_anything_is_written(tables, words, problem):
     np.save("mine.npy", np.random.default_rng(1).normal(size=(50, 4)))
+    np.savez("mine.npz", records=np.random.default_rng(0).normal(size=(50, 2, 8)), labels=np.arange(50) % 2)
     assert problem in refusal("protect", *words, "--kappa", 3, "--calibrate-to-own", "--out", "out")
     assert not (tables / "out").exists()
 

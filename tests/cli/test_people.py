@@ -207,6 +207,7 @@ RECORDS = {
     "equal.npy": "all records are equal",
     "one.npy": "one.npy: holds 1 record",
     "words.npy": "cannot be read as an array",
+    "line.npy": "holds float64 of shape (3,)",
     "gaps.npy": "record 1 holds NaN",
     "large.npy": "to at most 786432 values",
 }
@@ -217,6 +218,9 @@ BAD = [
     ((*GOOD, "--target-mse", "0.9"), "--target-mse 0.9: guessing the mean of mine already errs by 0.07"),
     ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized"), "the shape personalized needs a box"),
+    ((*GOOD, "--kappa", "1", "--box", "0", "1", "0", "1", "2"), "no other shape takes one"),
+    (("protect", "mine", *OWN, "--out", "mine/out"), "--out mine/out: lies in mine"),
+    (("demo", "--dataset", "celeba"), "--dataset 'celeba': allowed are cifar10, svhn"),
     ((*PUBLIC, "mine"), "these are the records to protect"),
     ((*PUBLIC, "wide"), "images of 8×9 with 1 color, mine holds images of 8×8 with 1 color"),
     ((*PUBLIC, "public.npy"), "public.npy: holds arrays of shape (64,), mine holds images"),
@@ -242,7 +246,7 @@ def wrong(place):
         Image.new("L", (9, 8), 60 * shade).save(place / name)
     (place / "full").mkdir()
     (place / "full/text.txt").write_text("x")
-    arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2))}
+    arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2)), "line": np.arange(3.0)}
     arrays |= {"words": np.array([["a"], [None]], dtype=object), "gaps": np.array([[1.0], [math.nan]])}
     arrays |= {"large": np.zeros((2, 786_433), np.uint8), "scaled": np.load("public.npy") / 255}
     for name, array in arrays.items():

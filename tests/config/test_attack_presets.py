@@ -37,6 +37,7 @@ def test_settings_beside_the_name_replace_those_of_the_preset():
     [
         ("gradient_inversion", "geiping2002", "did you mean 'geiping2020'"),
         ("membership", "geiping2020", "unknown preset 'geiping2020' of membership; known: carlini2022"),
+        ("uses", "tan2024", "known: none"),
         ("membership", ["carlini2022"], "unknown preset"),
     ],
 )

@@ -22,12 +22,6 @@ def recorded(pets, folder) -> tuple[dict, object]:
     return original_hashes("pets", PETS, record), record
 
 
-def test_files_of_the_folder_are_known_by_their_bytes(pets, tmp_path):
-    found = original_hashes("pets", PETS, tmp_path / "none.json")
-    assert found == {path.name: file_hash(path) for path in sorted(pets.folder.glob("*.parquet"))}
-    assert len(found) == 2
-
-
 def test_edit_is_seen_and_a_copy_is_not(pets, tmp_path, monkeypatch):
     before, record = recorded(pets, tmp_path)
     copy = tmp_path / "copy"

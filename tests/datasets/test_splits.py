@@ -185,14 +185,6 @@ def test_a_dataset_survives_its_file(tmp_path):
     assert np.array_equal(again.parts(3).members, dataset.parts(3).members)
 
 
-def test_stored_arrays_that_lack_a_split_are_named():
-    dataset = prepare("digits", SMALL, 0)
-    arrays = dataset.arrays()
-    del arrays["aux_images"]
-    with pytest.raises(DatasetError, match="lack aux_images"):
-        stored_as(dataset, arrays)
-
-
 @pytest.mark.parametrize(
     ("change", "draws"),
     [({"members": 51}, 122), ({"members": 0}, 20), ({"validation": 41}, 121), ({"validation": 0}, 80)],

@@ -231,6 +231,8 @@ NUMBERS = np.random.default_rng(0).normal(size=(60, 16))
         ("x.npz", b"PK", "cannot be read"),
         ("x.npz", saved(TOKENS), "look like token ids.*Embed them with your encoder first"),
         ("x.npz", saved(NUMBERS, np.arange(59)), r"labels of shape \(59,\); allowed"),
+        ("x.csv", b"a,b,label\n1,2,0\n3,4,inf\n", "column 'label' holds inf, which is no class"),
+        ("x.npz", saved(NUMBERS[:, 0]), "allowed are real numbers"),
         ("x.npy", b"", "numpy.savez"),
     ],
 )

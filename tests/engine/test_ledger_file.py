@@ -130,6 +130,11 @@ def foreign(path):
     path.chmod(0o600)
 
 
+def text(path):
+    path.write_text("no database at all, but long enough to be read as one\n" * 100)
+    path.chmod(0o600)
+
+
 def of_another_version(path):
     engine_in(path)
     executed(path, "PRAGMA user_version = 1")
@@ -150,6 +155,7 @@ def of_two_names(path):
     ("made", "told"),
     [
         (foreign, "of something else"),
+        (text, "file is not a database"),
         (of_another_version, "of another version"),
         (torn, "its counts do not add up"),
         (of_two_names, "the file has 2 names, and its journal lies next to one"),

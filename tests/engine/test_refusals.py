@@ -1,5 +1,7 @@
 """Every wrong use is refused before anything leaves, in one sentence that says what to do."""
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 import torch
@@ -59,6 +61,7 @@ def whole():
 
 
 MOMENTS = population_moments(PUBLIC)
+Named = namedtuple("Named", ["pixels", "label"])
 MAPPINGS = [{"pixels": row, "label": 0} for row in PUBLIC[:20]]
 WRONG = {
     "uses missing": (lambda: engine_of(target=Leakage(3.0)), "give the planned uses of a record"),
@@ -87,6 +90,9 @@ WRONG = {
     "no key": (lambda: engine_of().protect(MAPPINGS), "has the keys 'pixels', 'label': give one as key, not None"),
     "no such place": (lambda: engine_of().protect(private(), key=2), "give key as 0 to 1, not 2"),
     "no classes": (lambda: engine_of(classes=0), "or leave it out"),
+    "no such field": (lambda: engine_of().protect([Named(PUBLIC[0], 1)], key="x"), "has the fields pixels, label"),
+    "no places": (lambda: engine_of().protect(list(PUBLIC), key=1), "leave key out"),
+    "account of no classes": (lambda: LeakageAccountant(MOMENTS).add_labels(0), "at least 1"),
     "no records": (lambda: engine_of().protect([]), "give it some"),
     "an autoencoder": (lambda: engine_of().protect(TensorDataset(*private().tensors[:1] * 2)), "leave it out"),
     "too few classes": (lambda: engine_of(classes=2).protect([(PRIVATE[0], 2)] * 9), "so give their real number"),

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from jinja2 import Environment
 from project_copy import ROOT, copied_project, environment
 
-from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.whole import Config
 from leakbound.jobs.table import RunTable
@@ -83,9 +82,3 @@ def test_snakemakes_own_report_of_a_hostile_catalogue_holds_no_other_file(tmp_pa
         text = page.read_text(encoding="utf-8")
         assert SECRET not in text
         assert "secret.txt" in text
-
-
-def test_quick_configuration_has_captions():
-    made = RunTable(reading.quick(), reading.load_catalogue(ROOT / "config/figures", reading.quick()))
-    for key in made.figures:
-        assert "problematic" not in rendered(made.caption_markup(key))

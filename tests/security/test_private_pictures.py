@@ -96,7 +96,6 @@ def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_n
         ({"metric": ["pixel"], "dataset": ["nobody_knows"]}, ["nobody_knows"]),
         ({"metric": ["pixel"]}, ["faces", "mine"]),  # they may be of any
         ({"metric": ["mse"], "dataset": ["faces"]}, []),
-        ({"value": [1.0]}, []),
     ],
 )
 def test_gate_lets_through_only_pictures_that_a_reader_vouches_for(shown, private):
