@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gaussians import batches, by_record, engine_of, forked, gaussian, private
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant
 from leakbound.channels import Natural, population_moments
@@ -23,8 +23,10 @@ ROWS = torch.from_numpy(gaussian(20, 1))
 # -- what is released in addition to the input -------------------------------------------------------------------------
 CLEAN = {
     "autoencoder": (TensorDataset(ROWS, ROWS), {}, 1),
+    "two views": (TensorDataset(ROWS, torch.arange(20), ROWS.flip(1)), {}, 2),
     "next characters": (TensorDataset(ROWS, torch.arange(80).reshape(20, 4)), {}, 1),
     "next characters in a list": ([(row, [3, 1, 4, 1]) for row in ROWS], {}, 1),
+    "thumbnail": ([{"x": row, "label": 3, "small": row[:2]} for row in ROWS], {"key": "x"}, "small"),
     "name": ([{"x": row, "name": "Ada"} for row in ROWS], {"key": "x"}, "name"),
     "nested": ([(row, {"label": 3, "more": (1, row)}) for row in ROWS], {}, 1),
     "a number with a fraction": ([(row, 0.25) for row in ROWS], {}, 1),
@@ -43,12 +45,21 @@ def test_values_in_addition_to_the_input_are_refused_unless_they_are_allowed_by_
     assert f"not counted, as allowed: {place!r}" in str(engine)
 
 
+def test_values_that_come_later_refuse_their_batch():
+    data = engine_of().protect([(row, 1 if place < 9 else row) for place, row in enumerate(ROWS)])
+    data.__getitems__([0, 8])
+    with pytest.raises(GuaranteeError, match="would be released without noise"):
+        data.__getitems__([3, 9])
+
+
 @pytest.mark.parametrize("label", [10, -1])
 def test_labels_beyond_the_classes_are_refused_and_several_are_counted(label):
     with pytest.raises(GuaranteeError, match=f"the label {label}: classes = 10"):
         engine_of(classes=10).protect([(row, label) for row in ROWS])
     engine = engine_of(classes=10)
-    engine.protect([(row, 3, 4) for row in ROWS]).__getitems__([0, 1])
+    by_record(engine.protect(DataLoader([(row, 3) for row in ROWS], batch_size=20)))
+    assert engine.leakage().labels == pytest.approx(np.log(10))
+    next(iter(engine.protect(DataLoader([(row, 3, 4) for row in ROWS], batch_size=20), name="two")))
     assert engine.leakage().labels == pytest.approx(2 * np.log(10))
 
 
@@ -62,15 +73,30 @@ def test_without_classes_labels_are_said_not_to_be_counted():
     by_record(engine.protect(batches(private())))
     assert engine.leakage().labels is None
     assert "labels                not counted" in str(engine.leakage())
+    assert "labels are not counted: give classes" in str(engine)
 
 
 # -- public records that are private ones ------------------------------------------------------------------------------
+class Wrapped(Dataset):
+    """Records in an object of somebody's own, as float64 and in another order."""
+
+    def __init__(self, rows):
+        self.rows = rows.double().flip(0)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index].numpy(), 0
 
 
 OWN = torch.from_numpy(gaussian(60, 2))
 SHARED = {
     "the tensor": lambda: TensorDataset(OWN),
+    "a second dataset over it": lambda: TensorDataset(OWN.clone(), torch.zeros(60, dtype=torch.int64)),
+    "a wrapper in another order": lambda: Wrapped(OWN),
     "an overlapping selection": lambda: Subset(TensorDataset(torch.cat([ROWS, OWN])), [*range(20), 30]),
+    "one of many": lambda: ConcatDataset([TensorDataset(ROWS), TensorDataset(OWN[7:8])]),
 }
 
 
@@ -112,6 +138,10 @@ def test_records_are_equal_in_whatever_type_and_collection_they_come():
     for number, rows in enumerate(kinds):
         engine.protect(list(rows), name=str(number)).__getitems__(list(range(20)))
     assert {name: uses.tolist() for name, uses in engine.uses.items()} == {name: [3] * 20 for name in "012"}
+    whole = np.random.default_rng(0).integers(0, 9, size=(60, 4))
+    engine = ChannelEngine.for_data(np.float32(whole), Capacity(1.0))
+    contents = [engine._counter.identity.contents(torch.from_numpy(whole.astype(kind))) for kind in ("u1", "i8", "f8")]
+    assert contents[0] == contents[1] == contents[2]
 
 
 def test_records_that_float32_cannot_tell_apart_are_told_apart():
@@ -132,15 +162,17 @@ def test_the_average_is_over_the_records_that_the_loader_shows():
 
 
 # -- copies, forks, threads --------------------------------------------------------------------------------------------
-def test_copies_of_an_engine_that_has_released_are_refused():
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_of_an_engine_that_has_released_are_refused(copied):
     engine = engine_of()
-    fresh = copy.deepcopy(engine)
+    fresh = copied(engine)
     data = engine.protect(private())
     assert fresh.uses == {}
     _ = data[0]
-    for used in (engine, data):
-        with pytest.raises(GuaranteeError, match="would count apart"):
-            copy.deepcopy(used)
+    with pytest.raises(GuaranteeError, match="would count apart"):
+        copied(engine)
+    with pytest.raises(GuaranteeError, match="would count apart"):
+        copied(data)
     shared = copy.copy(engine)  # a shallow copy has the same count
     _ = shared.protect(private(seed=4), name="more")[0]
     assert engine.uses["more"][0] == 1
@@ -179,6 +211,11 @@ def test_threads_get_no_more_than_was_planned_and_one_frozen_copy():
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
+def resumed(state, data, **options) -> ChannelEngine:
+    engine = engine_of(**options)
+    engine.load_state_dict(state)
+    engine.protect(data)
+    return engine
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -206,10 +243,9 @@ def test_a_state_is_of_its_own_records(changed):
     engine = engine_of()
     engine.protect(TensorDataset(ROWS)).__getitems__(list(range(15)))
     state, data = engine.state_dict(), TensorDataset(changed(ROWS))
-    again, other = engine_of(), engine_of()
-    again.load_state_dict(state)
     with pytest.raises(GuaranteeError, match=r"protect the (same data|records that it was saved with)"):
-        again.protect(data)
+        resumed(state, data)
+    other = engine_of()
     other.protect(data)
     with pytest.raises(GuaranteeError, match=r"protect the (same data|records that it was saved with)"):
         other.load_state_dict(state)
@@ -258,6 +294,7 @@ def test_a_state_holds_every_collection_and_those_that_wait_for_their_data():
     "broken",
     [
         lambda kept: {"uses": kept["uses"].to(torch.float16)},
+        lambda kept: {"uses": kept["uses"].bool()},
         lambda kept: {"uses": -kept["uses"]},
         lambda kept: {"uses": kept["uses"][:-1]},
         lambda kept: {"digests": kept["digests"][:, :8]},
@@ -351,8 +388,9 @@ def test_records_that_are_appended_are_counted_beside_the_others():
 
 def test_whole_floats_are_labels_where_classes_are_named():
     engine = engine_of(classes=2)
-    kinds = [float, np.float32] * 10
-    data = [(row, kind(place % 2)) for place, (row, kind) in enumerate(zip(ROWS, kinds, strict=True))]
+    data = [
+        (row, kind(place % 2)) for place, (row, kind) in enumerate(zip(ROWS, [float, np.float32] * 10, strict=True))
+    ]
     released = engine.protect(data).__getitems__(list(range(20)))
     assert [label for _, label in released] == [place % 2 for place in range(20)]
     assert engine.leakage().labels == pytest.approx(np.log(2))
@@ -364,6 +402,13 @@ def test_whole_floats_are_labels_where_classes_are_named():
 def test_a_record_that_is_none_is_named_and_what_drops_it_later_is_no_remedy():
     with pytest.raises(GuaranteeError, match="leave such records out of the dataset"):
         engine_of().protect(DataLoader([None, *ROWS], collate_fn=lambda rows: rows))
+
+
+def test_the_noise_of_an_engine_is_not_written_over():
+    engine = engine_of()
+    with pytest.raises(AttributeError):
+        engine.noise = "frozen"
+    assert "by natural noise, fresh, secure" in str(engine)
 
 
 # -- the accountant ----------------------------------------------------------------------------------------------------
@@ -393,4 +438,8 @@ def test_a_terminal_reads_that_the_calibration_takes_its_time(monkeypatch, capsy
     assert "\r" not in text
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     ChannelEngine.for_data(wide, Capacity(1.0))
-    assert "[########################] done" in capsys.readouterr().err
+    text = capsys.readouterr().err
+    assert "calibrating to 40 records of 600 values [" in text
+    assert "shrinkage, part 4 of 4" in text
+    assert "[########################] done" in text
+    assert text.endswith(" s\n")
