@@ -33,6 +33,7 @@ def test_defenses_of_other_names_are_ranked_by_what_the_configuration_says():
     values = yaml.safe_load(reading.as_yaml(reading.quick()))
     stated = reading.config_of({**values, "defenses": defenses, "studies": {}}, "test").stated_strength()
     assert stated == {"mild": "larger level", "dpsgd": "smaller level"}
+    assert reading.quick().stated_strength() == {}
     runs = [
         RunResults(f"{name}-{level:g}", "digits", "lenet", name, level, 10, 2, attacks={"gradient_inversion": scores()})
         for name, level in (("dpsgd", 1.0), ("dpsgd", 2.0), ("large_batch", 3.0), ("mild", 1.0), ("mild", 2.0))
@@ -46,7 +47,3 @@ def test_defenses_of_other_names_are_ranked_by_what_the_configuration_says():
 def scores() -> pd.DataFrame:
     row = {"replica": 0, "learning_rate": 0.1, "chosen": True, "variant": "tuned", "unit": 0, "metric": "mse"}
     return pd.DataFrame([{**row, "value": 0.5, "low": float("nan"), "high": float("nan"), "status": ""}])
-
-
-def test_presets_state_no_strength_beside_the_default_names():
-    assert reading.quick().stated_strength() == {}

@@ -177,13 +177,6 @@ def test_a_step_back_by_delta_is_no_trend():
     assert verdict(evaluate(figure(RISES, delta=1.5), rows, ALPHA)) == "reproduced"
 
 
-def test_levels_that_are_not_positive_are_steps():
-    rows = sweep(3.0, noise=0.1).replace({"level": {1.0: 0.0}})
-    found = over_all(evaluate(figure(RISES), rows, ALPHA))
-    assert found["unit"] == "points per step"
-    assert found["effect"] == pytest.approx(3.0, abs=0.1)
-
-
 def test_trends_of_several_series_are_averaged_within_a_block():
     rows = pd.concat([sweep(3.0, noise=0.1), sweep(1.0, noise=0.1, defense="white")])
     found = over_all(evaluate(figure(("increasing", {"within": ["defense"]})), rows, ALPHA))
@@ -223,9 +216,7 @@ def test_a_claim_about_missing_rows_is_undecided_and_says_why(test, options):
 
 
 def test_greater_compares_at_matched_levels_within_blocks():
-    found = over_all(evaluate(figure(("greater", WHITE_ABOVE)), pair(0.5), ALPHA))
-    assert found["verdict"] == "reproduced"
-    assert found["low"] < 0.5 < found["high"]
+    assert verdict(evaluate(figure(("greater", WHITE_ABOVE)), pair(0.5), ALPHA)) == "reproduced"
     assert verdict(evaluate(figure(("greater", WHITE_ABOVE)), pair(-0.5), ALPHA)) == "contradicted"
     assert verdict(evaluate(figure(("less", WHITE_ABOVE)), pair(-0.5), ALPHA)) == "reproduced"
 
@@ -341,8 +332,6 @@ def test_the_best_front_is_recognised_and_so_is_a_worse_one():
     worse = over_all(evaluate(figure(("front", FRONT), delta=0.01), fronts(-0.2), ALPHA))
     assert worse["verdict"] == "contradicted"
     assert worse["p_value"] == 2 * 2.0**-7  # the decisive one of two others
-    few = {**FRONT, "fewer_is_better": ["x"], "reference": (1.0, 0.0)}
-    assert verdict(evaluate(figure(("front", few), delta=0.01), fronts(0.2), ALPHA)) == "reproduced"
 
 
 def test_fronts_of_different_numbers_of_points_are_not_compared():
@@ -364,26 +353,6 @@ def test_a_front_may_be_of_all_learning_rates_of_several_defenses():
     assert "areas by 16 points: natural+personalized" in every["detail"]
 
 
-def test_exact_claims_hold_or_fail_without_chance_and_have_no_delta():
-    rows = pd.DataFrame(
-        {"metric": "capacity", "kind": list("aabb"), "level": [1.0, 2.0] * 2, "value": [1.0, 1.0, 2.0, 3.0]}
-    )
-    listed = (
-        ("equals", {"a": {"kind": "a"}, "value": 1.0}),
-        ("equals", {"a": {"kind": "a"}, "b": {"kind": "b"}}),
-        ("increasing", {"where": {"kind": "b"}, "exact": True}),
-        ("increasing", {"within": ["kind"], "exact": True}),
-        ("greater", {"a": {"kind": "b"}, "b": {"kind": "a"}, "exact": True}),
-    )
-    claims = evaluate(figure(*listed, delta=None), rows, ALPHA)
-    expected = ["holds", "fails", "holds", "fails", "holds"]
-    assert [verdict(claims, index) for index in range(5)] == expected
-    assert set(claims["p_value"]) == {0.0, 1.0}
-    assert claims["detail"].str.startswith("exact").all()
-    assert claims["exact"].all()
-    assert claims["power"].isna().all()
-
-
 def test_a_claim_about_an_experiment_needs_delta():
     with pytest.raises(ValueError, match=r"delta is missing \(claim claim_0\): give the smallest effect of interest"):
         evaluate(figure(RISES, delta=None), sweep(1.0), ALPHA)
@@ -396,12 +365,6 @@ def test_verdicts_do_not_depend_on_the_order_of_rows():
     claims = figure(("front", FRONT), ("increasing", {"where": {"metric": "gdc", "defense": "white"}}))
     shuffled = rows.sample(frac=1, random_state=1)
     pd.testing.assert_frame_equal(evaluate(claims, rows, ALPHA), evaluate(claims, shuffled, ALPHA))
-
-
-def test_the_figures_own_conditions_choose_the_rows():
-    rows = pd.concat([sweep(3.0), sweep(-3.0, metric="mse")])
-    assert verdict(evaluate(figure(RISES, select={"metric": "auc"}), rows, ALPHA)) == "reproduced"
-    assert verdict(evaluate(figure(RISES, select={"metric": "psnr"}), rows, ALPHA)) == "undecided"
 
 
 def test_counted_verdicts_are_drawn_as_bars_as_long_as_their_number():

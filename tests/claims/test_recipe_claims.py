@@ -152,6 +152,11 @@ def test_pooled_levels_are_recipes_of_one_front():
     assert "levels" not in pooled.detail
 
 
+def test_leakage_below_that_of_nothing_is_luck_and_counts_as_nothing():
+    lucky, none = (table({"none": [(0.5, 0.4)], "natural": [(x, 0.5)]}, replicas=2) for x in (0.4, 0.5))
+    assert effects(lucky) == effects(none)
+
+
 def test_the_guess_of_a_dataset_is_its_own():
     rows = table({"none": [(0.55, 0.46), (0.6, 0.8)], "natural": [(0.55, 0.48), (0.6, 0.8)]}, dataset="celeba")
     assert effects(rows) == pytest.approx([0.01] * 3)

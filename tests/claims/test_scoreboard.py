@@ -47,15 +47,8 @@ def test_closed_forms_are_counted_apart_from_experiments(claims):
     assert board.loc["wang2020"].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
     assert board.loc["beyond"].tolist() == [0, 1, 0, 0, 0, 0, 0, 1]  # ours, on a figure of the paper
     assert board.loc["all"].tolist() == [1, 2, 1, 1, 1, 1, 1, 8]
-
-
-def test_the_rows_of_the_figure_have_every_paper_kind_and_verdict(claims):
-    counts = verdict_counts(claims)
-    assert len(counts) == 3 * (len(VERDICTS) + len(CLOSED_FORMS))
-    assert counts["value"].sum() == 8
-    own = counts.set_index(["paper", "kind", "verdict"])["value"]
-    assert own["wang2020", "closed form", "fails"] == 1
-    assert own["tan2024", "closed form", "fails"] == 0
+    counts = verdict_counts(claims)  # of the figure: every paper, kind and verdict
+    assert (len(counts), counts["value"].sum()) == (3 * (len(VERDICTS) + len(CLOSED_FORMS)), 8)
 
 
 def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
