@@ -145,17 +145,15 @@ def test_every_name_within_the_page_is_there_once_and_every_link_to_one_leads_so
     assert len(names) == len(set(names))
     inside = {link["href"][1:] for link in made.all("a") if link["href"].startswith("#")}
     assert inside <= set(names)
-    pointed = {element[key] for _, element in made.elements for key in ("aria-labelledby",) if key in element}
-    assert pointed <= set(names)
+    assert {element["aria-labelledby"] for _, element in made.elements if "aria-labelledby" in element} <= set(names)
 
 
 def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict(report, made):
     assert {f"figure-tan2024-{name}" for name in SHOWN} <= {article["id"] for article in made.all("article")}
     first, *others = [image["src"] for image in made.all("img")]
     assert first == next(figure.source for figure in report.figures if figure.key == "tan2024/fig15_gain")
-    assert [base64.b64decode(source.partition("base64,")[2]) for source in others] == [b"<svg/>"] * (
-        len(SHOWN) - len(PLANES)
-    )
+    expected = [b"<svg/>"] * (len(SHOWN) - len(PLANES))
+    assert [base64.b64decode(source.partition("base64,")[2]) for source in others] == expected
     assert all(image["alt"] for image in made.all("img"))
     assert len(made.of_class("drawing")) == len(PLANES)
     assert all(drawing["aria-label"] for drawing in made.of_class("drawing"))
@@ -290,9 +288,11 @@ def test_names_are_text_and_never_markup(report, study, drawn):
     assert made.of_class("point")[0]["data-run"].endswith(f"'{EVIL}")
 
 
+NO_CLAIMS = pd.DataFrame(columns=["paper", "figure", "claim", "dataset", "model", "verdict"])
+
+
 def test_configuration_without_figures_and_claims_has_a_page(config):
-    claims = pd.DataFrame(columns=["paper", "figure", "claim", "dataset", "model", "verdict"])
-    made = Page(page(Report(config, [], claims, {})))
+    made = Page(page(Report(config, [], NO_CLAIMS, {})))
     assert "No figure of this configuration makes a claim" in made.text
 
 
@@ -306,19 +306,15 @@ def test_numbers_of_a_plane_are_the_middle_of_each_run_with_its_interval_or_the_
     figure, study = catalogue["fig15"], make_study(replicas=replicas)
     own = study[(study["defense"] == "white") & (study["level"] == 4.0)]
     accuracy = own[(own["metric"] == "test_accuracy") & (own["source"] == "training")]["value"]
-    half = 3.182446305284264 * accuracy.std() / 2
-    mean, median = accuracy.mean(), accuracy.median()
-    low, high = accuracy.min(), accuracy.max()
-    expected = {"mean": f"{mean:.4g} ({low:.4g} to {high:.4g})", "median": f"{median:.4g} ({low:.4g} to {high:.4g})"}
-    if replicas == 4:
-        ends = {"mean": (mean - half, mean + half), "median": (low, high)}
-        middles = {"mean": mean, "median": median}
-        expected = {center: f"{middles[center]:.4g} [{a:.4g}, {b:.4g}]" for center, (a, b) in ends.items()}
-    for center, written in expected.items():
+    mean, half, ends = accuracy.mean(), 3.182446305284264 * accuracy.std() / 2, (accuracy.min(), accuracy.max())
+    expected = {"mean": (mean, mean - half, mean + half) if replicas == 4 else (mean, *ends)}
+    expected["median"] = (accuracy.median(), *ends)
+    form = "{:.4g} [{:.4g}, {:.4g}]" if replicas == 4 else "{:.4g} ({:.4g} to {:.4g})"
+    for center, values in expected.items():
         head, lines = numbers(select(study, figure.select), {**figure.options, "center": center})
         assert head[:2] + head[-1:] == ["run", "point", "replicas"]
         (line,) = [line for line in lines if line[1] == "white 4"]
-        assert line[3:] == [written, str(replicas)]
+        assert line[3:] == [form.format(*values), str(replicas)]
         assert [line[1] for line in lines if line[1].startswith("natural")] == ["natural 1", "natural 4", "natural 16"]
 
 
@@ -334,8 +330,7 @@ def test_a_plane_has_the_points_of_every_dataset_and_network(catalogue, make_stu
 def test_figures_of_another_kind_and_rows_without_numbers_have_no_points(catalogue, study, drawn, config):
     undefined = study.assign(value=study["value"].where(study["metric"] != "gdc"))
     figures = [drawn(catalogue["fig09"], study), drawn(catalogue["fig15"], undefined)]
-    claims = pd.DataFrame(columns=["paper", "figure", "claim", "dataset", "model", "verdict"])
-    assert not Page(page(Report(config, figures, claims, {}))).of_class("point")
+    assert not Page(page(Report(config, figures, NO_CLAIMS, {}))).of_class("point")
     assert numbers(figures[1].rows, figures[1].config.options) == ([], [])
 
 
