@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from bench_pictures import draw
-from growth import in_turns
+from growth import boxes, in_turns, round_box
+from training_step import requests
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -61,3 +62,11 @@ def test_pictures_show_ratios_with_their_goals_and_growth_with_its_exponents(tmp
         assert case.replace("_", " ") in found["steps.svg"]
     assert "goal" in found["steps.svg"]
     assert "expected growth" in found["growth.svg"]
+
+
+def test_every_box_has_work_over_its_sizes():
+    plain = requests("mlp", 32, ["none"], (1, 32, 32))["none"]
+    for box in (*boxes(plain), round_box(plain)):
+        times = in_turns(box.cases(), 1e-9)
+        assert (times["seconds"] > 0).all()
+        assert set(times.groupby("case").size()) == {3}

@@ -30,11 +30,6 @@ def test_replicas_take_their_steps_one_after_another_on_a_cpu():
     assert costs.notes == set()
 
 
-def test_later_entry_replaces_an_earlier_one():
-    costs = UnitCosts([*PLAIN, row("step_none", value=0.5)], "cpu")
-    assert costs.seconds(step("none")) == 0.5
-
-
 @pytest.mark.parametrize(
     ("asked", "expected", "note"),
     [
@@ -75,25 +70,25 @@ def test_network_that_no_gpu_measured_is_taken_from_lenet_and_said_to_be_about_r
     assert f"step_dpsgd of {asked.model} on a GPU: not measured" in " ".join(costs.notes)
 
 
+KINDS = ("none", "natural", "white", "dpsgd", "parameter_noise", "gradient_compression")
+OF_A_NETWORK = (*(f"step_{kind}" for kind in KINDS), "predict", "invert", "match", "membership")
+
+
 def test_packaged_table_knows_every_kind_of_work():
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
-    kinds = ("none", "natural", "white", "dpsgd", "parameter_noise", "gradient_compression")
-    steps = [costs.seconds(step(kind)) for kind in kinds]
-    units = [costs.seconds(Work(unit, 1.0, "lenet", 3)) for unit in ("predict", "invert", "match", "membership")]
+    units = [costs.seconds(Work(unit, 1.0, "lenet", 3)) for unit in OF_A_NETWORK]
     others = [costs.seconds(Work(unit, 1.0)) for unit in ("image", "product")]
     starts = [costs.start(name) for name in OUTPUTS]
-    assert min(*steps, *units, *others, *starts) > 0
+    assert min(*units, *others, *starts) > 0
     assert costs.notes == set()
 
 
 def test_packaged_stack_on_a_gpu_takes_no_less_time_than_fewer_networks():
     found = [one for one in read_costs(PACKAGED) if one["device"] == "cuda"]
-    for unit, model in {(one["unit"], one["model"]) for one in found}:
-        stacks = sorted(
-            (int(one["slots"]), float(one["value"])) for one in found if (one["unit"], one["model"]) == (unit, model)
-        )
-        seconds = [value for _, value in stacks]
-        assert seconds == sorted(seconds), (unit, model)
+    for work in {(one["unit"], one["model"]) for one in found}:
+        stacks = {int(one["slots"]): float(one["value"]) for one in found if (one["unit"], one["model"]) == work}
+        seconds = [stacks[slots] for slots in sorted(stacks)]
+        assert seconds == sorted(seconds), work
 
 
 @pytest.mark.parametrize("slots", [1, 10])
@@ -104,33 +99,20 @@ def test_packaged_step_of_dp_sgd_on_a_gpu_is_the_captured_one(slots):
     assert not costs.about
 
 
-def test_written_table_reads_back(tmp_path):
+def test_written_table_reads_back_and_one_of_another_form_is_refused(tmp_path):
     path = tmp_path / "costs.csv"
     write_costs(path, [{**one, "source": "here"} for one in [*PLAIN, row("predict", value=2e-4)]])
     assert UnitCosts(read_costs(path), "cpu").seconds(Work("predict", 10.0, "lenet", 3)) == pytest.approx(2e-3)
     assert {one["source"] for one in read_costs(path)} == {"here"}
-
-
-def test_table_of_another_form_is_refused(tmp_path):
-    path = tmp_path / "costs.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"costs\.csv: must have rows with the columns"):
         read_costs(path)
 
 
-@pytest.fixture(scope="module")
-def measured():
-    return unit_costs.measure_unit_costs("mlp", 1, "cpu", max_seconds=0.05)
-
-
-def test_measured_costs_answer_every_question_of_a_plan(measured):
+def test_measured_costs_answer_every_question_of_a_plan():
+    measured = unit_costs.measure_unit_costs("mlp", 1, "cpu", max_seconds=0.05)
     costs = UnitCosts(measured.to_dict("records"), "cpu")
-    kinds = ("none", "natural", "white", "dpsgd", "parameter_noise", "gradient_compression")
-    units = [*(f"step_{kind}" for kind in kinds), "predict", "invert", "match", "membership"]
-    seconds = [costs.seconds(Work(unit, 1.0, "mlp", 1)) for unit in units]
+    seconds = [costs.seconds(Work(unit, 1.0, "mlp", 1)) for unit in OF_A_NETWORK]
     assert all(second > 0 and math.isfinite(second) for second in seconds)
+    assert costs.on_cpu("parameters", "mlp", 1) == 1024 * 32 + 32 + 32 * 10 + 10
     assert costs.notes == set()
-
-
-def test_parameters_are_counted(measured):
-    assert UnitCosts(measured.to_dict("records"), "cpu").on_cpu("parameters", "mlp", 1) == 1024 * 32 + 32 + 32 * 10 + 10

@@ -61,10 +61,7 @@ def test_parts_measure_every_case_once_and_make_one_table(tmp_path, monkeypatch)
         gpu.run_section("correct", replace(asked(60), part=part, parts=3), folder)
     gpu.joined("correct", folders, tmp_path)
     assert sorted(pd.read_parquet(tmp_path / "gpu_correct.parquet")["case"]) == [str(n) for n in range(8)]
-    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == [
-        "gpu_correct.json",
-        "gpu_correct.parquet",
-    ]
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {"gpu_correct.json", "gpu_correct.parquet"}
 
 
 def test_learners_are_those_that_training_makes():
@@ -75,11 +72,6 @@ def test_learners_are_those_that_training_makes():
         learners = gpu_fast.learners_of(replace(asked, config=TrainingConfig(max_stack=largest)))
         sizes = [3] if largest == 3 else [1, 1, 1]
         assert [len(next(iter(one.params.values()))) for one in learners] == sizes
-        before = [{name: value.clone() for name, value in one.params.items()} for one in learners]
-        for one in learners:
-            one.step()
-        for old, one in zip(before, learners, strict=True):
-            assert any(not torch.equal(old[name], value) for name, value in one.params.items())
 
 
 def test_carried_wheels_are_what_a_run_needs_beside_torch():
@@ -136,12 +128,10 @@ def test_docs_say_what_the_kept_tables_say():
 @pytest.mark.parametrize(
     ("apart", "right"),
     [
-        ((1e-6, 1e-6, 1e-6), (True, True, True)),
         ((1e-6, 5e-4, 1e-6), (True, True, True)),  # a unit of one network was turned
         ((1e-6, 5e-4, 5e-4), (False, True, True)),
         ((1e-6, 2e-3, 1e-6), (True, True, False)),
         ((1e-6, math.nan, 1e-6), (True, True, False)),
-        ((1e-1, 1e-1, 1e-1), (False, False, False)),
     ],
 )
 def test_weights_are_judged_by_the_median_network_and_the_farthest_one(apart, right, monkeypatch):
@@ -154,18 +144,6 @@ def test_weights_are_judged_by_the_median_network_and_the_farthest_one(apart, ri
     rows = list(gpu_correct.compared_weights("none", 1, "gpu", 20))
     assert [row["metric"] for row in rows] == ["relative_distance", "of_way", "farthest"]
     assert tuple(row["status"] == gpu.OK for row in rows) == right
-
-
-@pytest.mark.parametrize(("seen", "right"), [(99.0, True), (61.0, True), (40.0, False)])
-def test_images_recovered_to_the_rounding_are_equally_well_recovered(seen, right):
-    def work(device):
-        psnr = {"cpu": 93.0, "gpu": seen}[device]
-        said = {"replica": 0, "variant": "gaussian", "unit": [0, 0], "metric": ["psnr", "ssim"], "value": [psnr, 1.0]}
-        return (pd.DataFrame(said),)
-
-    first = next(iter(gpu_correct.compared_attack(work, "gpu")))
-    assert (first["status"] == gpu.OK) == right
-    assert first["metric"] == "mean_difference" + ("" if right else " (gaussian psnr)")
 
 
 @pytest.mark.slow

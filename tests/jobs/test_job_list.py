@@ -22,7 +22,9 @@ from leakbound.jobs.job import JobList
 from leakbound.jobs.runs import Run, runs_of
 from leakbound.jobs.table import RunTable
 
+ROOT = Path(__file__).parents[2]
 QUICK = reading.quick()
+CATALOGUE = reading.load_catalogue(ROOT / "config" / "figures", QUICK)
 PLAIN_RUN = f"digits/mlp/none/n{QUICK.studies['capacity'].rounds[0]}-b32"
 """The undefended run of several studies."""
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -34,12 +36,6 @@ def table(config=QUICK) -> RunTable:
 
 def job_list(config=QUICK, figures=None) -> JobList:
     return JobList(RunTable(config, CATALOGUE if figures is None else Catalogue(figures=figures)), all_steps())
-
-
-@cache
-def preset_jobs(name: str) -> JobList:
-    """Jobs of a committed configuration, which several tests look at."""
-    return job_list(reading.load(ROOT / "config" / name))
 
 
 def settings_of(jobs: JobList, step: str, name: str):
@@ -85,24 +81,16 @@ def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
     most = QUICK.replicas + 5
     studies["comparison"] = studies["comparison"].model_copy(update={"replicas": most})
     shared = table(QUICK.model_copy(update={"studies": studies}))
-    slug = PLAIN_RUN
-    assert shared.runs[slug].replicas == most
-    assert slug in shared.studies["capacity"]
-    assert slug in shared.studies["comparison"]
+    assert shared.runs[PLAIN_RUN].replicas == most
+    assert PLAIN_RUN in {*shared.studies["capacity"]} & {*shared.studies["comparison"]}
 
 
 def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_once_and_keeps_all():
     jobs = job_list()
-    shared = PLAIN_RUN
-    assert shared in set(jobs.table.studies["capacity"]) & set(jobs.table.studies["comparison"])
-    assert {QUICK.studies[name].rates for name in ("capacity", "comparison")} == {"chosen", "all"}
-    assert settings_of(jobs, "train", shared)["rates"] == "all"
-    assert jobs.table.kept(jobs.table.runs[shared]) == QUICK.replicas * len(QUICK.training.learning_rates) * len(
-        LENGTHS
-    )
+    candidates = QUICK.replicas * len(QUICK.training.learning_rates)
+    assert settings_of(jobs, "train", PLAIN_RUN)["rates"] == "all"
+    assert jobs.table.kept(jobs.table.runs[PLAIN_RUN]) == candidates * len(LENGTHS)
     assert [settings_of(jobs, "tabulate", study)["rates"] for study in ("capacity", "comparison")] == ["chosen", "all"]
-    attack = jobs.job("attack", f"{shared}/membership")
-    assert {"weights", "rates"} <= set(attack.inputs)
     alone = table()
     chosen = next(slug for slug in alone.studies["capacity"] if slug not in alone.studies["comparison"])
     assert alone.kept(alone.runs[chosen]) == QUICK.replicas
@@ -140,17 +128,16 @@ def test_untrained_networks_have_no_candidates():
     assert {alone.kept(run) / run.replicas for run in alone.runs.values()} == {1.0}
 
 
-def test_fresh_and_frozen_noise_share_one_calibrated_channel():
-    fresh = Run("digits", "lenet", "natural", 4.0, 10, 8)
-    frozen = Run("digits", "lenet", "natural_frozen", 4.0, 10, 8)
-    assert table().channel_files(fresh) == table().channel_files(frozen)
-    assert fresh.slug != frozen.slug
+def test_channels_are_those_of_their_shape_weights_and_capacity_whatever_uses_them():
+    box = ChannelDefense(shape="personalized", weights={"weight": 5.0})  # type: ignore[arg-type]
+    runs = table(QUICK.model_copy(update={"defenses": {**QUICK.defenses, "mild": box}}))
 
+    def files(*arm: object) -> dict[str, str]:
+        return runs.channel_files(Run("digits", "lenet", *arm, 10, 8))
 
-def test_a_channel_in_front_of_dp_is_that_of_its_capacity_whatever_the_level():
-    arms = (("channel_dpsgd", 0.5), ("channel_dpsgd", 2.0), ("natural", 300.0))
-    files = [table().channel_files(Run("digits", "lenet", *arm, 10, 8)) for arm in arms]
-    assert files[0] == files[1] == files[2]
+    assert files("natural", 4.0) == files("natural_frozen", 4.0)
+    assert files("channel_dpsgd", 0.5) == files("channel_dpsgd", 2.0) == files("natural", 300.0)
+    assert files("mild", 4.0)["spectrum"] != files("personalized", 4.0)["spectrum"]
 
 
 def test_runs_of_other_studies_stand_in_a_table_that_asks_for_them():
@@ -162,21 +149,11 @@ def test_runs_of_other_studies_stand_in_a_table_that_asks_for_them():
     assert {*tables[0].inputs["runs"]} == {*tables[1].inputs["runs"], *inverted.inputs["runs"]}
 
 
-def test_channel_with_own_weights_has_its_own_files():
-    box = ChannelDefense(shape="personalized", weights={"weight": 5.0})  # type: ignore[arg-type]
-    config = QUICK.model_copy(update={"defenses": {"mild": box}})
-    own, usual = (Run("digits", "lenet", name, 4.0, 10, 8) for name in ("mild", "personalized"))
-    files = table(config)
-    assert files.channel_files(own)["spectrum"] != files.channel_files(usual)["spectrum"]
-
-
 def test_delta_is_that_of_the_dataset():
     defense = DPSGD(delta=1e-5, deltas={"celeba": 3e-6})
     own = table(QUICK.model_copy(update={"defenses": {"dpsgd": defense}}))
     runs = [Run(name, "lenet", "dpsgd", 1.0, 10, 8) for name in ("celeba", "digits")]
     assert [own.defense_of(run).delta for run in runs] == [3e-6, 1e-5]
-    other = table(QUICK.model_copy(update={"defenses": {"dpsgd": DPSGD(delta=1e-5)}}))
-    assert own.defense_of(runs[1]) == other.defense_of(runs[1])
 
 
 def figure(name, **source) -> FigureConfig:
@@ -187,7 +164,6 @@ def test_a_table_of_a_section_has_a_file_and_a_figure_whose_table_is_not_made_is
     figures = Catalogue(figures=[figure(name, table=f"theory/{name}") for name in ("case1", "case2")])
     both, alone = (RunTable(with_theory(case2), figures) for case2 in (DependentCase(), None))
     assert both.rows_file(both.figures["beyond/case2"]) == "results/quick/tables/theory/case2.parquet"
-    assert {"capacity", "theory/case1", "theory/case2"} <= set(both.tables)
     assert set(alone.figures) == {"beyond/case1"}
 
 
@@ -215,7 +191,6 @@ def test_table_of_times_is_there_only_if_they_are_measured():
     assert measured.caption("beyond/table02") == "Times. Data: digits. Networks: lenet. n = 7 repetitions."
     unmeasured = RunTable(QUICK.model_copy(update={"efficiency": None}), Catalogue(figures=(shown,)))
     assert unmeasured.figures == {}
-    assert "efficiency" not in unmeasured.tables
 
 
 def test_verdicts_are_counted_only_if_a_figure_claims_something():
@@ -255,7 +230,6 @@ def test_inversion_behind_a_channel_reads_the_learned_estimate_of_its_dataset_al
         behind = "gradient_inversion" in job.name and "/none/" not in job.name
         assert job.inputs.get("estimator") == (training.outputs["out"] if behind else None)
     assert not job_list(figures=()).of("estimator")  # the quick preset trains none
-    assert all("estimator" not in job.inputs for job in job_list(figures=()).of("attack"))
 
 
 def test_attack_on_gradients_is_told_the_size_of_a_batch():
@@ -278,34 +252,26 @@ def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
     assert settings_of(jobs, "consensus", "averaging")["privacy_noise"] == "secure"
     assert "privacy_noise" not in settings_of(jobs, "consensus", "privacy")
     assert "privacy_noise" not in settings_of(jobs, "theory", "case1")
-
-
-def test_origin_of_noise_reaches_the_table_of_times():
     for defenses, told in (({"none": (), "natural": (4.0,)}, True), ({"none": ()}, False)):
         efficiency = EfficiencyConfig(dataset="digits", models=("lenet",), defenses=defenses)
-        jobs = job_list(QUICK.model_copy(update={"efficiency": efficiency}))
-        assert ("privacy_noise" in settings_of(jobs, "measure", "efficiency")) is told
+        timed = job_list(QUICK.model_copy(update={"efficiency": efficiency}))
+        assert ("privacy_noise" in settings_of(timed, "measure", "efficiency")) is told
 
 
-def test_every_job_is_told_what_its_command_accepts():
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_job_is_told_what_its_command_accepts_and_reads_what_exactly_one_other_job_writes(path):
     """Settings are made by one half of a step's file and read by the other."""
-    for path in sorted((ROOT / "config").glob("*.yaml")):
-        jobs = preset_jobs(path.name)
-        for job in jobs:
-            if job.step != "report":  # told the whole configuration
-                parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
-
-
-def test_every_file_that_a_job_reads_is_written_by_exactly_one_other_job():
-    for path in sorted((ROOT / "config").glob("*.yaml")):
-        jobs = preset_jobs(path.name)
-        written = Counter(file for job in jobs for file in job.outputs.values())
-        assert set(written.values()) == {1}
-        assert all(file in written for job in jobs for file in job.input_files())
+    jobs = job_list(reading.load(path))
+    for job in jobs:
+        if job.step != "report":  # told the whole configuration
+            parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
+    written = Counter(file for job in jobs for file in job.outputs.values())
+    assert set(written.values()) == {1}
+    assert all(file in written for job in jobs for file in job.input_files())
 
 
 def test_every_channel_is_made_from_the_dataset_of_its_run():
-    jobs = preset_jobs("small.yaml")
+    jobs = job_list(reading.load(ROOT / "config" / "small.yaml"))
     maker = {file: job for job in jobs for file in job.outputs.values()}
 
     def origins(job) -> set[str]:
@@ -335,7 +301,6 @@ def test_references_are_trained_for_runs_whose_members_are_attacked_and_for_no_o
     assert made.inputs["rates"] == jobs.job("train", slug).outputs["rates"]
     read = jobs.job("attack", f"{slug}/membership").inputs
     assert (read["references"], read["trained"]) == (made.outputs["weights"], made.outputs["trained"])
-    assert {"channel", "spectrum"} <= read.keys()
     assert not {"references", "channel"} & jobs.job("attack", f"{slug}/model_inversion").inputs.keys()
 
 
@@ -390,10 +355,6 @@ written = cache(lambda: reading.yaml.safe_load(reading.as_yaml(QUICK)))
 def plain_values() -> dict:
     """The quick preset as its file has it, to be changed."""
     return copy.deepcopy(written())
-
-
-ROOT = Path(__file__).parents[2]
-CATALOGUE = reading.load_catalogue(ROOT / "config" / "figures", QUICK)
 
 
 def leaves(values, trail=()):
@@ -456,10 +417,8 @@ CHANGES = {
 def test_illustrations_take_the_moments_that_channels_are_made_from_unless_they_name_others():
     """Those of the members are a statistic of records that may be secret."""
     for covariance in ("aux", "members"):
-        inputs = {
-            one.name: one.inputs
-            for one in job_list(QUICK.model_copy(update={"covariance": covariance})).of("illustrate")
-        }
+        jobs = job_list(QUICK.model_copy(update={"covariance": covariance}))
+        inputs = {job.name: job.inputs for job in jobs.of("illustrate")}
         for name in ("noisy_images", "compression"):
             assert str(inputs[name]["moments"]).endswith(f"digits/{covariance}.safetensors")
         assert str(inputs["shapes"]["moments"]).endswith("digits/members.safetensors")

@@ -165,9 +165,8 @@ def test_attack_that_no_table_of_costs_knows_is_estimated_and_said_so():
     assert "state work on the class of the attack" in note
     assert "the line cpu,attack_guess,,,1,SECONDS,SOURCE as --table" in note
     row = {"device": "cpu", "unit": "attack_guess", "model": "", "colors": "", "slots": "1", "value": "5"}
-    found = [one for one in estimates(config, rows=[*ROWS, row]) if one.job.step == "attack"]
-    fixed = UnitCosts(ROWS, "cpu").start("attack")
-    assert sum(one.cpu_seconds - fixed for one in found) == pytest.approx(5 * len(found) * QUICK.replicas)
+    known = [one for one in estimates(config, rows=[*ROWS, row]) if one.job.step == "attack"]
+    assert seconds(guessed, "attack") - seconds(known, "attack") == pytest.approx(5 * len(known) * QUICK.replicas)
 
 
 @pytest.mark.parametrize(

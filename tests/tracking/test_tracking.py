@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,13 @@ import pandas as pd
 import pytest
 from mlflow_server import free_port, own_words, running
 
+from bad_server import answering
 from leakbound import storage
 from leakbound.claims.tabulation import accounting_rows
 from leakbound.tracking import sending
 from leakbound.tracking.measurements import metric_name
 from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
-from leakbound.tracking.run_records import RunFacts, RunRecord
+from leakbound.tracking.run_records import Point, RunFacts, RunRecord
 from leakbound.tracking.sending import log_run, pages, push
 from leakbound.tracking.store import connect, upgrade_store
 
@@ -98,6 +100,16 @@ def stored_values(uri: str, run) -> dict[str, list[tuple[int, int, float]]]:
     }
 
 
+def stored_as(uri: str, made: RunRecord):
+    """The only run of its experiment, which has the values of a record, and so have those below it."""
+    (parent,), below = stored_runs(uri)
+    assert stored_values(uri, parent) == values(made)
+    children = {run.info.run_name: stored_values(uri, run) for run in below[parent.info.run_id]}
+    assert children == {child.name: values(child) for child in made.children}
+    assert parent.info.status == "FINISHED"
+    return parent
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with all tables and no runs, made once: the migrations take seconds."""
@@ -149,19 +161,16 @@ def test_record_has_means_over_replicas_and_intervals_only_below_single_ones():
     assert ends == pytest.approx([0.75, 0.8, 0.85])
 
 
-def test_record_opens_with_headlines():
+def test_record_opens_with_headlines_and_shows_the_accountant_s_curve_beside_its_bound():
     made = accounted()
     brief = {point.key: point.value for point in made.metrics[:3]}
     assert brief == {"brief/accuracy": 0.659, "brief/leakage_nats": 9.0, "brief/membership_auc_last_weights": 0.75}
     assert {point.step for point in made.metrics[:3]} == {0}
-    assert all("/" in key for key in values(made))
-
-
-def test_record_shows_the_accountant_s_curve_beside_its_bound():
-    found = values(accounted())
+    found = values(made)
+    assert all("/" in key for key in found)
     assert [(step, value) for step, _, value in found["leakage/so_far"]] == [(100, 5.0), (200, 9.0)]
-    assert found["leakage/replica/record"][0][2] == found["leakage/so_far"][-1][2]
-    assert values(accounted().children[0])["brief/leakage_nats"][0][2] == 9.0
+    assert found["leakage/replica/record"][0][2] == 9.0
+    assert values(made.children[0])["brief/leakage_nats"][0][2] == 9.0
 
 
 def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():
@@ -185,8 +194,7 @@ def test_record_of_a_diverged_replica_is_failed_and_shows_no_mean_of_its_attacks
     assert (found.status, [child.status for child in found.children]) == ("FAILED", ["FINISHED", "FAILED"])
     assert found.tags["diverged_replicas"] == "1"
     assert found.tags["mlflow.note.content"].endswith(": 2 replicas. A replica diverged: the run shows no mean.")
-    curves_alone = {"curves/test_accuracy", "curves/train_loss"}
-    assert values(found).keys() == curves_alone
+    assert values(found).keys() == {"curves/test_accuracy", "curves/train_loss"}
     assert [step for step, _, _ in values(found)["curves/test_accuracy"]] == [100]
     assert "membership/white_box/auc" in values(found.children[0])
     assert "membership/white_box/auc" not in values(found.children[1])
@@ -235,15 +243,10 @@ def test_push_replaces_the_run_and_leaves_every_value_once(uri, tmp_path):
     upgrade_store(uri)
     for _ in range(2):
         push(made, uri)
-    (parent,), below = stored_runs(uri)
-    children = below[parent.info.run_id]
-    assert stored_values(uri, parent) == values(made)
-    assert {run.info.run_name: stored_values(uri, run) for run in children} == {
-        child.name: values(child) for child in made.children
-    }
+    parent = stored_as(uri, made)
     assert parent.data.params == made.params
     assert made.tags.items() <= parent.data.tags.items()
-    assert (parent.info.status, parent.info.start_time, parent.info.end_time) == ("FINISHED", START, START + 20_000)
+    assert (parent.info.start_time, parent.info.end_time) == (START, START + 20_000)
     assert [file.path for file in connect(uri).list_artifacts(parent.info.run_id)] == ["figure.svg"]
     assert list((tmp_path / "mlartifacts" / "quick" / "digits").rglob("figure.svg"))
 
@@ -296,11 +299,7 @@ def test_job_that_is_killed_while_it_logs_a_run_leaves_it_once_when_it_is_called
     (broken,), _ = stored_runs(uri)
     assert broken.info.status == "RUNNING"
     push(made, uri)
-    (parent,), below = stored_runs(uri)
-    assert (parent.info.status, stored_values(uri, parent)) == ("FINISHED", values(made))
-    assert {run.info.run_name: stored_values(uri, run) for run in below[parent.info.run_id]} == {
-        child.name: values(child) for child in made.children
-    }
+    stored_as(uri, made)
 
 
 def test_push_of_more_values_than_one_call_takes_stores_all(uri):
@@ -316,9 +315,7 @@ def test_push_takes_an_experiment_out_of_the_bin(uri):
     client = connect(uri)
     client.delete_experiment(client.get_experiment_by_name("quick/digits").experiment_id)
     push(record(), uri)
-    (parent,), below = stored_runs(uri)
-    assert stored_values(uri, parent) == values(record())
-    assert len(below[parent.info.run_id]) == 2
+    stored_as(uri, record())
 
 
 def test_push_of_figures_keeps_folders_and_counts_of_claims(uri, tmp_path):
@@ -369,8 +366,7 @@ def test_marker_says_where_the_run_stands(uri, tmp_path):
     dead = f"http://someone:secret@127.0.0.1:{free_port()}"
     assert log_run(made, dead, marker).status == "pending"
     kept = storage.read_json(marker)
-    assert (kept["status"], kept["place"]) == ("pending", None)
-    assert kept["reason"]
+    assert (kept["status"], kept["place"], bool(kept["reason"])) == ("pending", None, True)
     assert "secret" not in marker.read_text()
     assert log_run(made, uri, marker).status == "stored"
     (run,) = stored_runs(uri)[0]
@@ -405,3 +401,57 @@ def test_server_killed_while_runs_are_logged_has_each_of_them_once_afterwards(tm
             assert stored_values(server.uri, run) == values(records[0])
             assert len(below[run.info.run_id]) == 2
             assert [file.path for file in connect(server.uri).list_artifacts(run.info.run_id)] == ["figure.svg"]
+
+
+# -- a store that fails: one attempt, which leaves the record pending ---------------------------------------------
+
+
+SHORT = RunRecord("run", "experiment", "a run", 0, 1, metrics=(Point("loss", 0, 1, 0.5),))
+
+
+@pytest.mark.parametrize("fault", ["cuts the connection", "hangs", 401, 500, 503])
+def test_server_that_fails_is_asked_once(tmp_path, monkeypatch, fault):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    asked, closing = [], threading.Event()
+
+    def fail(request, content):
+        asked.append(request.path)
+        if fault == "hangs":
+            closing.wait()
+        return (fault, b"failed") if isinstance(fault, int) else None
+
+    with answering(fail) as uri:
+        outcome = log_run(SHORT, uri, tmp_path / "run.json")
+        closing.set()
+    assert (outcome.status, bool(outcome.reason)) == ("pending", True)
+    assert len(asked) == 1
+
+
+def test_file_that_is_missing_leaves_the_run_pending_with_its_name(tmp_path):
+    record = RunRecord("run", "experiment", "a run", 0, 1, artifacts=((tmp_path / "gone.json", ""),))
+    outcome = log_run(record, f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "run.json")
+    assert outcome.status == "pending"
+    assert "gone.json" in outcome.reason
+    assert storage.read_json(tmp_path / "run.json")["status"] == "pending"
+
+
+# -- a store whose making is cut off: MLflow cannot go on from half of its tables, so they must never be seen ------
+
+
+KILLED_STORE = """
+import os, signal, sys
+from mlflow.store.db import utils
+from leakbound.tracking.store import upgrade_store
+utils._upgrade_db = lambda engine: os.kill(os.getpid(), signal.SIGKILL)  # what follows upon the first tables
+upgrade_store(sys.argv[1])
+"""
+
+
+def test_store_whose_making_was_killed_is_made_by_the_next_one(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert subprocess.run([sys.executable, "-c", KILLED_STORE, uri]).returncode == -signal.SIGKILL
+    assert not (tmp_path / "mlflow.db").exists()
+    assert list(tmp_path.glob(".mlflow.db.*/.mlflow.db"))
+    upgrade_store(uri)
+    assert [experiment.name for experiment in connect(uri).search_experiments()] == ["Default"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mlartifacts", "mlflow.db", "mlflow.db.lock"}
