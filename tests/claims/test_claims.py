@@ -144,9 +144,6 @@ def test_a_papers_claim_is_judged_on_its_own_networks_and_ours_on_all():
     assert (ours["blocks"], ours["printed"]) == (16, False)
     none = over_all(evaluate(figure(RISES), sweep(-9.0, model="mlp"), ALPHA))
     assert (none["verdict"], none["printed"]) == ("contradicted", False)
-    timed = pd.concat([pair(0.0), pair(2.0, model="mlp", seed=3)])  # only the perceptron takes 2 longer
-    stays = figure(("at_most", {**WHITE_ABOVE, "match": ["level"]}), delta=1.0)
-    assert over_all(evaluate(stays, timed, ALPHA))[["verdict", "blocks"]].tolist() == ["reproduced", 8]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -199,7 +196,6 @@ def test_p_values_are_holm_corrected_over_the_claims_of_a_figure():
     ("test", "options"),
     [
         ("greater", WHITE_ABOVE),
-        ("within", WHITE_ABOVE),
         ("ordered", {"series": [{"defense": "white"}, {"defense": "natural"}]}),
         ("increasing", {"where": {"defense": "white"}}),
         ("increasing", {"where": {"level": 1.0}}),
@@ -213,12 +209,6 @@ def test_a_claim_about_missing_rows_is_undecided_and_says_why(test, options):
     assert len(claims) == 1
     assert (verdict(claims), claims["blocks"].item()) == ("undecided", 0)
     assert claims["detail"].str.contains("nothing to compare: .*(?:white|one value|mse)").all()
-
-
-def test_greater_compares_at_matched_levels_within_blocks():
-    assert verdict(evaluate(figure(("greater", WHITE_ABOVE)), pair(0.5), ALPHA)) == "reproduced"
-    assert verdict(evaluate(figure(("greater", WHITE_ABOVE)), pair(-0.5), ALPHA)) == "contradicted"
-    assert verdict(evaluate(figure(("less", WHITE_ABOVE)), pair(-0.5), ALPHA)) == "reproduced"
 
 
 def test_the_interval_of_a_difference_is_students_over_blocks():
@@ -245,7 +235,6 @@ def test_a_series_is_compared_with_a_number():
         ("within", 0.9, "contradicted"),
         ("within", -0.9, "contradicted"),
         ("within", 0.3, "undecided"),
-        ("at_most", 0.1, "reproduced"),
         ("at_most", 0.9, "contradicted"),
         ("at_most", -0.9, "reproduced"),
     ],

@@ -1,15 +1,19 @@
 """A run and its repeat: two looks err as often as one, and what flips is undecided."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 from test_false_alarms import most
 
 from leakbound.claims.evaluation import evaluate as evaluated
+from leakbound.randomness.seeding import numpy_generator
 from repeats import evaluate_twice, pooled_rows
 from verdicts import entry
 
 ALPHA = 0.05
+generator_of = partial(numpy_generator, 0)
 CLAIM = {
     "id": "above",
     "text": "Noise hides more.",
@@ -32,10 +36,6 @@ def rows(differences, dataset="digits"):
         for defense, value in (("none", 0.5 + difference), ("natural", 0.5))
     ]
     return pd.DataFrame(blocks)
-
-
-def generator_of(*names):
-    return np.random.default_rng(0)
 
 
 def twice(first, repeat):

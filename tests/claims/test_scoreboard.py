@@ -56,6 +56,9 @@ def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
     assert [line[name] for name in NUMBERS] == ["0.02 [0.015, 0.025]", "0.01 accuracy", "0.020", "20", "0.90", "12"]
     (exact,) = scoreboard_rows(claims[claims["claim"] == "holds"]).to_dict("records")
     assert [exact[name] for name in NUMBERS[1:]] == ["–", "exact", "–", "–", "–"]
+    unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
+    (line,) = scoreboard_rows(unknown.assign(p_adjusted=0.0009, effect=np.nan)).to_dict("records")
+    assert [line[name] for name in NUMBERS] == ["–", "0.01 accuracy", "< 0.001", "20", "–", "cannot tell"]
 
 
 def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
@@ -64,12 +67,6 @@ def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
     assert found["reproduced"] == found["holds"] == ""
     line = "| **mixed** | 0.02 [0.015, 0.025] | 0.01 accuracy | 0.020 | 20 | 0.90 | 12 | 2 reproduced, 1 contradicted |"
     assert line in to_markdown(claims)
-
-
-def test_a_claim_of_an_experiment_that_nothing_could_tell_says_so(claims):
-    unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
-    (line,) = scoreboard_rows(unknown.assign(p_adjusted=0.0009, effect=np.nan)).to_dict("records")
-    assert [line[name] for name in NUMBERS] == ["–", "0.01 accuracy", "< 0.001", "20", "–", "cannot tell"]
 
 
 @pytest.mark.parametrize(
@@ -83,20 +80,12 @@ def test_a_claim_of_an_experiment_that_nothing_could_tell_says_so(claims):
     ],
 )
 def test_networks_that_decide_a_claim_differently_make_it_mixed_by_name(lenet, resnet10, together):
-    runs = [
-        pd.DataFrame(
-            [
-                claim("rises", verdict, dataset=dataset, model=model, exact=verdict in CLOSED_FORMS)
-                for dataset, model in on
-            ],
-            columns=list(COLUMNS),
-        )
-        for verdict, on in (
-            (lenet, (("cifar10", "lenet"), ("all", "all"))),
-            (resnet10, (("cifar10", "resnet10"), ("all", "all"))),
-        )
-    ]
-    joined = over_networks(runs)
+    def run(model: str, verdict: str) -> pd.DataFrame:
+        on = (("cifar10", model), ("all", "all"))
+        rows = [claim("rises", verdict, dataset=d, model=m, exact=verdict in CLOSED_FORMS) for d, m in on]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    joined = over_networks([run("lenet", lenet), run("resnet10", resnet10)])
     assert list(joined.columns) == list(COLUMNS)
     assert joined["model"].tolist() == ["lenet", "resnet10", "all"]
     assert joined["verdict"].iloc[-1] == together

@@ -3,9 +3,18 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
-from leakbound.claims.selection import EmptySelectionError, SelectionError, both_quantities, select
+from leakbound.claims.selection import (
+    EmptySelectionError,
+    SelectionError,
+    both_quantities,
+    larger_is_stronger,
+    select,
+    with_strength,
+)
 from leakbound.claims.tabulation import COLUMNS, RunResults, accounting_rows, tabulate
+from leakbound.config import reading
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:
@@ -143,12 +152,14 @@ def test_every_metric_of_an_attack_is_summarised_over_units_but_what_it_has_summ
     assert dict(zip(summed["metric"], summed["value"], strict=True)) == {"strokes": 2.5, "digits": 7.0}
 
 
-def test_improvements_follow_the_printed_formulas():
+def test_improvements_over_the_undefended_run_of_the_same_setting_follow_the_printed_formulas():
     table = tabulate([NONE, NATURAL])
     expected = {"imp_mia": 0.25, "imp_dra": 0.75, "imp_dra_gain": 0.6, "gdc": 0.5, "gdc_gain": 0.425}
     for name, number in expected.items():
         assert value(table, source="derived", defense="natural", metric=name) == pytest.approx(number)
         assert value(table, source="derived", defense="none", metric=name) == pytest.approx(0.0)
+    other = tabulate([replace(NONE, rounds=60, run="digits/lenet/none/n60-b8"), NATURAL])
+    assert set(other[other["source"] == "derived"]["defense"]) == {"none"}
 
 
 def test_undefended_replicas_improve_by_nothing_on_average():
@@ -159,12 +170,6 @@ def test_undefended_replicas_improve_by_nothing_on_average():
     improvements = table[table["source"] == "derived"].groupby("metric")["value"].agg(["mean", "std"])
     assert improvements.loc["imp_dra", "mean"] == pytest.approx(0.0, abs=1e-12)
     assert improvements.loc["imp_dra", "std"] == pytest.approx(np.std([0.8, -0.8], ddof=1))  # MSE₀ = 1.8 of 1 and 9
-
-
-def test_improvements_need_an_undefended_run_of_the_same_setting():
-    other = RunResults(**{**vars(NONE), "rounds": 60, "run": "digits/lenet/none/n60-b8"})
-    table = tabulate([other, NATURAL])
-    assert set(table[table["source"] == "derived"]["defense"]) == {"none"}
 
 
 def test_the_start_bounds_the_error_class_by_class():
@@ -218,3 +223,41 @@ def test_a_unit_without_a_value_stays_out_of_summaries():
     table = tabulate([NONE, run])
     assert value(table, defense="natural", variant="printed", metric="mse", unit=-1) == pytest.approx(0.1)
     assert (table["status"] == "stuck").sum() == 6
+
+
+# -- selection: conditions, and the strength of levels ------------------------------------------------------------
+
+
+def test_the_strongest_level_is_the_smallest_or_the_largest_by_defense():
+    levels = {"natural": (50, 300), "dpsgd": (0.8, 0.2), "parameter_noise": (0.1, 0.01), "large_batch": (8, 2)}
+    levels |= {"gradient_compression": (0.01, 0.5), "compression": (0, 10)}  # the strongest first
+    rows = pd.DataFrame(
+        [(name, float(level)) for name in levels for level in levels[name]], columns=["defense", "level"]
+    )
+    strongest = with_strength(rows).query("strength == 1").set_index("defense")["level"].to_dict()
+    assert strongest == {name: first for name, (first, _) in levels.items()}
+
+
+def test_conditions_may_say_what_rows_have_not():
+    rows = pd.DataFrame({"dataset": ["digits", "svhn", "celeba"], "level": [1.0, np.nan, 2.0]})
+    assert select(rows, {"dataset": {"not": ["svhn", "celeba"]}})["dataset"].tolist() == ["digits"]
+    assert select(rows, {"level": {"not": None}})["dataset"].tolist() == ["digits", "celeba"]
+    with pytest.raises(SelectionError, match=r"give a value, a list of values or \{not: ...\}"):
+        select(rows, {"dataset": {"but": "svhn"}})
+
+
+def test_defenses_of_other_names_are_ranked_by_what_the_configuration_says():
+    defenses = {"mild": {"mechanism": "dpsgd"}, "dpsgd": {"mechanism": "channel"}, "white": {"mechanism": "channel"}}
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    stated = reading.config_of({**values, "defenses": defenses, "studies": {}}, "test").stated_strength()
+    assert stated == {"mild": "larger level", "dpsgd": "smaller level"}
+    assert reading.quick().stated_strength() == {}
+    scores = attack("tuned", "mse", {(0, 0): 0.5})
+    runs = [
+        RunResults(f"{name}-{level:g}", "digits", "lenet", name, level, 10, 2, attacks={"gradient_inversion": scores})
+        for name, level in (("dpsgd", 1.0), ("dpsgd", 2.0), ("large_batch", 3.0), ("mild", 1.0), ("mild", 2.0))
+    ]
+    rows = tabulate(runs, {}, stated)
+    assert list(rows.columns) == [*tabulate(runs, {}).columns, "stronger_with"]
+    assert with_strength(rows)["strength"].tolist() == [1.0, 2.0, 1.0, 2.0, 1.0]
+    assert larger_is_stronger(rows).tolist() == [False, False, True, True, True]

@@ -117,8 +117,6 @@ def test_trainings_that_diverged_are_counted_even_if_a_run_has_no_other_rows():
     rows += [dict(rows[0], replica=replica, metric="final_accuracy", value=0.1) for replica in (0, 1)]
     told = notes(figure(scheme=both, metric=["final_accuracy", "advantage"], unit=-1), pd.DataFrame(rows))
     assert told == ["2 of 3 trainings diverged and count as guesses."]
-    told = notes(figure(scheme=both, metric=["test_accuracy", "diverged"], unit=-1), pd.DataFrame(rows))
-    assert told == ["2 of 3 trainings diverged and are left out."]
 
 
 def test_tables_without_runs_statuses_and_rates_have_no_notes(study):

@@ -62,12 +62,9 @@ def test_an_arm_that_reaches_more_lies_right_of_plain_sgd_and_another_speed_does
     assert {"undefended", "undefended, stopped early"}.isdisjoint(names)
 
 
-def test_a_table_of_chosen_rates_alone_is_drawn_too(recipes):
+def test_a_table_of_chosen_rates_alone_is_drawn_too_and_two_rows_of_a_network_are_refused(recipes):
     chosen = recipes[recipes["chosen"]].drop(columns=["chosen", "learning_rate", "status"])
     assert len(PLOTS.get("recipes")(chosen, options=ONE).axes) == 2
-
-
-def test_conditions_that_choose_two_rows_of_a_network_are_refused(recipes):
     options = {**ONE, "utility": {"metric": ["test_accuracy", "train_accuracy"]}}
     with pytest.raises(SelectionError, match="several rows of one run, replica, learning_rate"):
         PLOTS.get("recipes")(recipes, options=options)
