@@ -24,6 +24,7 @@ import pandas as pd
 import torch
 from bench_pictures import draw
 from growth import in_turns, slopes
+from training_step import quartiles
 
 from leakbound.storage import provenance
 
@@ -48,20 +49,14 @@ def summarized(found: sections.Found, times: pd.DataFrame) -> Iterator[dict[str,
     for case in turns:
         unit = turns[case] / found.units.get(case, 1.0)
         size = found.sizes.get(case, np.nan)
-        yield {**shared, "case": case, "size": size, "metric": "seconds", "expected": np.nan, **_quartiles(unit)}
+        yield {**shared, "case": case, "size": size, "metric": "seconds", "expected": np.nan, **quartiles(unit)}
         if found.baseline is not None:
             ratio = unit / (turns[found.baseline] / found.units.get(found.baseline, 1.0))
             goal = found.goals.get(case, np.nan)
-            yield {**shared, "case": case, "size": size, "metric": "ratio", "expected": goal, **_quartiles(ratio)}
+            yield {**shared, "case": case, "size": size, "metric": "ratio", "expected": goal, **quartiles(ratio)}
     if found.exponent is not None:
         exponent = {"case": found.group, "size": np.nan, "metric": "exponent", "expected": found.exponent}
-        yield {**shared, **exponent, **_quartiles(slopes(times, found.sizes))}
-
-
-def _quartiles(values: pd.Series) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = values.quantile([0.25, 0.5, 0.75])
-    return {"value": float(middle), "low": float(low), "high": float(high)}
+        yield {**shared, **exponent, **quartiles(slopes(times, found.sizes))}
 
 
 def measured(names: list[str], minutes: float, *, wide: bool) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -19,6 +20,7 @@ from leakbound.attacks.gradient_inversion.closed_form import solved_images
 from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
 from leakbound.attacks.gradient_inversion.published import reconstruct
 from leakbound.attacks.membership.signals import Queries, read_confidences
+from leakbound.channels import Moments
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.config.attacks import GradientInversionConfig
@@ -124,13 +126,15 @@ def noise(wide: bool) -> Iterator[Found]:
 def _channels(dimension: int) -> dict[str, GaussianChannel]:
     """A channel of each built-in shape but the printed one, which costs as much as the personalized one."""
     moments = moments_like_images(dimension)
-    found = {}
-    for name in SHAPES.builtin:
-        if name != "personalized_printed":
-            weights = np.linspace(1, 9, dimension) if name == "personalized" else None
-            shape = SHAPES.get(name)
-            found[name] = shape.calibrate(shape.decompose(moments, weights=weights), dimension / 60)
-    return found
+    names = (name for name in SHAPES.builtin if name != "personalized_printed")
+    return {name: _calibrated(name, moments, dimension / 60) for name in names}
+
+
+def _calibrated(name: str, moments: Moments, capacity: float) -> GaussianChannel:
+    """A channel from moments, by weights of its pixels where its shape takes some."""
+    shape = SHAPES.get(name)
+    weights = np.linspace(1, 9, len(moments.mean)) if name == "personalized" else None
+    return shape.calibrate(shape.decompose(moments, weights=weights), capacity)
 
 
 def calibration(wide: bool) -> Iterator[Found]:
@@ -142,13 +146,7 @@ def calibration(wide: bool) -> Iterator[Found]:
     for call, run in bare.items():
         cases: dict[str, Callable[[], object]] = {f"LAPACK, {call}": run}
         for name in (shape for shape, needed in needs.items() if needed == call):
-            weights = np.linspace(1, 9, dimension) if name == "personalized" else None
-
-            def calibrated(name: str = name, weights: np.ndarray | None = weights) -> GaussianChannel:
-                """A channel from moments."""
-                return SHAPES.get(name).calibrate(SHAPES.get(name).decompose(moments, weights=weights), 50.0)
-
-            cases[name] = calibrated
+            cases[name] = partial(_calibrated, name, moments, 50.0)
         yield Found("calibration", f"d = {dimension}, {call}", cases, baseline=f"LAPACK, {call}")
 
 

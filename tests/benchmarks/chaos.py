@@ -228,6 +228,7 @@ def report(whole: Run, disturbed: Run, outcome: Outcome, times: dict[str, float]
     names, at_the_end = compared(whole, disturbed)
     differences = [*outcome.differences, *(f"{name} at the end" for name in at_the_end)]
     one, other = whole.logged(), disturbed.logged()
+    keys = sorted(one.keys() | other.keys())
     jobs = {"undisturbed": whole.jobs_started(), "disturbed": disturbed.jobs_started()}
     return {
         "kills": outcome.kills,
@@ -237,13 +238,9 @@ def report(whole: Run, disturbed: Run, outcome: Outcome, times: dict[str, float]
         "seconds": {name: round(value, 1) for name, value in times.items()},
         "longest_life_of_an_orphan": outcome.longest_orphan,
         "files_compared": len(outcome.compared | names),
-        "mlflow_runs": len(one.keys() | other.keys()),
+        "mlflow_runs": len(keys),
         "differing_files": sorted(set(differences)),
-        "differing_mlflow_runs": [
-            key
-            for key in sorted(one.keys() | other.keys())
-            if len(other.get(key, [])) != 1 or other[key] != one.get(key)
-        ],
+        "differing_mlflow_runs": [key for key in keys if len(other.get(key, [])) != 1 or other[key] != one.get(key)],
         "left_over_or_missing": sorted(disturbed.files() ^ whole.files()),
         "lock_free": disturbed.free_locks(),
         "nothing_to_do": disturbed.says_nothing_to_do(),
@@ -270,9 +267,8 @@ def main() -> None:
     parser.add_argument("-j", "--jobs", type=int, default=2)
     parser.add_argument("--coordinator", type=float, default=0.25, help="probability that it is the victim")
     parser.add_argument("--out", type=Path, help="write the outcome here, JSON")
-    parser.add_argument("--folder", type=Path, help="put both runs here and keep them; by default they are removed")
     asked = parser.parse_args()
-    folder = asked.folder or Path(tempfile.mkdtemp(prefix="leakbound-chaos-"))
+    folder = Path(tempfile.mkdtemp(prefix="leakbound-chaos-"))
     whole, disturbed = (Run(folder / name, asked.configfile, asked.jobs) for name in ("undisturbed", "disturbed"))
     print(f"seed {asked.seed}, {asked.kills} kills, {asked.jobs} jobs side by side, in {folder}", flush=True)
     began = time.monotonic()
@@ -294,8 +290,7 @@ def main() -> None:
             print(f"{name.replace('_', ' '):30} {value}")
     if wrong:
         sys.exit("\n".join([*wrong, f"both runs are kept in {folder}"]))
-    if asked.folder is None:
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from gpu import LEFT_OUT, Asked, Case, Values
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from training_step import requests
+from training_step import quartiles, requests
 
 from leakbound import models
 from leakbound.attacks import search_images
@@ -121,11 +121,10 @@ def ways(asked: TrainingRequest, seconds: float) -> Values:
     steps[ONE] = plain(replace(asked, replicas=1))
     if device == "cuda":
         steps[CAPTURED] = captured(replace(asked, replicas=1))
+        with mock.patch.object(sgd, "cuda_graph", None):  # what records a stack's step
+            steps[EAGER] = partial(_each, [learner.step for learner in learners_of(asked)])
     else:
         yield {"metric": "ms", "case": f"K = {count}, {CAPTURED}", "status": f"{LEFT_OUT}: no CUDA"}
-    if device == "cuda" and hasattr(sgd, "cuda_graph"):  # what records a stack's step
-        with mock.patch.object(sgd, "cuda_graph", None):
-            steps[EAGER] = partial(_each, [learner.step for learner in learners_of(asked)])
     times = {ONE: float(count), CAPTURED: float(count)}
     yield from timed(steps, device, seconds, times, STACK, f"K = {count}")
     yield {"metric": "operations", "value": float(operations(steps[STACK]))}
@@ -225,11 +224,11 @@ def timed(
         factor = times.get(name, 1.0)
         wall, host = (np.array([turn[name][place] for turn in turns]) * factor for place in (0, 1))
         case = f"{group}, {name}"
-        yield {"case": case, "metric": "ms", **_quartiles(1e3 * wall)}
-        yield {"case": case, "metric": "host_ms", **_quartiles(1e3 * host)}
+        yield {"case": case, "metric": "ms", **quartiles(1e3 * wall)}
+        yield {"case": case, "metric": "host_ms", **quartiles(1e3 * host)}
         if name != baseline:
             base = np.array([turn[baseline][0] for turn in turns]) * times.get(baseline, 1.0)
-            yield {"case": case, "metric": "ratio" if inverse else "speedup", **_quartiles(wall / base)}
+            yield {"case": case, "metric": "ratio" if inverse else "speedup", **quartiles(wall / base)}
 
 
 def _turn(step: Step, count: int, device: str) -> tuple[float, float]:
@@ -249,12 +248,6 @@ def _turn(step: Step, count: int, device: str) -> tuple[float, float]:
     last.record()
     torch.cuda.synchronize()
     return first.elapsed_time(last) / 1e3, asked
-
-
-def _quartiles(values: np.ndarray) -> dict[str, float]:
-    """Median and quartiles."""
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return {"value": float(middle), "low": float(low), "high": float(high)}
 
 
 def _done(device: str) -> None:
@@ -323,13 +316,22 @@ def operations(step: Step, steps: int = 8) -> float:
     return counted.count / steps
 
 
+def _observed(
+    slots: int, count: int, device: str
+) -> tuple[list[tuple[nn.Module, Mapping[str, Tensor]]], Tensor, Tensor]:
+    """Networks, each with its gradients of the same images, and these with their labels."""
+    generator = torch_generator(0, "images")
+    images = torch.rand(count, 3, 32, 32, generator=generator).mul_(2).sub_(1).to(device)
+    labels = torch.randint(10, (count,), generator=generator).to(device)
+    built = (models.build("lenet_sigmoid", 3, 10, torch_generator(slot, "inversion")) for slot in range(slots))
+    networks = [network.to(device).eval() for network in built]
+    return [(network, record_gradients(network, images, labels)) for network in networks], images, labels
+
+
 def inversion(count: int, asked: Asked, seconds: float) -> Values:
     """An iteration of gradient inversion on some images at once."""
-    network = models.build("lenet_sigmoid", 3, 10, torch_generator(0, "inversion")).to(asked.device).eval()
-    generator = torch_generator(0, "images")
-    images = torch.rand(count, 3, 32, 32, generator=generator).mul_(2).sub_(1).to(asked.device)
-    labels = torch.randint(10, (count,), generator=generator).to(asked.device)
-    matching = GradientMatching(network, record_gradients(network, images, labels), (3, 32, 32))
+    ((network, gradients),), images, labels = _observed(1, count, asked.device)
+    matching = GradientMatching(network, gradients, (3, 32, 32))
     weights, iterations = torch.full((count,), 0.01, device=asked.device), 5 if asked.quick else 50
 
     def search() -> None:
@@ -344,17 +346,11 @@ def inversion(count: int, asked: Asked, seconds: float) -> Values:
 def inversions(count: int, asked: Asked, seconds: float) -> Values:
     """An iteration of gradient inversion of K networks on 8 images each, and what the stack asks for."""
     config = GradientInversionConfig(iterations=5 if asked.quick else 50)
-    generator = torch_generator(0, "images")
-    images = torch.rand(8, 3, 32, 32, generator=generator).mul_(2).sub_(1).to(asked.device)
-    labels = torch.randint(10, (8,), generator=generator).to(asked.device)
+    observed, images, labels = _observed(count, 8, asked.device)
     weights, places = torch.full((8,), 0.01, device=asked.device), torch.arange(8, device=asked.device)
-    searches = []
-    for slot in range(count):
-        network = models.build("lenet_sigmoid", 3, 10, torch_generator(slot, "inversion")).to(asked.device).eval()
-        observed = record_gradients(network, images, labels)
-        searches.append(
-            PublishedReconstruction(network, observed, labels, places, torch.zeros_like(images), weights, config)
-        )
+    searches = [
+        PublishedReconstruction(*one, labels, places, torch.zeros_like(images), weights, config) for one in observed
+    ]
     steps: dict[str, Step] = {STACK: lambda: inverted(searches), ONE: lambda: inverted(searches[:1])}
     times = {STACK: 1 / config.iterations, ONE: count / config.iterations}
     yield from timed(steps, asked.device, seconds, times, STACK, f"K = {count}")
@@ -382,8 +378,9 @@ def model_inversions(model: str, count: int, asked: Asked, seconds: float) -> Va
         _done(asked.device)
         return time.perf_counter() - began
 
+    eager = mock.patch.object(search_images, "cuda_graph", side_effect=RuntimeError("left to its kernels"))
     for way in (CAPTURED_SEARCH, EAGER_SEARCH):
-        with contextlib.nullcontext() if way == CAPTURED_SEARCH else refused_capture():
+        with contextlib.nullcontext() if way == CAPTURED_SEARCH else eager:
             search(few)
             short, long = search(few), search(many)
         each = (long - short) / (many - few)
@@ -402,14 +399,6 @@ def model_inversions(model: str, count: int, asked: Asked, seconds: float) -> Va
     began = time.perf_counter()
     invert_models(attack)
     yield {"metric": "whole_s", "value": time.perf_counter() - began}
-
-
-@contextlib.contextmanager
-def refused_capture() -> Iterator[None]:
-    """Searches whose steps start their kernels one by one."""
-    refused = RuntimeError("left to its kernels")
-    with mock.patch.object(search_images, "cuda_graph", side_effect=refused):
-        yield
 
 
 def covariances(asked: Asked, seconds: float) -> Values:

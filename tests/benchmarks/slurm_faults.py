@@ -3,7 +3,7 @@
     python tests/benchmarks/slurm_faults.py --configfile config/config.yaml --kills 8 --coordinators 1
 
 Prints as JSON what was counted, and which tables differ; the exit status is 0 only if the run finished and none does.
-Tables of measured times (``efficiency``) always differ. What stands after ``--`` is given to Snakemake.
+Tables of measured times (``efficiency``) always differ.
 """
 
 import argparse
@@ -88,11 +88,11 @@ class Faults:
         return True
 
 
-def through_the_queue(queue: Queue, faults: Faults, options: list[str]) -> tuple[int, str]:
+def through_the_queue(queue: Queue, faults: Faults) -> tuple[int, str]:
     """Exit status of the last coordinator and the words of all; one that is killed is, after a while, followed."""
     log = queue.folder / "coordinator.log"
     while True:
-        snakemake = queue.coordinator(log, *options)
+        snakemake = queue.coordinator(log)
         try:
             while snakemake.poll() is None:
                 time.sleep(1)
@@ -142,7 +142,6 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=15.0, help="mean seconds between faults")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="side by side, without the queue")
-    parser.add_argument("options", nargs="*", help="for Snakemake in front of the queue, after --")
     given = parser.parse_args()
     if reason := why_no_slurm():
         sys.exit(reason)
@@ -159,7 +158,7 @@ def main() -> None:
         between = time.monotonic()
         queue = Queue(queued)
         faults = Faults(queue, planned, given.pause, generator)
-        status, words = through_the_queue(queue, faults, given.options)
+        status, words = through_the_queue(queue, faults)
         end = time.monotonic()
         preset = yaml.safe_load(given.configfile.read_text())["preset"]
         tables, unequal = differing(*(folder / "results" / preset for folder in (alone, queued)))

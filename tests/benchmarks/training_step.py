@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.fft import dct
 
@@ -54,3 +56,9 @@ def requests(
         for name, values in settings().items()
         if name == BASELINE or name in defenses
     }
+
+
+def quartiles(values: np.ndarray | Sequence[float]) -> dict[str, float]:
+    """Median and quartiles of times."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return {"value": float(middle), "low": float(low), "high": float(high)}

@@ -22,13 +22,10 @@ def test_no_box_is_silently_given_fewer_threads_than_its_preset_asks_for(name):
     assert max(box["threads"] for box in asked.values()) <= SETTINGS["cores"]
 
 
-def test_only_the_profile_repeats_jobs():
+def test_only_the_profile_repeats_jobs_and_gpus_are_not_capped_over_all_of_them():
     rules = "".join(path.read_text() for path in (ROOT / "workflow").rglob("*.smk"))
     assert not re.search(r"^\s*retries:", rules, re.MULTILINE)  # a job would repeat itself inside the job
     assert SETTINGS["retries"] == 2
-
-
-def test_gpus_are_not_capped_over_all_jobs():
     assert not [cap for cap in SETTINGS["resources"] if cap.startswith("gpu=")]  # a cap of the one-machine profile
 
 
