@@ -127,28 +127,6 @@ def release_privacy_bits(
     return 0.5 * np.log1p(conditional_variances(signal) * np.diag(precision)) / BIT
 
 
-def dp_noise_multiplier(
-    capacity: float, batch_size: int, parameters: int | None = None, *, as_printed: bool = False
-) -> float:
-    """Noise multiplier at which ``accounting.dp_capacity``, with the same arguments, is ``capacity`` nats per step."""
-    if parameters is not None:
-        return math.sqrt(batch_size / (parameters * math.expm1(2.0 * capacity / parameters)))
-    return math.sqrt((1.0 if as_printed else 0.5) * batch_size / capacity)
-
-
-def dropped_coordinate_capacity(
-    covariance: Float[np.ndarray, "d d"], dropped: Sequence[int], noise_variance: float
-) -> float:
-    """Nats that compression by dropping coordinates takes from the channel σI, ΔC = C(Σ) − C(Σ_kept) >= 0.
-
-    ½ [ln det(Q + σI − Rᵀ(P + σI)⁻¹R) − q ln σ] with P the kept and Q the dropped block, of q coordinates.
-    """
-    kept = sorted(set(range(len(covariance))) - set(dropped))
-    # Measured in noise variances, so that ln σ need not be subtracted.
-    observed = covariance / noise_variance + np.eye(len(covariance))
-    return 0.5 * log_determinant(conditional_covariance(observed, kept))
-
-
 def printed_weights(noise_units: Float[np.ndarray, " clients"]) -> Float[np.ndarray, " clients"]:
     """Weights by the products of all other clients' α or σ, as printed: PMIDP-FL, (5.30) for α, (5.33) for σ.
 

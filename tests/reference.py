@@ -10,15 +10,7 @@ from opacus.accountants.analysis.rdp import compute_rdp
 from scipy import linalg
 
 import formulas
-from formulas import (
-    contraction,
-    convergence_rate,
-    expected_square,
-    graph_from_adjacency,
-    per_index_scale,
-    threshold_bits,
-    white_scale,
-)
+from formulas import contraction, convergence_rate, graph_from_adjacency, per_index_scale, threshold_bits, white_scale
 from leakbound.accounting import dp, reconstruction
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
@@ -119,22 +111,8 @@ def _rdp(inputs: Values) -> dict[str, Any]:
     }
 
 
-def _compression(inputs: Values) -> dict[str, Any]:
-    covariance = np.array(inputs["Sigma"])
-    return {"delta_C": formulas.dropped_coordinate_capacity(covariance, inputs["dropped"], inputs["sigma"])}
-
-
 def _batch(inputs: Values) -> dict[str, Any]:
     return {"C_B": gaussian_capacity(np.array(inputs["eigenvalues"]), inputs["B"] * inputs["sigma"])}
-
-
-def _empirical_posterior(inputs: Values) -> dict[str, Any]:
-    candidates = np.array(inputs["candidates"])
-    noise = inputs["noise_cov"]
-    weights = formulas.posterior(
-        np.array(inputs["observation"]), candidates, noise if isinstance(noise, float) else np.array(noise)
-    )
-    return {"posterior_mean": weights @ candidates, "weights": weights}
 
 
 def _fano(inputs: Values) -> dict[str, Any]:
@@ -201,17 +179,6 @@ def _kldp(inputs: Values) -> dict[str, Any]:
             observed_level(weights, states, variances, decay, time, server, secret.shift) for time in times
         ],
         "limit": secret.limit,
-    }
-
-
-def _scheme2_error(inputs: Values) -> dict[str, Any]:
-    weights = metropolis_weights(graph_from_adjacency(np.array(inputs["adjacency"], dtype=float)))
-    states = np.array(inputs["initial_states"])
-    variances = np.full(len(states), inputs["noise_variance"])
-    return {
-        "E_sq_error": [
-            expected_square(weights, states, variances, inputs["rho"], time) for time in inputs["t_after_T0"]
-        ]
     }
 
 
@@ -313,9 +280,7 @@ TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "A.personalised": _personalised,
     "A.dp": _dp,
     "A.rdp": _rdp,
-    "A.compression": _compression,
     "A.batch": _batch,
-    "A.empirical_posterior": _empirical_posterior,
     "A.fano": _fano,
     "C.pmidp": _pmidp,
     "C.composition": _composition,
@@ -326,7 +291,6 @@ TOPICS: dict[str, Callable[[Values], dict[str, Any]]] = {
     "B.general": _general_release,
     "D.metropolis": _metropolis,
     "D.kldp": _kldp,
-    "D.scheme2_mse": _scheme2_error,
     "D.pairwise_masks": _pairwise_masks,
 }
 
