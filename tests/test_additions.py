@@ -244,9 +244,7 @@ def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
 def test_the_datasets_of_a_section_that_is_added_are_checked(plan):
     done = plan(CONFIG.replace("balance: {datasets: [blobs]}", "balance: {datasets: [blobz]}"))
     assert done.returncode == 2
-    assert "balance.datasets[0] = 'blobz': unknown dataset; known: blobs; did you mean 'blobs'?" in done.stderr, (
-        done.stderr
-    )
+    assert "balance.datasets[0] = 'blobz': unknown dataset; known: blobs; did you mean 'blobs'?" in done.stderr
 
 
 def test_claims_on_a_section_that_is_added_have_a_block_for_each_dataset(plan):

@@ -88,30 +88,19 @@ def missing(dotted: str) -> str | None:
 
 
 @pytest.mark.parametrize("path", NOW, ids=named)
-def test_names_in_the_package_exist(path):
-    found = {
-        name for piece in code(path.read_text(encoding="utf-8")) for name in re.findall(r"leakbound(?:\.\w+)+", piece)
-    }
-    files = {name for name in found if re.search(r"\.(?:model|toml|txt|whl|db)$", name)}  # an entry point, a file
-    wrong = {name: missing(name) for name in found - files}
-    assert {name: part for name, part in wrong.items() if part is not None} == {}
-
-
-@pytest.mark.parametrize("path", NOW, ids=named)
-def test_files_that_are_named_exist(path):
+def test_names_in_the_package_files_and_make_targets_exist(path):
+    pieces = code(path.read_text(encoding="utf-8"))
+    dotted = {name for piece in pieces for name in re.findall(r"leakbound(?:\.\w+)+", piece)}
+    files = {name for name in dotted if re.search(r"\.(?:model|toml|txt|whl|db)$", name)}  # an entry point, a file
+    assert {name: part for name in dotted - files if (part := missing(name)) is not None} == {}
     words = {
         word.rstrip(".,:;)").partition("::")[0]
-        for piece in code(path.read_text(encoding="utf-8"))
+        for piece in pieces
         for word in re.findall(r"(?<![\w<>*{}$/.-])[\w.][\w./-]*(?:::\w+)?(?![\w<>*{}$/-])", piece)
     }
     files = {word for word in words if "/" in word and (word.endswith(SUFFIXES) or word.startswith(FOLDERS))}
     places = (ROOT, PACKAGE, ROOT / "docs", path.parent)
     assert sorted(word for word in files - MADE if not any((place / word).exists() for place in places)) == []
-
-
-@pytest.mark.parametrize("path", NOW, ids=named)
-def test_make_targets_exist(path):
-    pieces = code(path.read_text(encoding="utf-8"))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     asked = {name for piece in pieces for name in re.findall(r"(?:^|&& |-- )make ([a-z][a-z-]*)", piece)}
     assert asked - targets == set()

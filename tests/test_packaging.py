@@ -43,11 +43,14 @@ def test_conda_environment_holds_workflow_and_tests_in_the_versions_of_the_locks
     assert {package.replace(".", "-"): version for package, version in pinned} == lock() | lock("torch")
 
 
-def test_locks_pin_every_dependency_exactly():
+def test_locks_pin_every_dependency_exactly_and_agree_on_what_they_share():
     extras = PROJECT["optional-dependencies"]
     wanted = [*PROJECT["dependencies"], *extras["workflow"], *extras["dev"], *extras["server"]]
     assert {name_of(requirement) for requirement in wanted} <= {*lock(), *lock("torch")}
     assert "torch" not in lock() | lock("flower")
+    assert lock("build").items() <= lock().items()
+    assert BUILD["requires"] == [f"setuptools=={lock('build')['setuptools']}"]
+    assert lock("cuda").keys().isdisjoint(lock() | lock("flower"))
 
 
 def test_library_takes_ranges_and_the_locks_lie_inside_them():
@@ -63,26 +66,12 @@ def test_library_takes_ranges_and_the_locks_lie_inside_them():
         )
 
 
-def test_flower_lock_pins_the_extra_and_what_differs():
-    wanted = {name_of(requirement) for requirement in PROJECT["optional-dependencies"]["flower"]}
-    assert wanted <= lock("flower").keys()
+def test_locks_of_frameworks_pin_their_extra_and_what_differs():
+    for name in ("flower", "frameworks"):
+        assert {name_of(requirement) for requirement in PROJECT["optional-dependencies"][name]} <= lock(name).keys()
     assert not lock("flower").items() & lock().items()  # but older versions of what the rest uses
-
-
-def test_frameworks_lock_pins_the_extra_beside_all_the_rest():
-    wanted = {name_of(requirement) for requirement in PROJECT["optional-dependencies"]["frameworks"]}
-    assert wanted <= lock("frameworks").keys()
     assert lock("frameworks").keys().isdisjoint(lock() | lock("torch"))
-
-
-def test_site_lock_has_hashes():
     assert {"sphinx", "furo", "myst-parser"} <= lock("site").keys()
-
-
-def test_locks_agree_on_what_they_share():
-    assert lock("build").items() <= lock().items()
-    assert BUILD["requires"] == [f"setuptools=={lock('build')['setuptools']}"]
-    assert lock("cuda").keys().isdisjoint(lock() | lock("flower"))
 
 
 def test_environment_in_a_folder_with_an_umlaut_starts_in_every_locale(tmp_path):
