@@ -5,14 +5,12 @@ import re
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from result_command import words_of
 
 from calling import called, succeeded
-from leakbound import datasets, models
-from leakbound.attacks.attack_request import AttackRequest
+from leakbound import storage
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.config import reading
 from leakbound.config.defenses import Undefended
@@ -51,30 +49,18 @@ def test_the_worked_example_is_whole(place):
     assert sum(job.step == "attack" for job in jobs) == 3
 
 
-def test_its_attack_scores_networks_of_its_dataset(place):
-    config = reading.load(Path("mine/config.yaml"))
-    dataset = datasets.prepare("digits", config.datasets["dark"], seed=0)
-    network = models.build("mlp", 1, 10, torch_generator(0, "test"), 8)
-    weights = {name: value.detach()[None] for name, value in network.state_dict().items()}
-    coordinates = {
-        "model": "mlp",
-        "dataset": dataset,
-        "config": config.attacks.custom["guess"],
-        "seed": 0,
-        "slug": "digits/mlp/none/n100-b32",
-    }
-    request = AttackRequest(**coordinates, replicas=(1,), weights=weights)
-    rows, arrays = importlib.import_module("my_attack").attack(request)
-    assert rows["value"].between(0.3, 0.7).all()
-    assert (len(rows), arrays) == (1, {})
+def test_its_jobs_run_and_its_attack_scores_networks_of_its_dataset(place):
+    jobs = job_list(reading.load(Path("mine/config.yaml")))
+    for job in jobs.of("prepare", "train", "attack"):
+        succeeded(*words_of(job))
+    for job in jobs.of("attack"):
+        assert storage.read_rows(Path(job.outputs["rows"]))["value"].between(0.3, 0.7).all()
 
 
-def test_its_defense_rounds_and_its_reader_reads(place):
+def test_its_defense_rounds(place):
     step = importlib.import_module("my_training").RoundedStep(defense=None, level=1)
     (rounded,) = step.disguised([torch.tensor([1.0, 0.3, -0.2])], None)
     assert rounded.tolist() == [1.0, 0.5, 0.0]
-    raw = importlib.import_module("my_data").read("dark", None)
-    assert raw.train.decode(np.arange(3)).shape == (3, 8, 8, 1)
 
 
 def with_networks(**targets):

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from leakbound.claims.selection import rows_of
-from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
 from leakbound.config.defenses import default_defenses
@@ -49,12 +48,9 @@ def test_epsilon_of_a_figure_comes_from_rows_that_it_does_not_show(recipes):
     assert chosen.loc[chosen["defense"] == "natural", "epsilon"].isna().all()
     told = "ε of one replica: DP-SGD 0.2066: 392; DP-SGD 0.46: 41; DP-SGD 0.8: 9.19; clipping, no noise: ∞."
     assert told in notes(shown, recipes)
-
-
-def test_epsilon_is_that_of_one_replica_not_of_all_together(recipes):
     together = recipes[recipes["metric"] == "epsilon"].assign(variant="replicas", value=9e9)
     table = pd.concat([recipes, together], ignore_index=True)
-    assert (with_epsilon(rows_of(figure(defense="dpsgd"), table), table)["epsilon"] < 400).all()
+    assert (with_epsilon(rows_of(figure(defense="dpsgd"), table), table)["epsilon"] < 400).all()  # of one replica
 
 
 @pytest.mark.parametrize(
@@ -183,17 +179,3 @@ def test_differences_are_said_in_numbers():
     )
     assert "none of 4 levels (DP-PSAC)" in differences(FIGURES["tan2024/fig15"], dppsac=[])
     assert "12 instead of 10 repeats" in differences(shown, replicas=[12])
-
-
-@pytest.mark.parametrize("name", ["paper_lenet", "paper_gradients"])
-def test_runs_on_the_networks_of_the_paper_have_every_level_that_it_prints(name):
-    config = reading.load(CONFIG / f"{name}.yaml")
-    plots = {job.name: job.settings for job in job_list(config).of("plot")}
-    printed = {key: FIGURES[key].facts for key in plots if FIGURES[key].facts}
-    assert len(printed) == {"paper_lenet": 31, "paper_gradients": 11}[name]
-    for key, facts in printed.items():
-        study = config.studies[FIGURES[key].study]
-        assert {*facts["dataset"]} <= {*study.datasets}
-        assert all({*facts[name]} <= {*study.defenses[name]} for name in facts.keys() & default_defenses().keys())
-        assert [*study.rounds] == [n // 10 for n in facts.get("rounds", [0])]
-        assert plots[key]["ran"]["datasets"]["cifar10"]["members"] == 2000

@@ -1,3 +1,4 @@
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -112,21 +113,17 @@ def test_fewer_than_four_replicas_are_dots_and_have_no_band(study):
 
 
 @pytest.mark.parametrize(
-    ("metric", "values", "ends"),
+    ("metric", "values", "least", "most"),
     [
-        ("test_accuracy", [0.9, 0.99, 1.0, 0.98], (None, 1.0)),
-        ("mse", [0.0, 0.0, 0.1, 0.0], (0.0, None)),
-        ("gain", [0.9, 1.0, 1.3, 0.8], (None, None)),
+        ("test_accuracy", [0.9, 0.99, 1.0, 0.98], -math.inf, 1.0),
+        ("mse", [0.0, 0.0, 0.1, 0.0], 0.0, math.inf),
+        ("gain", [0.9, 1.0, 1.3, 0.8], -math.inf, math.inf),
     ],
 )
-def test_intervals_end_at_what_is_possible(metric, values, ends):
+def test_intervals_end_at_what_is_possible(metric, values, least, most):
     free = mean_interval(np.array(values))
     found = center_interval(pd.Series(values), "mean", metric)
-    assert (found.low, found.high) == (
-        free.low if ends[0] is None else ends[0],
-        free.high if ends[1] is None else ends[1],
-    )
-    assert not found.few
+    assert (found.low, found.high, found.few) == (max(free.low, least), min(free.high, most), False)
 
 
 def test_intervals_and_replicas_beyond_the_axes_are_marked_at_the_frame():
