@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import product
 
 import numpy as np
@@ -25,8 +26,9 @@ from .conftest import WHOLE
 RUN = "digits/lenet/natural-4/n20-b32"
 
 
+@contextmanager
 def edited(project, *way_and_value):
-    """Configure a project with one setting of the tiny configuration changed."""
+    """Configure a project with one setting of the tiny configuration changed, for as long as the block lasts."""
     config = copy.deepcopy(project.config)
     *way, last, value = way_and_value
     inner = config
@@ -34,6 +36,20 @@ def edited(project, *way_and_value):
         inner = inner[key]
     inner[last] = value
     project.configure(config)
+    try:
+        yield
+    finally:
+        project.configure()
+
+
+@contextmanager
+def aside(path):
+    """A file or folder that is not there as long as the block lasts."""
+    moved = path.rename(path.with_name("aside"))
+    try:
+        yield
+    finally:
+        moved.replace(path)
 
 
 def test_chain_makes_every_figure_table_and_verdict(finished):
@@ -84,9 +100,6 @@ def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_cho
         attacked = every[every["source"] == attack]
         assert len(attacked[slot].drop_duplicates()) == len(trained)
         assert attacked.merge(trained[[*slot, "chosen"]], on=slot)[["chosen_x", "chosen_y"]].nunique(axis=1).max() == 1
-    spent = every[(every["metric"] == "epsilon") & (every["defense"] == "clipping")]
-    assert len(spent) == 12
-    assert (spent["value"] == math.inf).all()
 
     few = pd.read_parquet(whole.results / "tables" / "capacity.parquet")
     assert few["chosen"].all()
@@ -100,22 +113,16 @@ def test_comparison_holds_every_candidate_of_every_arm_and_other_studies_the_cho
 
 
 def test_changed_capacity_reruns_only_what_depends_on_it(small):
-    edited(small, "studies", "capacity", "defenses", "white", [5.0])
-    try:
+    with edited(small, "studies", "capacity", "defenses", "white", [5.0]):
         planned = small.planned()
-    finally:
-        small.configure()
     one_run = {"calibrate": 1, "train": 1, "attack": 1, "log": 1, "tabulate": 1}
     assert {rule: planned.get(rule) for rule in one_run} == one_run
     assert not {"prepare", "covariance", "spectrum", "illustrate", "measure"} & planned.keys()
 
 
 def test_other_origin_of_noise_reruns_what_draws_noise_or_reads_records(whole):
-    edited(whole, "privacy_noise", "secure")
-    try:
+    with edited(whole, "privacy_noise", "secure"):
         planned = whole.planned()
-    finally:
-        whole.configure()
     # Records that are secret are prepared with a secret for their hashes, so that all of them are other files.
     trained, gradients = len(whole.runs()), len(whole.runs(trained=False))
     noisy = {"prepare": 1, "covariance": 1, "train": trained, "attack": trained + gradients, "measure": 1}
@@ -189,29 +196,23 @@ def test_sync_logs_again_what_the_store_has_not_accepted_and_a_new_store_gets_al
     assert synced()[:2] == (0, "0 of 0 stored\n")
     marker = small.results / "tracking" / f"{RUN}.json"
     marker.write_text("{")
-    edited(small, "tracking", {"uri": "http://127.0.0.1:1"})
-    code, _, error = synced()
-    small.configure()
+    with edited(small, "tracking", {"uri": "http://127.0.0.1:1"}):
+        code, _, error = synced()
     assert code == 2
     assert "tracking.uri: the store does not answer" in error
     assert "Nothing was sent" in error
     assert synced()[:2] == (0, "1 of 1 stored\n")
     assert storage.read_json(marker)["status"] == "stored"
-    store = small.folder / "results" / "mlflow.db"
-    aside = store.rename(store.with_name("aside"))
-    try:
+    with aside(small.folder / "results" / "mlflow.db"):
         assert synced()[:2] == (0, "0 of 0 stored\n")
         count = len(small.runs()) + 1
         assert synced("--everything")[:2] == (0, f"{count} of {count} stored\n")
-        damaged = small.results / "runs" / RUN / "provenance.json"
-        whole = damaged.rename(damaged.with_name("whole"))
-        damaged.write_bytes(whole.read_bytes()[:-1])
-        code, out, error = synced("--everything")
-        whole.replace(damaged)
+        whole = (damaged := small.results / "runs" / RUN / "provenance.json").read_bytes()
+        with aside(damaged):
+            damaged.write_bytes(whole[:-1])
+            code, out, error = synced("--everything")
         assert (code, out) == (1, f"{count - 1} of {count} stored\n")
         assert f"{RUN}/provenance.json" in error
-    finally:
-        aside.replace(store)
     assert small.planned() == {}
 
 
@@ -229,12 +230,8 @@ def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
     ("name", "rule"), [(f"attacks/{RUN}/membership.parquet", "attack"), (f"tracking/{RUN}.json", "log")]
 )
 def test_file_that_is_gone_is_made_again_though_its_job_declares_a_list_of_many(small, name, rule):
-    path = small.results / name
-    aside = path.rename(path.with_name("aside"))
-    try:
+    with aside(small.results / name):
         assert small.planned()[rule] == 1
-    finally:
-        aside.rename(path)
     assert small.planned() == {}
 
 
