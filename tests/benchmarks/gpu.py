@@ -3,6 +3,7 @@
     python tests/benchmarks/gpu.py [--minutes 4] [--sections correct fast] [--out DIRECTORY]
     python tests/benchmarks/gpu.py --wheels build/gpu-wheels    # on a machine without the package and a network
     python tests/benchmarks/gpu.py --device cpu --quick         # rehearsal of all sections, in seconds
+    python tests/benchmarks/gpu.py --cases private --cases precision    # only cases with one of these words
     python tests/benchmarks/gpu.py --keep results/gpu           # take these tables into results/reference/gpu
 
 Each section is a process of its own with its own deadline, so that one that hangs or breaks the device leaves the
@@ -74,11 +75,13 @@ class Asked:
         until: Monotonic clock at the section's deadline.
         part: Number of the part of the cases that this process measures.
         parts: Number of parts.
+        words: Only cases with one of them in ``group/name``, all without any.
     """
 
     device: str
     quick: bool
     until: float
+    words: tuple[str, ...] = ()
     part: int = 0
     parts: int = 1
 
@@ -89,7 +92,9 @@ class Asked:
 
 def rows_of(section: str, cases: Iterable[Case], asked: Asked) -> Iterator[dict[str, Any]]:
     """Rows of a section's cases, in order; those that no time is left for say so, and errors are rows as well."""
-    waiting = list(cases)[asked.part :: asked.parts]
+    named = ((case, f"{case.group}/{case.name}") for case in cases)
+    chosen = [case for case, name in named if not asked.words or any(word in name for word in asked.words)]
+    waiting = chosen[asked.part :: asked.parts]
     empty = dict.fromkeys(COLUMNS, float("nan")) | {"section": section, "metric": "", "status": ""}
     while waiting:
         case = waiting.pop(0)
@@ -179,6 +184,7 @@ def run_all(asked: argparse.Namespace, environment: dict[str, str], began: float
         for part, folder in enumerate(folders):
             words = [sys.executable, __file__, "--section", section, "--within", f"{seconds:.0f}", "--out", str(folder)]
             words += ["--device", asked.device, *(["--quick"] if asked.quick else []), "--part", f"{part}/{parts}"]
+            words += [f"--cases={word}" for word in asked.cases]
             processes.append(subprocess.Popen(words, env=environment, start_new_session=True))
         until = min(time.monotonic() + seconds + _GRACE, end)
         for process in processes:
@@ -252,6 +258,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=4.0, help="time for everything")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--sections", nargs="+", choices=list(SHARES), default=list(SHARES))
+    parser.add_argument("--cases", action="append", default=[], help="only cases with this in group/name")
     parser.add_argument("--out", type=Path, default=OUT, help="folder to write to")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--keep", type=Path, help="measure nothing, and keep the tables of this folder")
@@ -262,7 +269,7 @@ def main(words: list[str] | None = None) -> int:
     asked = parser.parse_args(words)
     if asked.section:
         until = time.monotonic() + asked.within
-        options = Asked(asked.device, asked.quick, until, *map(int, asked.part.split("/")))
+        options = Asked(asked.device, asked.quick, until, tuple(asked.cases), *map(int, asked.part.split("/")))
         run_section(asked.section, options, asked.out)
         return 0
     if asked.keep:
