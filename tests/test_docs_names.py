@@ -106,13 +106,6 @@ def test_names_in_the_package_files_and_make_targets_exist(path):
     assert asked - targets == set()
 
 
-@pytest.mark.parametrize("path", NOW, ids=named)
-def test_a_page_with_natural_and_white_noise_says_which_is_equal_on_all_pixels(path):
-    text = re.sub(r"\bblack\W+(?:and|to 1,) white|white background", "", path.read_text(encoding="utf-8"))
-    if re.search(r"\bnatural\b", text) and re.search(r"\bwhite\b", text):
-        assert re.search(r"glossary\.md#natural-and-white|equal (?:variance )?on every\s+pixel", text)
-
-
 NATS = r"\b(?:nats|capacity|leakage|κ)\b[^.|]{0,100}\b(?:about|per)\W+(?:a|one|each|any|that)\W+record\b"
 
 
@@ -121,19 +114,6 @@ def test_a_paragraph_with_nats_about_a_record_says_that_they_are_an_average(path
     paragraphs = re.split(r"\n\n|\n(?=(?:\* |- |\d+\. |\| ))", path.read_text(encoding="utf-8"))
     stated = [text for text in map(" ".join, map(str.split, paragraphs)) if re.search(NATS, text)]
     assert [text for text in stated if not re.search(r"\baverages?\b|\bmean\b|\bDP\b", text)] == []
-
-
-def test_faq_has_ten_answers_whose_numbers_stand_on_the_pages_that_they_link_to():
-    head, *answers = re.split(r"^## .*\?.*$", (ROOT / "docs/faq.md").read_text("utf-8"), flags=re.MULTILINE)
-    assert head.startswith("# Ten questions")
-    assert len(answers) == 10
-    for answer in answers:
-        pages = [(ROOT / "docs" / page).read_text("utf-8") for page in re.findall(r"\]\(([\w-]+\.md)", answer)]
-        assert pages, answer
-        prose = re.sub(r"`[^`]*`|\]\([^)]*\)|[A-Z][\w-]*\d+", "", answer)
-        for number in re.findall(r"−?\d*(?:[.,]?\d)+", prose):
-            pattern = rf"(?<![\d.]){re.escape(number)}(?![\d])"
-            assert any(re.search(pattern, page) for page in pages), f"{number} of {answer}"
 
 
 def test_navigation_is_by_need_and_holds_every_page():

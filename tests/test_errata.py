@@ -37,8 +37,6 @@ from leakbound.papers.zeng2022.releases import Exchangeable, Release
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 NAMED = re.findall(r"`(tests/[a-z0-9_/]+\.py)::(test_[a-z0-9_]+)`", TEXT)
-KINDS = ("wrong", "loose", "ambiguous", "misprint", "added by us")
-EFFECTS = ("guarantee", "cost", "reading", "none")
 ENTRIES = {text.split(".")[0]: text for text in re.split(r"^##+ (?=[A-D]-)|^## |^Right as", TEXT, flags=re.M)[1:]}
 ENTRIES = {name: text for name, text in ENTRIES.items() if re.fullmatch(r"[A-D]-\d+", name)}
 # Settings that the page states; all other numbers with a point or a comma are results.
@@ -102,31 +100,6 @@ def defined_in(path: Path) -> set[str]:
 def test_every_test_that_the_errata_name_exists(path):
     wanted = {name for other, name in NAMED if other == path}
     assert wanted <= defined_in(ROOT / path)
-
-
-@pytest.mark.parametrize("name", ENTRIES)
-def test_every_entry_says_what_is_printed_what_is_right_and_what_shows_it(name):
-    text = ENTRIES[name]
-    found = re.search(r"\(([a-z ]+); ([a-z]+)\)$", text.splitlines()[0])
-    assert found is not None
-    kind, effect = found.groups()
-    assert kind in KINDS
-    assert effect in EFFECTS
-    assert "* Printed" in text
-    assert ("* Added: " if kind == "added by us" else "Right:") in text
-    assert "Shown by: `tests/" in text
-
-
-def test_the_table_of_kinds_lists_every_entry_once():
-    rows = [line.split("|")[1:-1] for line in TEXT.splitlines() if re.match(r"\| [A-D], ", line)]
-    listed = {
-        name: kind
-        for row in rows
-        for kind, cell in zip(KINDS, row[1:], strict=True)
-        for name in re.findall(r"\w-\d+", cell)
-    }
-    assert listed == {name: re.findall(r"\(([a-z ]+);", text.splitlines()[0])[0] for name, text in ENTRIES.items()}
-    assert {name[0] for name in listed} == {"A", "B", "C", "D"}
 
 
 def test_every_figure_that_the_errata_name_is_in_the_catalogue():

@@ -1,7 +1,5 @@
 """The findings and the README's results say what the kept results say."""
 
-import itertools
-import re
 from pathlib import Path
 
 import pytest
@@ -38,21 +36,6 @@ def test_what_no_row_has_is_an_error():
         kept.mean("comparison", "auc", defense="natural", level=77.0)
     with pytest.raises(ValueError, match="0 rows of"):
         kept.claim("tan2024/fig15/no_such_claim")
-
-
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda path: path.name
-)
-def test_tables_have_a_header_rows_and_as_many_cells_in_each(page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    lines = [line.strip() for line in text.splitlines()]
-    for table, block in itertools.groupby(lines, key=lambda line: line.startswith("|")):
-        if table:
-            header, rule, *rows = block
-            assert re.fullmatch(r"\|( *:?-+:? *\|)+", rule), header
-            assert rows, header
-            cells = {re.sub(r"`[^`]*`|\\\|", "", row).count("|") for row in (header, rule, *rows)}
-            assert len(cells) == 1, header
 
 
 def test_two_runs_together_have_the_blocks_of_both_and_the_mean_of_their_effects():

@@ -29,7 +29,6 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
 from leakbound.training.efficiency import BASELINE, measure_steps
-from leakbound.training.request import TrainingRequest
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}
 GOALS |= {"dpsgd": 1.8, "dppsac": 1.8}
@@ -66,20 +65,10 @@ class Found:
 
 def steps(wide: bool) -> Iterator[Found]:
     """Training steps of LeNet over plain SGD."""
-    found = requests("lenet", 64, ["natural", "natural_frozen", "white", "dpsgd", "dppsac"])
-    found["personalized"] = _personalized(found["natural"])
+    found = requests("lenet", 64, ["natural", "natural_frozen", "white", "personalized", "dpsgd", "dppsac"])
     for name in ("natural", "white", "dpsgd"):
         found[f"{name}, secure"] = dataclasses.replace(found[name], privacy_noise="secure")
     yield _steps("steps", "lenet, batch 64", found, 8)
-
-
-def _personalized(natural: TrainingRequest) -> TrainingRequest:
-    """The request of a channel with weights."""
-    variances = np.linspace(0.02, 0.06, natural.channel.dimension)
-    channel = GaussianChannel("personalized", natural.channel.capacity, variances)
-    return dataclasses.replace(
-        natural, channel=channel, defense=natural.defense.model_copy(update={"shape": "personalized"})
-    )
 
 
 def large_steps(wide: bool) -> Iterator[Found]:

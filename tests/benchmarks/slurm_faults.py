@@ -153,26 +153,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         folders = (Path(work).resolve() / name for name in ("alone", "queued"))
         alone, queued = (configured_project(folder, given.configfile) for folder in folders)
-        start = time.monotonic()
         without_a_queue(alone, given.jobs)
-        between = time.monotonic()
         queue = Queue(queued)
         faults = Faults(queue, planned, given.pause, generator)
         status, words = through_the_queue(queue, faults)
-        end = time.monotonic()
         preset = yaml.safe_load(given.configfile.read_text())["preset"]
         tables, unequal = differing(*(folder / "results" / preset for folder in (alone, queued)))
-    jobs = re.search(r"^total\s+(\d+)$", words, re.MULTILINE)
     report = {
-        "config": str(given.configfile),
         "finished": status == 0,
-        "jobs": int(jobs[1]) if jobs else 0,
-        "queued": len(re.findall("has been submitted with SLURM jobid", words)),
         "faults": dict(faults.done),
         "ended": dict(Counter(job.state for job in queue.seen.values())),
         "retries": len(re.findall("Trying to restart job", words)),
         "requeued": sum(int(job.restarts) for job in queue.seen.values()),
-        "minutes": {"alone": round((between - start) / 60, 1), "queued": round((end - between) / 60, 1)},
         "tables": tables,
         "differing": unequal,
     }

@@ -22,12 +22,14 @@ def settings() -> dict[str, dict[str, object]]:
     variances = np.full(PIXELS, 0.04)
     colored = 0.04 * np.arange(1, PIXELS + 1) ** -1.3
     natural = {"level": 50.0, "channel": GaussianChannel("natural", 50.0, variances)}
+    by_weights = GaussianChannel("personalized", 50.0, np.linspace(0.02, 0.06, PIXELS))
     white = {"level": 50.0, "channel": GaussianChannel("white", 50.0, colored, basis=dct(np.eye(PIXELS), norm="ortho"))}
     return {
         BASELINE: {"defense": Undefended(), "level": None},
         "natural": {"defense": ChannelDefense(), **natural},
         "natural_frozen": {"defense": ChannelDefense(noise="frozen"), **natural},
         "white": {"defense": ChannelDefense(shape="white"), **white},
+        "personalized": {"defense": ChannelDefense(shape="personalized"), "level": 50.0, "channel": by_weights},
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
         "dppsac": {"defense": DPPSAC(), "level": 1.0},
     }

@@ -75,27 +75,16 @@ def test_a_higher_confidence_demonstrates_less(configured):
 
 
 def test_trained_weights_are_audited_by_scores_and_stated_bounds(configured):
-    generator = np.random.default_rng(0)
-    inserted = generator.integers(0, 2, (3, 40))
-    scores = {
-        "strongest_members": 3 + generator.standard_normal((3, 50)),
-        "strongest_nonmembers": generator.standard_normal((3, 50)),
-        "strongest_canaries": np.stack([inserted == 0, inserted == 1], axis=-1) * 1.0,
-        "canaries_inserted": inserted,
-    }
+    members, others = np.random.default_rng(0).standard_normal((2, 3, 50))
+    scores = {"strongest_members": 3 + members, "strongest_nonmembers": others}
     rows = pd.DataFrame({"replica": [0], "variant": [""], "unit": [-1], "metric": ["auc"], "value": [0.9]})
     rows = rows.assign(learning_rate=0.01, **UNTRIED)
     storage.write_rows(RESULTS / f"attacks/{TRAINED}/membership.parquet", rows)
     storage.write_arrays(RESULTS / f"attacks/{TRAINED}/membership.safetensors", scores)
-    bounds = {"epsilon": 0.5, "delta": 1e-5, "accountant": "rdp", "record": 9.0, "stated": "ε = 0.5"}
-    leakage = {"count": 3, "labels": 0.0, "replica": bounds, "replicas": bounds}
+    leakage = {"count": 3, "labels": 2.0, "replica": {"record": 7.0}}
     storage.write_json(RESULTS / f"runs/{TRAINED}/provenance.json", {"leakage": leakage})
-    result = audit(TRAINED, "--json")
-    nats, _, epsilon = json.loads(result.out)["evidence"]
+    (nats,) = json.loads(audit(TRAINED, "--json").out)["evidence"]
     assert (nats["quantity"], nats["allowed"], nats["trials"], nats["alarming"]) == ("nats", 9.0, 3, False)
-    told = [epsilon[name] for name in ("quantity", "allowed", "trials", "alarming")]
-    assert told == ["epsilon", 0.5, 120, True]
-    assert result.code == 1
 
 
 def test_runs_that_tell_nothing_are_refused_with_what_to_do(configured):

@@ -14,7 +14,6 @@ from leakbound import storage
 from leakbound.cli.job_settings import read_settings
 from leakbound.cli.steps.plot import PlotSettings, write_figure
 from leakbound.config import reading
-from leakbound.config.catalogue import FigureConfig
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job
 from leakbound.registry import ILLUSTRATIONS
@@ -31,29 +30,6 @@ KEPT = {
 }
 """Figures to the rows that one run has kept of them."""
 PICTURES = ROOT / "docs" / "pictures"
-_GAINS = {"Upper row: the attack as published": "gain, attack as printed", "Lower row: ": "gain, tuned attack"}
-_ACCURACIES = {"Twin of ": "membership AUC", "below it the accuracy of": "accuracy"}
-PLACES = {
-    "beyond/inversion_gain": {
-        "Above: the tuned attack from the mean": "gain, from the mean image",
-        "In the middle: the attack that starts from the attacker's class means": "gain, from own class means",
-        "Below, as a control: the same images": "the same, non-members",
-    },
-    "beyond/shapes_trained": {
-        "From above: test accuracy": "test accuracy",
-        "AUC of the strongest": "membership AUC",
-        "gain of the tuned": "gain of inversion",
-    },
-    "beyond/leakage": {"Above: how much": "leakage (nats)", "Below: the error": "error left (MSE)"},
-    "beyond/personalized_cost": {"power (left)": "noise_power", "κ (right)": "capacity"},
-    "beyond/canaries": {"the part of": "TPR at 0.1 % FPR, canaries", "Below: the AUC": "membership AUC, all records"},
-    "beyond/zeng_general": {"Above: equal": "clients alike:\nU / cap", "Below: par": "clients differ:\nU / cap"},
-    "tan2024/fig16_recipes": {"Above: the AUC": "membership AUC", "Below: the gain": "gain of inversion (MSE)"},
-    "zeng2022/fig07": {"Largest": "utility U\n(bits per client)", "Below: the utility": "U − ε\n(bits per client)"},
-    **{f"tan2024/fig{number}_gain": _GAINS for number in (10, 13, 20, 23)},
-    **{f"tan2024/fig{number}_accuracy": _ACCURACIES for number in (19, 22, 25, 26)},
-}
-"""Words of a caption that say where a panel is, with its label in the catalogue, from above or from the left."""
 SHAPES = ("natural", "white", "personalized")
 
 
@@ -105,22 +81,6 @@ def test_panels_have_the_order_of_the_catalogue_where_a_job_draws_them(key):
     assert json.dumps(received) == json.dumps(figure.options)  # with the order of every key
 
 
-def test_captions_name_the_panels_where_they_are():
-    several = {key for key, one in FIGURES.items() if len(_panels_of(one)) > 1}
-    placed = re.compile(r"\b(Above|Below|Upper row|From above|below it)\b(?! 0)|\((left|right)\)")
-    assert {key for key in several if placed.search(FIGURES[key].caption)} == set(PLACES)
-    for key, places in PLACES.items():
-        found = [FIGURES[key].caption.index(words) for words in places]
-        assert found == sorted(found), key
-        assert list(_panels_of(FIGURES[key])) == list(places.values()), key
-
-
-def _panels_of(figure: FigureConfig) -> dict[str, object]:
-    """Panels that the options list, in order."""
-    kept = next((figure.options[name] for name in ("rows", "leakages", "labels") if name in figure.options), {})
-    return kept if isinstance(kept, dict) else {}
-
-
 @pytest.mark.parametrize("key", KEPT)
 def test_every_figure_is_drawn_from_its_rows_with_the_words_of_the_kept_one(tmp_path, key):
     write_figure(FIGURES[key], storage.read_rows(KEPT[key], sealed=False), tmp_path / "fig")
@@ -134,14 +94,6 @@ def test_every_figure_is_drawn_from_its_rows_with_the_words_of_the_kept_one(tmp_
 def test_closed_form_claims_hold(illustrations, key):
     verdicts = evaluate(FIGURES[key], illustrations[FIGURES[key].illustration], alpha=0.05)
     assert (verdicts["verdict"] == "holds").all(), verdicts[["claim", "detail"]].to_dict("records")
-
-
-def test_captions_and_titles_are_sentences_and_phrases():
-    for figure in FIGURES.values():
-        assert figure.caption.rstrip().endswith("."), figure.id
-        assert "iterations" not in figure.caption, figure.id  # what the preset decides
-        assert not figure.title.endswith("."), figure.id
-        assert all(claim.text.endswith(".") for claim in figure.claims)
 
 
 def test_pictures_of_the_concepts_say_what_their_script_computes(tmp_path):

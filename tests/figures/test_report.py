@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from markupsafe import escape
 
-from figure_pages import KeptFigure, figures_pages, readme_scoreboard, reference_of_readme
+from figure_pages import KeptFigure, figures_pages
 from leakbound.claims.scoreboard import overall
 from leakbound.claims.selection import select
 from leakbound.cli.steps.plot import write_figure
@@ -161,19 +160,6 @@ def test_page_has_every_figure_with_its_picture_and_every_claim_with_its_verdict
         assert made.text.count(claim.text) >= 2  # on the scoreboard and at its figure
     listed = [row["data-verdict"] for row in made.all("tr") if "data-verdict" in row]
     assert listed == overall(report.claims)["verdict"].tolist()
-
-
-def test_verdicts_stand_under_their_picture_and_all_claims_come_last(report, made):
-    text = page(report)
-    for figure in report.figures:
-        article = text.partition(f'<article class="figure" id="{figure.anchor}"')[2].partition("</article>")[0]
-        picture, below, caption = (article.index(word) for word in ('class="card', 'class="claims"', 'class="caption"'))
-        assert picture < below < caption
-        for claim in figure.config.claims:
-            assert below < article.index(str(escape(claim.text))) < caption
-    assert text.index('id="claims"') > max(text.index(f'id="{figure.anchor}"') for figure in report.figures)
-    sections = [section["id"] for section in made.all("section")]
-    assert sections[-1] == "all-claims"
 
 
 def test_variants_fold_behind_their_figure_and_say_their_verdicts(report):
@@ -351,20 +337,6 @@ def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study)
     assert f"- fig09: {other.title} (not drawn yet)" in pages["figures.md"]
     anchors = set(re.findall(r'<a id="([^"]+)">', text))
     assert set(re.findall(r"\]\(figures/tan2024\.md#([^)]+)\)", pages["figures.md"])) == anchors
-
-
-def test_scoreboard_of_the_readme_is_replaced_between_its_markers(report):
-    readme = "# x\n<!-- scoreboard of quick -->\nold\n<!-- end of scoreboard -->\nrest | old\n"
-    assert reference_of_readme(readme) == "quick"
-    text = readme_scoreboard(readme, "quick", report.claims)
-    verdicts = overall(report.claims)["verdict"]
-    assert f"| all | {(verdicts == 'reproduced').sum()} |" in text
-    assert text.startswith("# x\n<!-- scoreboard of quick -->\n| paper |")
-    assert text.endswith("<!-- end of scoreboard -->\nrest | old\n")
-    assert readme_scoreboard(text, "quick", report.claims) == text
-    with pytest.raises(ValueError, match="end of scoreboard"):
-        readme_scoreboard(readme.replace("end of", "end"), "quick", report.claims)
-    assert reference_of_readme("# x\n") is None
 
 
 def test_size_of_a_pool_is_stated_only_where_it_is_known_and_clients_of_federated_averaging_beside_the_members():

@@ -19,7 +19,6 @@ SHARES = {
     "files of images": 110,
     "settings": 140,
     "input files": 110,
-    "own records": 120,
 }
 """Property to its part of the cases; they are as many together as FUZZ says, by default a sample of 200."""
 COUNTS: Counter[str] = Counter()

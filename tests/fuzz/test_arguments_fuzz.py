@@ -1,7 +1,6 @@
 """Whatever follows `leakbound` on the command line, it does its work or says what is wrong, and leaves nothing half."""
 
 import json
-import shutil
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from hypothesis import strategies as st
 from calling import assert_refused, called, files_in, succeeded, written_to
 from fuzz.tally import SHARES, asked, tried
 from fuzz.values import changed, damaged, plain_values
-from images import class_folders
 from leakbound import storage
 from leakbound.cli.command_line import app
 from leakbound.cli.steps.job_list import all_steps
@@ -139,8 +137,6 @@ class Place:
         return found + [f"--{option}={self.out / example.name_of(option)}" for option in example.outputs]
 
 
-OWN = ("pictures", "array.npy", "pictures.parquet")
-"""Records of one's own, as people keep them."""
 KINDS = ("dataset", "moments", "spectrum", "channel", "rates", "weights", "table", "record", "costs", "configuration")
 WRONG = ("missing", "empty", "noise", "folder", "no-parquet.parquet", "cut", "arrays", "list", "below-a-file")
 
@@ -180,10 +176,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     made.file("below-a-file").symlink_to(made.file("empty") / "x")
     storage.write_json(made.file("list"), [1, "x", None])
     storage.write_arrays(made.file("arrays"), {"x": np.zeros((2, 2))}, {"classes": "7", "name": "x"})
-    pictures = class_folders(made.file("pictures"), ("a", "b"), 4, (4, 4))
-    images = [{"bytes": path.read_bytes(), "path": None} for path in sorted(pictures.rglob("*.png"))]
-    pd.DataFrame({"image": images, "label": [0, 1] * 4}).to_parquet(made.file("pictures.parquet"))
-    np.save(made.file("array.npy"), np.random.default_rng(0).standard_normal((30, 3)))
     made.clear()
     return made
 
@@ -193,70 +185,6 @@ def _apart(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative paths lead into the folder; images are not downloaded."""
     monkeypatch.chdir(place.folder)
     monkeypatch.setenv("LEAKBOUND_DATA", str(place.file("folder")))
-
-
-NUMBERS = ("1", "60", "0.02", "0.5", "0.9", "", ":", "1:2", "1e400", "nan", "-1", "0", "1e-300", "1e300")
-NUMBERS += ("0x1", "\uff11", "1_0", "inf", "0.01", "1e9", "-", "--")
-COUNTS_GIVEN = (None, None, "1", "2", "100", "999999999", "99999999999", "0", "-1", "1.5", "", "x")
-BOXES = (None, None, None, "0 2 0 4 5", "0 4 0 4 1", "0 9 0 9 1", "1 1 1 1 1", "0 2 0 2 nan", "0 2 0 2 -1", "a b c d e")
-
-
-@st.composite
-def own_records(draw: st.DrawFn) -> list[str]:
-    """A command on records of one's own, with targets, shapes and paths good and bad; {kind} is a file of that kind."""
-    anything = st.sampled_from(("", ".", "*", "-", *(f"{{{kind}}}" for kind in (*OWN, *OWN, *OWN, *KINDS, *WRONG))))
-    command = draw(st.sampled_from(("protect", "calibrate")))
-    target = st.sampled_from(("--kappa", "--target-leakage", "--target-mse", "--target-identification"))
-    words = [command, draw(anything), draw(target), draw(st.sampled_from(NUMBERS))]
-    for option in ("--uses", "--candidates"):
-        if (number := draw(st.sampled_from(COUNTS_GIVEN))) is not None:
-            words += [option, number]
-    if draw(st.sampled_from((False, False, True))):
-        words += ["--shape", draw(st.sampled_from(("white", "least_power", "rate_distortion", "personalized", "x")))]
-    if (box := draw(st.sampled_from(BOXES))) is not None:
-        words += ["--shape", "personalized", "--box", *box.split()]
-    if draw(st.sampled_from((False, False, True))):
-        words += ["--public", draw(anything)]
-    if command == "calibrate":
-        return words + draw(st.sampled_from(([], ["--json"], ["--out", "{out}/c.safetensors"])))
-    words += draw(st.sampled_from(([], ["--seed", "1"], ["--values", "npy"])))
-    words += draw(st.sampled_from(([] if "--public" in words else ["--calibrate-to-own"], ["--accept-capacity", "9"])))
-    return [*words, "--out", draw(st.sampled_from(("{out}/own", "{out}/own", "", ".", "{folder}", "{empty}/x")))]
-
-
-def no_number(word: str) -> None:
-    raise AssertionError(f"{word} is no JSON")
-
-
-def test_own_records_are_protected_or_the_reason_is_said(place):
-    named = {kind: str(place.file(kind)) for kind in (*OWN, *KINDS, *WRONG)} | {"out": str(place.out)}
-    done: Counter[str] = Counter()
-
-    @tried("own records", own_records())
-    def check(words):
-        place.clear()
-        shutil.rmtree(place.out / "own", ignore_errors=True)
-        before = files_in(place.folder)
-        for kind, path in named.items():
-            words = [word.replace(f"{{{kind}}}", path) for word in words]
-        outcome = called(*words)
-        if outcome.code:
-            assert_refused(outcome, place.out)
-            assert files_in(place.folder) == before
-            return
-        done[words[0]] += 1
-        if "--json" in words:
-            json.loads(outcome.out, parse_constant=no_number)
-        if words[0] == "protect":
-            text = (place.out / "own" / "protection.json").read_text(encoding="utf-8")
-            stated = json.loads(text, parse_constant=no_number)
-            assert stated["leakage"]["record"] >= 0
-            assert [name for name in files_in(place.out) if not name.startswith("own/")] == []
-
-    check()
-    shutil.rmtree(place.out / "own", ignore_errors=True)
-    place.clear()
-    assert set(done) == {"protect", "calibrate"} or asked("own records") < SHARES["own records"]
 
 
 def assert_done_or_refused(place: Place, words: list[str], example: Example) -> bool:

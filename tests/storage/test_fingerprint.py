@@ -275,24 +275,12 @@ def test_imports_are_those_that_an_independent_reader_finds():
         assert fingerprint._read(module)[1] - {"leakbound"} == expected, module
 
 
-TYPED = """class One:
-    values: list[int] = []
-
-    async def two(self, *, three=()): return f'{three}'
-
-
-def four(): pass
-"""
-
-
-def test_fingerprint_is_the_same_in_all_versions_of_python(monkeypatch):
+def test_fingerprint_is_the_same_in_all_versions_of_python():
     """Python 3.12 added a field to functions and classes, and 3.13 leaves out empty ones."""
-    written = fingerprint._text(fingerprint._Executed().visit(ast.parse(TYPED)))
-    for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
-        monkeypatch.setattr(kind, "_fields", (*(name for name in kind._fields if name != "type_params"), "type_params"))
-    later = ast.parse(TYPED)
-    for node in ast.walk(later):
-        if "type_params" in node._fields:
-            node.type_params = []
-    assert "type_params" in fingerprint._text(later)
-    assert fingerprint._text(fingerprint._Executed().visit(later)) == written
+    tree = ast.parse("class One: ...\nasync def two(): ...\ndef three(): ...")
+    written = fingerprint._text(fingerprint._Executed().visit(tree))
+    for node in tree.body:
+        node._fields = (*(name for name in node._fields if name != "type_params"), "type_params")
+        node.type_params = []
+    assert "type_params" in fingerprint._text(tree)
+    assert fingerprint._text(fingerprint._Executed().visit(tree)) == written

@@ -248,23 +248,6 @@ def test_snakemake_measures_every_job(small):
     assert all(used.max_rss_mib > 50 and used.cpu_seconds > 0 for used in trained)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "left"), [((), "None"), (("--max-jobs-per-timespan", "7/2s"), "7 jobs in 2 seconds")]
-)
-def test_no_limit_of_jobs_a_second_is_kept_that_nobody_asked_for(fresh, options, left):
-    with (fresh.folder / "workflow/Snakefile").open("a") as file:
-        file.write(
-            "\n\nonsuccess:\n"
-            "    limit = workflow.scheduler.job_rate_limiter\n"
-            "    known = limit and f'{limit.max_jobs} jobs in {limit.timespan:g} seconds'\n"
-            "    sys.stdout.write(f'limit: {known}\\n')\n"
-        )
-    result = fresh.snakemake("--until", "prepare", *options)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert f"limit: {left}\n" in result.stdout
-
-
 def test_a_finished_run_comes_back_to_python_as_the_networks_of_its_curves(small):
     run = load_run(small.results, RUN)
     assert {*run.attacks} == {"membership"}

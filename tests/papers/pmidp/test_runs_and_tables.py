@@ -1,14 +1,23 @@
+"""Runs, tables and commands of PMIDP-FL: in lists of jobs and in numbers, and as the workflow calls them."""
+
+import json
 import math
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from result_command import words_of
 
+from calling import succeeded
+from leakbound import storage
 from leakbound.cli.steps.job_list import all_steps
+from leakbound.cli.steps.several import make_result
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig, federated_runs
-from leakbound.config.whole import Config
+from leakbound.config.whole import Config, TrackingConfig
 from leakbound.jobs.job import JobList
 from leakbound.jobs.table import RunTable
 from leakbound.papers.pmidp.run_tables import composition, tabulate_runs, threat_table
@@ -16,14 +25,18 @@ from leakbound.papers.pmidp.run_tables import composition, tabulate_runs, threat
 SMALL = FederatedConfig(models={"digits": "mlp"}, client_counts=(10, 100), max_param_norms=(5.0, 10.0))
 
 
+def figures(**tables: str) -> Catalogue:
+    """Figures that show some tables."""
+    shown = {"paper": "pmidp", "title": "t", "plot": "budgets", "caption": "c"}
+    return Catalogue(
+        figures=tuple(FigureConfig(id=name, table=f"federated/{table}", **shown) for name, table in tables.items())
+    )
+
+
 def run_table(section: FederatedConfig | None, **tables: str) -> RunTable:
     """Run table of a section, with figures that show some of its tables."""
     datasets = {name: DatasetConfig() for name in (section.models if section else ())}
-    shown = [
-        FigureConfig(id=name, paper="pmidp", title="t", table=f"federated/{table}", plot="budgets", caption="c")
-        for name, table in tables.items()
-    ]
-    return RunTable(Config(datasets=datasets, studies={}, federated=section), Catalogue(figures=tuple(shown)))
+    return RunTable(Config(datasets=datasets, studies={}, federated=section), figures(**tables))
 
 
 def job_list(section: FederatedConfig | None, **tables: str) -> JobList:
@@ -101,3 +114,90 @@ def test_threat_table_in_plain_values_says_none_where_nothing_is_bounded():
     columns = ["replica", "communication_round", "unit", "metric", "value"]
     rows = pd.DataFrame([(0, 9, -1, "leak_round", 5.0), (0, 9, -1, "leak_server_round", math.inf)], columns=columns)
     assert threat_table(rows, [0]) == [{"leak_round": 5.0, "leak_server_round": None}]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> Config:
+    store = tmp_path_factory.mktemp("store") / "runs.db"
+    section = FederatedConfig(
+        models={"bars": "mlp"},
+        sweeps=("means", "composition"),
+        n_clients=4,
+        communication_rounds=2,
+        local_epochs=1,
+        evaluations=2,
+        budget_means=(5.0, 20.0),
+    )
+    tracking = TrackingConfig(uri=f"sqlite:///{store}")
+    return Config(
+        datasets={"bars": DatasetConfig(reader="digits")}, studies={}, replicas=2, federated=section, tracking=tracking
+    )
+
+
+@pytest.fixture(scope="module")
+def jobs(config) -> JobList:
+    return JobList(RunTable(config, figures(fig09="means")), all_steps())
+
+
+@pytest.fixture(scope="module")
+def place(jobs, dataset, tmp_path_factory) -> Path:
+    """Folder with the results of all runs of the configuration."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        told = {"classes": dataset.classes, "drawing": asdict(dataset.drawing)}
+        metadata = {"name": "bars", **{name: json.dumps(value) for name, value in told.items()}}
+        storage.write_arrays(Path(jobs.job("prepare", "bars").outputs["out"]), dataset.arrays(), metadata)
+        for job in jobs.of("federate"):
+            succeeded(*words_of(job))
+    return folder
+
+
+@pytest.fixture
+def there(place, monkeypatch):
+    """Paths of jobs begin in the folder of the project."""
+    monkeypatch.chdir(place)
+
+
+@pytest.mark.usefixtures("there")
+def test_runs_leave_rows_and_a_threat_table_and_no_checkpoint(jobs):
+    folder = Path(jobs.of("federate")[0].outputs["rows"]).parent
+    files = {"provenance.json", "rows.parquet"}
+    assert {path.name for path in folder.iterdir()} == files | {f".{name}.sha256" for name in files}
+    provenance = storage.read_json(folder / "provenance.json")
+    assert provenance["records"] == 200 // 4
+    assert provenance["dimension"] > 30_000
+    assert provenance["diverged"] == [False, False]
+    assert [sorted(threats) for threats in provenance["leakage"]] == 2 * [
+        ["leak_round", "leak_server_round", "leak_server_total", "leak_total"]
+    ]
+
+
+@pytest.mark.usefixtures("there")
+def test_a_table_gathers_all_its_runs_and_that_of_composition_knows_the_networks(jobs):
+    found = {}
+    for name in ("means", "composition"):
+        job = jobs.job("federated", name)
+        succeeded(*words_of(job))
+        found[name] = storage.read_rows(Path(job.outputs["rows"]))
+    rows = found["means"]
+    assert rows["run"].nunique() == 4
+    assert len(rows[rows["metric"] == "final_accuracy"]) == 4 * 2
+    assert len(rows[rows["metric"] == "advantage"]) == 2 * 2
+    assert set(found["composition"]["variant"]) == {"printed", "composed", "static", "uploads"}
+    assert set(found["composition"]["dataset"]) == {"bars"}
+
+
+@pytest.mark.usefixtures("there")
+def test_a_run_is_shown_in_mlflow(config, jobs):
+    from mlflow import MlflowClient
+
+    job = jobs.of("log")[0]
+    make_result(job)  # as the rule does for all runs
+    client = MlflowClient(config.tracking.uri)
+    (experiment,) = [found for found in client.search_experiments() if found.name.endswith("/bars")]
+    (shown,) = client.search_runs([experiment.experiment_id], f"tags.slug = '{job.name}' and tags.paper = 'pmidp'")
+    assert job.name == f"federated/{jobs.of('federate')[0].name}"
+    assert shown.data.tags["figures"] == "pmidp/fig09"
+    assert shown.data.metrics["federated/leak_round"] > 0
+    assert len(client.get_metric_history(shown.info.run_id, "curves/test_accuracy")) == 2

@@ -57,14 +57,6 @@ def test_the_toy_example_has_the_capacities_of_the_specification():
     assert noise[2.0, "data"] == pytest.approx(0.1565176, abs=1e-7)
 
 
-def test_the_weights_are_50_on_the_eyes_and_1_elsewhere():
-    rows = closed_forms.weight_map(NOTHING)
-    beta = rows.pivot_table(index="row", columns="column", values="value").to_numpy()
-    assert beta.shape == (32, 32)
-    assert (beta[12:20, 8:24] == 50).all()
-    assert beta.sum() == 50 * 8 * 16 + (1024 - 8 * 16)
-
-
 def test_dropping_eigenvalues_loses_the_capacity_of_each_as_so_much_noise_does(digits, moments):
     settings = IllustrationConfig(levels={"natural": (16.0, 4.0)})
     rows = closed_forms.dropped_eigenvalues(settings, dataset=digits, moments=moments, seed=0)
@@ -138,20 +130,6 @@ def test_the_noise_in_a_picture_has_the_variance_of_its_channel(digits):
     for shape in ("natural", "white"):
         values = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy()
         assert np.mean((2 * values - 1) ** 2) == pytest.approx(expected, rel=5 * math.sqrt(2 / 16384))
-
-
-@pytest.mark.parametrize("shape", ["white", "rate_distortion"])
-def test_noise_that_follows_the_data_lies_along_its_principal_direction(digits, shape):
-    direction = np.random.default_rng(0).standard_normal(1024)
-    direction /= np.linalg.norm(direction)
-    moments = Moments(np.zeros(1024), np.outer(direction, direction), 100)
-    blank = gathered(Split(digits.pool.images[:4] * 0, digits.pool.labels[:4]), members=1, validation=1)
-    settings = IllustrationConfig(levels={shape: (1.5,)}, images=4)
-    rows = noisy_pictures.noisy_images(settings, dataset=blank, moments=moments, seed=0)
-    seen = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy().reshape(4, 1024) * 2 - 1
-    along = seen @ direction
-    assert np.all(np.abs(along) > 1e-3)
-    assert np.abs(seen - np.outer(along, direction)).max() < 1e-4
 
 
 @pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
