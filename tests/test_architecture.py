@@ -76,18 +76,6 @@ def test_a_defense_is_asked_for_facts_and_not_for_its_type():
     assert asking == {"leakbound.config.checks", "leakbound.config.defenses"}
 
 
-def test_docstrings_name_the_thing():
-    question = re.compile(r"(What|How|Whether|Which|Where|Who)\b")
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    found = [
-        f"{module}: {text.splitlines()[0]}"
-        for module, tree in TREES.items()
-        for text in (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
-        if text and question.match(text)
-    ]
-    assert found == []
-
-
 def acts(body: list[ast.stmt]) -> bool:
     """True if statements do more than bind names of their own, so that others could see that they ran."""
     for node in body:

@@ -316,3 +316,29 @@ def test_a_scoreboard_of_two_runs_counts_a_figure_by_the_later_one(tmp_path):
     (tmp_path / "README.md").write_text("<!-- scoreboard of one -->\n")
     with pytest.raises(ValueError, match="end of scoreboard"):
         call("--folder", tmp_path, program=figures_app)
+
+
+def test_perceptrons_and_twins_do_not_count_for_a_paper():
+    homes = [ROOT / "results/reference" / name for name in ("photos", "networks", "resnet10", "gpu_networks", "pmidp")]
+    claims = kept_claims(*homes)
+    counted = claims[claims["printed"] & ~claims["exact"]]
+    on = counted[counted["dataset"] != "all"].groupby("paper")["model"].agg(set)
+    assert on["tan2024"] - {"", "all"} == {"lenet", "resnet10", "alexnet"}
+    assert on["pmidp"] <= {"mlp", "cnn"}
+    assert not counted["figure"].str.contains("_").any()  # twins are fig10_gain, fig15_recipes, ...
+    assert not {"beyond"} & set(counted["paper"])
+
+
+def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
+    text = (ROOT / "docs/figures/tan2024.md").read_text(encoding="utf-8")
+    sections = {part.split(":")[0]: part for part in text.split("\n## ")}
+    for key in ("fig09", "fig11", "fig16", "fig18", "fig23_gain", "fig29"):
+        for run, rounds in (("paper_lenet", "1,000"), ("gpu_networks", "600")):
+            assert f"results/reference/{run}/figures/tan2024/{key}.png" in sections[key]
+            assert f"{rounds} of 10,000 rounds; 3 of 10 repeats" in sections[key]
+        assert "results/reference/photos" not in sections[key]
+    for key in ("fig09", "fig11", "fig18", "fig23_gain", "fig29"):  # the whole length, of as many repeats, comes first
+        first = sections[key].split("The same in another run")[0]
+        assert f"results/reference/lenet_full/figures/tan2024/{key}.png" in first
+        assert not {"rounds;", "repeats"} & {*first.split()}
+    assert "results/reference/paper_gradients/figures/tan2024/fig06.png" in sections["fig06"]

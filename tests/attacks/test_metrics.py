@@ -84,6 +84,15 @@ def test_auc_interval_has_the_variance_of_delongs_placements_with_ties():
     assert interval.value - interval.low == pytest.approx(half, rel=1e-9)
 
 
+def test_auc_interval_covers_the_truth_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    trials = [(generator.normal(0.8, 1.2, 60), generator.normal(0.0, 1.0, 80)) for _ in range(400)]
+    intervals = [metrics.auc_interval(*scores) for scores in trials]
+    truth = stats.norm.cdf(0.8 / math.sqrt(1.2**2 + 1))
+    # At a coverage of 0.95 the share of 400 lies in this range with probability 0.999 and more.
+    assert 0.91 <= np.mean([interval.low <= truth <= interval.high for interval in intervals]) <= 0.985
+
+
 @pytest.mark.parametrize(("m", "n"), [(20, 30), (7, 9)])
 def test_auc_interval_of_scores_that_all_tie_is_not_a_point(m, n):
     interval = metrics.auc_interval(np.zeros(m), np.zeros(n))
