@@ -87,7 +87,9 @@ def stack_size(
         return max(1, min(slots, slots_that_fit(each, device)))
     if slot_bytes(model, image_shape, batch_size) > LARGEST_STACKED_BYTES:
         return 1
-    return max(1, min(slots, slots_that_fit(each, device, predict_bytes(model, image_shape))))
+    # A pass without gradients frees outputs soon: four of the largest are assumed to exist at once.
+    values = 4 * max(_layer_outputs(model, image_shape)) + math.prod(image_shape)
+    return max(1, min(slots, slots_that_fit(each, device, 4 * FORWARD_IMAGES.cuda * values)))
 
 
 def slots_that_fit(slot_bytes: int, device: str | torch.device, reserved: int = 0) -> int:
@@ -113,16 +115,6 @@ def free_bytes(device: str | torch.device) -> int:
     """Return the memory of a GPU that a training may plan with: 60 % of what is free now."""
     free, _ = torch.cuda.mem_get_info(device)
     return int(0.6 * free)
-
-
-def predict_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Estimate the bytes of one forward pass without gradients on a GPU, for any number of slots.
-
-    Without gradients the output of a layer is freed soon. Four outputs of the largest size are assumed to
-    exist at once.
-    """
-    outputs = _layer_outputs(model, image_shape)
-    return 4 * FORWARD_IMAGES.cuda * (4 * max(outputs) + math.prod(image_shape))
 
 
 def record_bytes(model: nn.Module, image_shape: tuple[int, ...]) -> int:

@@ -35,6 +35,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
     yield new_job(table.config, "report", "report", settings, purpose="figures")
 
 
+_PageOption = Annotated[
+    Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
+]
+
+
 def page_hash(job: Job, table: RunTable) -> str:
     """Hash the captions, and the templates, style and script of the page."""
     captions = {key: [figure.title, table.caption(key)] for key, figure in table.figures.items()}
@@ -46,9 +51,7 @@ def page_hash(job: Job, table: RunTable) -> str:
 
 def report(
     settings: Annotated[str, typer.Option(help="Configuration whose run is finished, as JSON.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
-    ] = None,
+    out: _PageOption = None,
 ) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
     write_page(config_of(plain_settings(settings), "--settings"), out)
@@ -161,12 +164,7 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
 STEP = Step(Config, report, jobs, final=True)
 
 
-def write_report(
-    configfile: ConfigOption = Path("config/config.yaml"),
-    out: Annotated[
-        Path | None, typer.Option(help="Page to write. By default report.html in the folder of the results.")
-    ] = None,
-) -> None:
+def write_report(configfile: ConfigOption = Path("config/config.yaml"), out: _PageOption = None) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration.
 
     Example: leakbound report --configfile config/small.yaml --out small.html

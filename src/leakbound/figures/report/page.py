@@ -254,7 +254,7 @@ def _folded(caption: str) -> tuple[str, str]:
 
 def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
     """Return the drawing of a plane whose points link to runs, with a table of its points. Empty for others."""
-    if figure.config.plot != "plane" or not has_points(figure.drawing):
+    if figure.config.plot != "plane" or f'id="{POINT}'.encode() not in figure.drawing:
         return {"drawing": None, "points": None}
     head, lines = planes.numbers(figure.rows, figure.config.options)
     center = planes.plane.check(figure.config.options).center
@@ -267,11 +267,6 @@ def _points(figure: ReportFigure, links: Mapping[str, str]) -> dict[str, Any]:
         "drawing": embedded(figure.drawing, figure.anchor, figure.config.title, texts, links),
         "points": {"head": head, "lines": table},
     }
-
-
-def has_points(drawing: bytes) -> bool:
-    """Return True if points of a drawing carry the names of their runs."""
-    return f'id="{POINT}'.encode() in drawing
 
 
 def embedded(

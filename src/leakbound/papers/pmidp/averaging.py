@@ -173,7 +173,8 @@ class Federation:
         """Return noise and weights of the next round, from budgets and thresholds."""
         run = self._request.run
         if self.budgets is None:
-            return noise_calibration.no_noise(run.n_clients)
+            equal = np.full(run.n_clients, 1 / run.n_clients)  # plain federated averaging
+            return AggregateNoise(equal, np.zeros_like(equal), 0.0)
         rules = {
             "personalized": noise_calibration.personalized_noise,
             "server": noise_calibration.server_noise,

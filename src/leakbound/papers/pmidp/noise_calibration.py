@@ -140,11 +140,6 @@ def personalized_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimens
     return AggregateNoise(scores / scores.sum(), std, 0.0)
 
 
-def no_noise(n_clients: int) -> AggregateNoise:
-    """Return equal weights and no noise: plain federated averaging."""
-    return AggregateNoise(np.full(n_clients, 1 / n_clients), np.zeros(n_clients), 0.0)
-
-
 def next_max_param_norms(max_param_norms: PerClient, norms: PerClient, rate: float) -> PerClient:
     """Compute the clipping thresholds of the next round, an exponential moving average of the norms.
 

@@ -93,7 +93,9 @@ def averaging_rows(config: ConsensusConfig, seed: int, privacy_noise: str = "see
         values, contributor_variance(config.adjacent_distance, config.kl_budget), noise or draw
     )
     reported_mean = float(states.mean())  # x̂, what the servers are to agree on
-    gap = final_gap(np.full(config.servers, config.noise_variance))
+    # E|y(∞) − x̂| of scheme 1, whose states agree on a value that is N(x̂, Σσ_i²/n²), not on x̂.
+    total = float(np.full(config.servers, config.noise_variance).sum())
+    gap = math.sqrt(2.0 / math.pi * total) / config.servers
     facts = {"true_mean": float(np.concatenate(values).mean()), "reported_mean": reported_mean, "gap": gap}
     rows = pd.DataFrame({"metric": facts.keys(), "value": facts.values()})
     frames = [rows.assign(scheme="reports", time=0, replica=0)]
@@ -221,8 +223,3 @@ def trajectories(
     for noise in scheme.noises(runs, draws):
         yield current
         current = (current + noise) @ weights.T
-
-
-def final_gap(variances: Float[np.ndarray, " n"]) -> float:
-    """Compute E|y(∞) − x̂| of scheme 1, whose states agree on a value that is N(x̂, Σσ_i²/n²), not on x̂."""
-    return math.sqrt(2.0 / math.pi * float(variances.sum())) / len(variances)
