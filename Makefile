@@ -22,14 +22,14 @@ PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 test: .venv/ready
 	$(PYTEST)
 
-# All of that and the long tail: the whole chain, every preset's jobs, faults, servers, some 2,000 cases of bad input.
+# All of that and the long tail: the whole chain, every preset's jobs, faults, servers, some 1,500 cases of bad input.
 # Simulations of error rates are four times as long as in CI, and all presets are listed.
 test-all: export THOROUGH := 1
 test-all: test test-long
 
 test-long: .venv/ready
 	$(PYTEST) -m slow
-	FUZZ=2000 $(PYTEST) tests/fuzz
+	FUZZ=1500 $(PYTEST) tests/fuzz
 
 # Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
 FUZZ ?= 20000
