@@ -38,7 +38,7 @@ LONG = {
     *("test_folders_that_are_replaced.py", "test_published_moments.py", "test_false_alarms.py", "test_rates.py"),
     *("test_network_audit.py", "test_estimator.py", "test_composition.py"),
     *("test_small_files_that_grow.py", "test_plan.py", "test_per_sample.py", "test_report.py", "test_secure_job.py"),
-    *("test_job_list.py", "test_stacked_membership.py"),
+    *("test_job_list.py", "test_stacked_membership.py", "test_catalogue.py", "test_packs.py"),
 }
 """Files of long tests: without them `make test` takes minutes, and what they hold is also seen by CI."""
 CHAIN = tuple(f"tests/workflow/test_{name}.py" for name in ("chain", "chaos", "damage", "packs"))
