@@ -293,7 +293,7 @@ def test_blocks_that_lack_something_are_left_out_and_counted():
     rows = rows[~((rows["replica"] == 2) & (rows["level"] == 4.0) & (rows["defense"] == "natural"))]
     claims = evaluate(figure(("greater", WHITE_ABOVE), ("increasing", {"where": {"defense": "natural"}})), rows, ALPHA)
     assert set(claims["blocks"]) == {7}
-    assert claims["detail"].str.contains("1 blocks with missing values left out").all()
+    assert claims["detail"].str.contains("one block with missing values left out").all()
 
 
 def fronts(shift: float, seed: int = 0, levels: int = 4) -> pd.DataFrame:

@@ -258,9 +258,10 @@ def _row(
     delta = claim.smallest_effect()
     design = promised(blocks, delta, level, alpha)
     reached = verdict(judged, blocks.rule, p_adjusted, alpha)
-    notes = [f"{judged.blocks} blocks", blocks.detail, *filter(None, [blocks.note])]
+    counted = _counted(judged.blocks)
+    notes = [counted, blocks.detail, *filter(None, [blocks.note])]
     if blocks.left_out:
-        notes.append(f"{blocks.left_out} blocks with missing values left out")
+        notes.append(f"{_counted(blocks.left_out)} with missing values left out")
     if reached == "undecided" and judged.small and blocks.rule == "beyond":
         notes.append(f"the mean effect is within ±{delta:g}, but not that of each dataset and network")
     elif reached == "undecided" and p_adjusted < alpha:
@@ -269,9 +270,9 @@ def _row(
     text = claim.text
     if reached in ("undecided", "negligible") and (least := design.smallest_p(judged.blocks)) > level:
         reason = f"too few to detect an effect at {level:.2g}"
-        notes.append(f"{reason}: sign flips of {judged.blocks} blocks go no lower than p = {least:.2g}")
+        notes.append(f"{reason}: sign flips of {counted} go no lower than p = {least:.2g}")
         if reached == "undecided":  # explains an interval that lies on one side of 0
-            text += f" With {judged.blocks} blocks no p below {least:.2g} is possible."
+            text += f" With {counted} no p below {least:.2g} is possible."
     if blocks.rule != "beyond" or reached == "negligible":
         notes.append(f"90 % interval [{judged.low_90:.3g}, {judged.high_90:.3g}]")
     numbers = {name: getattr(judged, name) for name in _NUMBERS if name != "p_adjusted"} | {
@@ -280,6 +281,10 @@ def _row(
     promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
     stated = {"text": text, "unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
+
+
+def _counted(blocks: int) -> str:
+    return "one block" if blocks == 1 else f"{blocks} blocks"
 
 
 def _exact(statements: dict[tuple[str, ...], Exact]) -> list[dict[str, Any]]:
