@@ -319,8 +319,8 @@ BUGS = {
         "test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not",
     ),
     "fresh uses accounted for as frozen ones": (
-        'looks = counts if noise == "fresh" else np.minimum(counts, 1)',
-        "looks = np.minimum(counts, 1)",
+        'fresh_uses = counts if noise == "fresh" else np.minimum(counts, 1)',
+        "fresh_uses = np.minimum(counts, 1)",
         "test_a_mixture_tells_what_its_added_precisions_tell_and_never_more_than_the_sum",
     ),
     "augmentation before the channel": (
@@ -353,7 +353,7 @@ BUGS = {
         'connection.execute("ROLLBACK")',
         "test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do",
     ),
-    "looks through other channels forgotten": (
+    "uses through other channels forgotten": (
         "sum(others, 0.0)",
         "0.0",
         "test_nats_of_other_channels_count_toward_the_plan",

@@ -27,7 +27,7 @@ def channel_record(noise: str = "fresh") -> dict:
 @pytest.mark.parametrize("ratios", [None, RATIOS], ids=["stated", "computed"])
 def test_a_channel_is_replayed(ratios):
     one, both = replay(channel_record(), ratios)
-    assert (one["uses"], one["looks"], both["looks"], both["networks"]) == (3, 3, 5, 2)
+    assert (one["uses"], one["fresh_uses"], both["fresh_uses"], both["networks"]) == (3, 3, 5, 2)
     assert one["printed"] == pytest.approx(15 * CAPACITY)
     assert both["linear"] == pytest.approx(5 * CAPACITY)
     assert both["joint"] == pytest.approx(0.5 * np.log1p(5 * RATIOS).sum())
@@ -37,7 +37,7 @@ def test_a_channel_is_replayed(ratios):
 
 def test_frozen_noise_is_one_look_for_each_network():
     one, both = replay(channel_record("frozen"), RATIOS)
-    assert (one["uses"], one["looks"], both["looks"]) == (3, 1, 2)
+    assert (one["uses"], one["fresh_uses"], both["fresh_uses"]) == (3, 1, 2)
     assert one["joint"] == pytest.approx(CAPACITY)
 
 

@@ -39,7 +39,7 @@ def test_records_have_accounts_of_their_own():
     expected = [dense([*looks, 0, 0]) + math.log(10) for looks in uses.T]
     np.testing.assert_allclose(accountant.per_record(), expected, rtol=1e-9)
     account = accountant.account()
-    assert (account.worst, account.uses, account.looks) == (2, 10, 10)
+    assert (account.worst, account.uses, account.fresh_uses) == (2, 10, 10)
     assert account.dataset == pytest.approx(sum(expected), rel=1e-9)
     assert account.average == pytest.approx(sum(expected) / 3, rel=1e-9)
 

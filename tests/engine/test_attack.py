@@ -45,4 +45,4 @@ def test_the_best_linear_attack_on_all_uploads_errs_by_the_target():
     # The private records are 300 others of the law: their mean error lies within a few percent of the law's.
     assert error == pytest.approx(0.02, rel=0.08)
     assert float((seen - private).square().mean()) > error
-    assert engine.leakage().looks == USES
+    assert engine.leakage().fresh_uses == USES

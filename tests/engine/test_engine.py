@@ -35,7 +35,7 @@ def test_fresh_noise_differs_from_use_to_use_and_frozen_noise_does_not(engine):
         assert all(torch.equal(row, first[record]) for _ in range(4) for record, row in by_record(loader).items())
         assert len({tuple(row.tolist()) for row in first.values()}) == 20
         account = frozen.leakage()
-        assert (account.uses, account.looks) == (5, 1)
+        assert (account.uses, account.fresh_uses) == (5, 1)
         assert account.record == pytest.approx(3.0, rel=1e-9)
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_was_loaded_onto_a_device_is_gone_on_from():
     assert second.uses["train"].tolist() == [1] * 20
     again = by_record(loader)
     assert all(type(row) is torch.Tensor and torch.equal(row, seen[record]) for record, row in again.items())
-    assert second.leakage().looks == 1
+    assert second.leakage().fresh_uses == 1
 
 
 def test_a_state_that_forgets_secure_uses_is_refused_and_a_seeded_one_repeats_them():

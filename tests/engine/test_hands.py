@@ -123,7 +123,7 @@ def test_a_record_that_stands_twice_is_one_record(noise):
     account = engine.leakage()
     if noise == "frozen":
         assert all(torch.equal(seen[index], seen[index + 20]) for index in range(20))
-        assert account.looks == 1
+        assert account.fresh_uses == 1
     else:
         assert account.joint == pytest.approx(engine.calibration.information(4))
         with pytest.raises(BudgetError, match="equal records at other indices"):
@@ -207,7 +207,7 @@ def test_threads_get_no_more_than_was_planned_and_one_frozen_copy():
         threads = [threading.Thread(target=read) for _ in range(8)]
         _ = [thread.start() for thread in threads], [thread.join() for thread in threads]
         assert len(set(seen)) == 1
-        assert (len(seen), engine.leakage().looks) == (1 if noise == "fresh" else 8, 1)
+        assert (len(seen), engine.leakage().fresh_uses) == (1 if noise == "fresh" else 8, 1)
 
 
 # -- states ------------------------------------------------------------------------------------------------------------

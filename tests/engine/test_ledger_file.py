@@ -65,11 +65,11 @@ def test_another_frozen_copy_is_another_look_and_that_of_the_same_seed_is_not(pa
         second.load_state_dict(first.state_dict())
     again = by_record(second.protect(batches(DATA)))
     assert all(torch.equal(again[record], row) for record, row in seen.items())
-    assert second.leakage().looks == 1
+    assert second.leakage().fresh_uses == 1
     for count in (2, 3):
         free = engine_in(path, Capacity(second.calibration.information(1)), noise="frozen")
         by_record(free.protect(batches(DATA)))
-        assert free.leakage().looks == (count if seed is None else count - 1)
+        assert free.leakage().fresh_uses == (count if seed is None else count - 1)
         assert free.leakage().record == pytest.approx(free.calibration.information(count))
 
 

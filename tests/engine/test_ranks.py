@@ -90,7 +90,7 @@ def test_ranks_share_frozen_copies_and_one_ledger(noise, tmp_path):
             loader.sampler.set_epoch(epoch)
             seen.append({record: row.tolist() for record, row in by_record(loader).items()})
         again = said(lambda: next(iter(loader))) if noise == "fresh" else ""
-        return seen, engine.leakage().looks, again
+        return seen, engine.leakage().fresh_uses, again
 
     (first, *told), (second, *others) = on_ranks(work, tmp_path)
     assert told[0] == others[0] == (2 if noise == "fresh" else 1)

@@ -25,11 +25,11 @@ def test_a_channel_is_composed_anew_from_its_files_and_without_them_shown_as_sta
     words = (provenance, "--channel", channel, "--spectrum", spectrum, "--json")
     one, both = json.loads(succeeded("account", *words).out)["replay"]
     assert one["verified"]
-    assert (one["uses"], both["looks"], both["networks"]) == (2, 4, 2)  # 5 batches of 16 use 40 records twice
+    assert (one["uses"], both["fresh_uses"], both["networks"]) == (2, 4, 2)  # 5 batches of 16 use 40 records twice
     source = Spectrum.from_arrays(*storage.read_arrays_and_metadata(spectrum))
     stored = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(channel), source.basis)
     images = storage.read_arrays(next(trained.rglob("digits.safetensors")))["aux_images"]
     moments = population_moments(images)
     for row in (one, both):
-        assert row["joint"] == pytest.approx(composed_capacity([(stored, row["looks"])], moments), rel=1e-6)
+        assert row["joint"] == pytest.approx(composed_capacity([(stored, row["fresh_uses"])], moments), rel=1e-6)
         assert row["record"] == pytest.approx(row["joint"] + np.log(10))

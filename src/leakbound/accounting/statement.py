@@ -149,7 +149,7 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
         leaks most, or ``replicas``, all of them), ``networks`` (their number), ``uses`` (most of a record),
         ``joint`` (by added precisions, or for DP by the composed Gaussian mechanism), ``labels`` (in addition,
         as they are released without noise), ``record`` (the smallest valid bound), ``verified`` (whether the
-        numbers were recomputed, and not only compared with each other), for channels ``looks`` (uses with
+        numbers were recomputed, and not only compared with each other), for channels ``fresh_uses`` (uses with
         independent noise), ``printed`` (n·κ, as published) and ``linear`` (k·κ), for DP ``epsilon`` and
         ``delta``, and behind a channel ``gradients`` and ``images`` of :func:`private_nats`. What does not
         apply is None.
@@ -182,14 +182,14 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
 def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool) -> dict[str, Any]:
     """Collect the numbers of networks together."""
     joint = stated[of]["record"]
-    looks = printed = linear = None
+    fresh_uses = printed = linear = None
     bound = joint
     if events[0].bound == "nats":
-        looks, printed, linear = added_up(events)
+        fresh_uses, printed, linear = added_up(events)
         bound = min(linear, joint)
         if not joint <= linear * (1.0 + _TOLERANCE):
             raise ValueError(
-                f"the provenance states {joint:g} nats for {looks} uses of {events[0].capacity or 0.0:g}: train again"
+                f"the provenance states {joint:g} nats for {fresh_uses} uses of {events[0].capacity or 0.0:g}: train again"
             )
     return {
         "of": of,
@@ -199,7 +199,7 @@ def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verifie
         "labels": stated["labels"],
         "record": bound + stated["labels"],
         "verified": verified,
-        "looks": looks,
+        "fresh_uses": fresh_uses,
         "printed": printed,
         "linear": linear,
         **{name: stated[of].get(name) for name in ("epsilon", "delta", "gradients", "images")},

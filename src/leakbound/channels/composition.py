@@ -38,7 +38,7 @@ def schedule_nats(
     return first.nats(fresh_uses + parallel) + others
 
 
-def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
+def composed_capacity(uses: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:
     """Compute the leakage of independent uses of channels of any shapes, ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½).
 
     P_i = A_i N_i⁻¹ A_i is the precision of one use of channel i. Precisions of independent uses add, whatever
@@ -46,7 +46,7 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
     μ/σ).
 
     Args:
-        looks: Channels with k_i, the number of uses of each with independent noise, >= 0.
+        uses: Channels with k_i, the number of uses of each with independent noise, >= 0.
         moments: Mean and covariance Σ of the records that the channels were calibrated to.
 
     Returns:
@@ -57,7 +57,7 @@ def composed_capacity(looks: Sequence[tuple[GaussianChannel, int]], moments: Mom
     """
     # Precisions along each set of axes, by its identity; the pixels are those without a basis.
     seen: dict[int, Any] = {id(None): (None, np.zeros(moments.dimension))}
-    for channel, count in looks:
+    for channel, count in uses:
         if count < 0 or channel.dimension != moments.dimension:
             raise ValueError(
                 f"{count} uses of a channel of {channel.dimension} axes for records of {moments.dimension} values: the "

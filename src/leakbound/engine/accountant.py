@@ -34,7 +34,7 @@ class Account:
     Attributes:
         worst: Index of the record that leaks most.
         uses: Uses of that record.
-        looks: Uses with independent noise. A frozen copy counts as one, however often it is used.
+        fresh_uses: Uses with independent noise. A frozen copy counts as one, however often it is used.
         printed: Σ n·κ over the steps, as published: loose for one record, and no bound for all. None if the
             number of steps is not known.
         linear: Σ k·κ, valid for one record, and loose.
@@ -56,7 +56,7 @@ class Account:
 
     worst: int
     uses: int
-    looks: int
+    fresh_uses: int
     printed: float | None
     linear: float
     joint: float
@@ -69,7 +69,7 @@ class Account:
         """List the numbers, one a line."""
         printed = "unknown, give steps" if self.printed is None else f"{self.printed:.6g} nats"
         lines = {
-            "most used record": f"{self.worst}: {self.uses} uses, {self.looks} with independent noise",
+            "most used record": f"{self.worst}: {self.uses} uses, {self.fresh_uses} with independent noise",
             "as published, n steps": f"{printed} (loose, and no bound for all records)",
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",
@@ -88,7 +88,7 @@ class _Part:
     channel: GaussianChannel
     mechanism: Mechanism
     uses: Int[np.ndarray, " records"]
-    looks: Int[np.ndarray, " records"]
+    fresh_uses: Int[np.ndarray, " records"]
     steps: int | None
 
 
@@ -134,7 +134,7 @@ class LeakageAccountant:
         uses: Any,
         *,
         noise: str = "fresh",
-        looks: Int[np.ndarray, " records"] | None = None,
+        fresh_uses: Int[np.ndarray, " records"] | None = None,
         steps: int | None = None,
         ratios: Float[np.ndarray, " d"] | None = None,
     ) -> LeakageAccountant:
@@ -145,7 +145,7 @@ class LeakageAccountant:
             uses: Whole number >= 0 for every record, or array (records,) of one for each.
             noise: ``fresh`` noise at each use, or ``frozen``: one copy of each record, drawn again for each
                 call.
-            looks: Uses of each record with independent noise, if they are known. Default: those that
+            fresh_uses: Uses of each record with independent noise, if they are known. Default: those that
                 ``noise`` gives.
             steps: Steps of training, >= 0, for the published total alone.
             ratios: Variance ratios of one use, if they are known. Default: computed from the moments.
@@ -175,17 +175,17 @@ class LeakageAccountant:
                 f"the channel has {channel.dimension} axes, the records {self.moments.dimension} values: account for "
                 "each kind of records with an accountant of its own"
             )
-        if looks is None:
-            looks = counts if noise == "fresh" else np.minimum(counts, 1)
+        if fresh_uses is None:
+            fresh_uses = counts if noise == "fresh" else np.minimum(counts, 1)
         for part in self._parts:
             if part.channel is channel:
                 part.uses = part.uses + counts
-                part.looks = part.looks + looks
+                part.fresh_uses = part.fresh_uses + fresh_uses
                 part.steps = None if steps is None or part.steps is None else part.steps + steps
                 return self
         if ratios is None:
             ratios = signal_to_noise(channel, self.moments)
-        self._parts.append(_Part(channel, Mechanism(channel.shape, ratios), counts, looks, steps))
+        self._parts.append(_Part(channel, Mechanism(channel.shape, ratios), counts, fresh_uses, steps))
         return self
 
     def add_labels(self, classes: int | None = None, *, nats: Any = None) -> LeakageAccountant:
@@ -234,11 +234,11 @@ class LeakageAccountant:
         printed = [
             repeated(part.steps, part.mechanism.nats(1)) for part in self._parts if part.steps is not None
         ]
-        linear = [repeated(int(part.looks[worst]), part.mechanism.nats(1)) for part in self._parts]
+        linear = [repeated(int(part.fresh_uses[worst]), part.mechanism.nats(1)) for part in self._parts]
         return Account(
             worst=worst,
             uses=uses,
-            looks=sum(int(part.looks[worst]) for part in self._parts),
+            fresh_uses=sum(int(part.fresh_uses[worst]) for part in self._parts),
             printed=sum(printed, 0.0) if len(printed) == len(self._parts) else None,
             linear=sum(linear, float(self._added[worst])),
             joint=float(joint[worst]),
@@ -252,7 +252,7 @@ class LeakageAccountant:
         """Bound the nats of the pixels, computed once for each schedule that occurs."""
         if not self._parts:
             return self._added
-        schedules = np.stack([part.looks for part in self._parts], axis=1)
+        schedules = np.stack([part.fresh_uses for part in self._parts], axis=1)
         kinds, kind_of = np.unique(schedules, axis=0, return_inverse=True)
         channels = [part.channel for part in self._parts]
         mechanisms = [part.mechanism for part in self._parts]

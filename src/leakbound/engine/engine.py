@@ -431,7 +431,7 @@ class ChannelEngine:
         if self.labels.nats is not None or labels.any():
             accountant.add_labels(nats=labels)
         accountant.add(
-            calibration.channel, uses, looks=fresh_uses, steps=self.steps, ratios=calibration.ratios
+            calibration.channel, uses, fresh_uses=fresh_uses, steps=self.steps, ratios=calibration.ratios
         )
         return accountant.add_nats(others)
 

@@ -19,7 +19,7 @@ from leakbound.storage.tables import read_record
 _WORDS = {
     "networks": "networks",
     "uses": "most uses of a record",
-    "looks": "releases with independent noise",
+    "fresh_uses": "releases with independent noise",
     "printed": "as published, n steps (no bound for all records)",
     "linear": "uses added up",
     "gradients": "noisy sums of gradients",

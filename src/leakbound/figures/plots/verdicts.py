@@ -58,8 +58,8 @@ def _bars(axes: Axes, rows: pd.DataFrame, papers: list[str]) -> None:
     for verdict in counts:
         color, hatch = _BARS[verdict]
         widths = counts[verdict].to_list()
-        looks: dict[str, Any] = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
-        bars = axes.barh(range(len(papers)), widths, 0.62, ends[verdict], label=verdict, **looks)
+        bar_style: dict[str, Any] = {"color": color, "hatch": hatch, "ec": "white", "lw": 0.5}
+        bars = axes.barh(range(len(papers)), widths, 0.62, ends[verdict], label=verdict, **bar_style)
         names = [f"{width:.0f}" if width else "" for width in widths]
         behind = {"facecolor": "white", "alpha": 0.75, "linewidth": 0.0, "pad": 0.8}
         for text in axes.bar_label(bars, names, label_type="center", size=7):
