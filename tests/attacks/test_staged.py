@@ -110,9 +110,9 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
         found = recover_images(known, method, law, 150)
         return float(((torch.from_numpy(found.images[:, 0]) - images) ** 2).mean())
 
-    soft = error(Method("staged", staged.WEIGHT))
+    soft = error(Method("staged"))
     monkeypatch.setattr(staged, "_WARMEST", 0.0)
-    hard = error(Method("staged", staged.WEIGHT))
+    hard = error(Method("staged"))
     monkeypatch.undo()
     assert soft < 0.8 * hard
     assert soft < 0.8 * error(Method("adam", 1e4))
@@ -121,7 +121,7 @@ def test_staged_search_errs_less_than_with_kinks_throughout_and_than_the_search_
 def test_start_that_diverges_is_not_kept(law, monkeypatch):
     known = problem_of(tiny().float(), pictures(1).float(), torch.tensor([2]))
     monkeypatch.setattr(staged, "_SPREAD", torch.nan)
-    assert np.isfinite(recover_images(known, Method("staged", 1.0), law, 3).images).all()
+    assert np.isfinite(recover_images(known, Method("staged"), law, 3).images).all()
 
 
 def unbiased() -> nn.Module:

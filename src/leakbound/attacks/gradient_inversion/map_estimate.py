@@ -42,7 +42,7 @@ logger = logging.getLogger("leakbound")
 
 Batches = Float[np.ndarray, "n records colors height width"]
 """Records of batches."""
-_Batches = Float[Tensor, "n records colors height width"]
+_Candidates = Float[Tensor, "n records colors height width"]
 SOLVED = 0.01
 """Relative difference of gradients below which an attacker knows that it has found the images."""
 
@@ -128,7 +128,7 @@ class MapProblem:
         partly = self.client.defense.changes_gradients and not self.client.noise_std(self.labels.shape[1])
         return self.flat != 0 if partly else None
 
-    def differences(self, images: _Batches) -> Float[Tensor, "n parameters"]:
+    def differences(self, images: _Candidates) -> Float[Tensor, "n parameters"]:
         """Subtract seen uploads from those that images lead to without noise, relative to their length."""
         differences = self.averaged(images) - self.flat
         if self.sent is not None:
@@ -137,7 +137,7 @@ class MapProblem:
             min=torch.finfo(differences.dtype).tiny
         )
 
-    def averaged(self, images: _Batches) -> Float[Tensor, "n parameters"]:
+    def averaged(self, images: _Candidates) -> Float[Tensor, "n parameters"]:
         """Average the gradients at images as a client does."""
         gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
         return self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
@@ -151,13 +151,10 @@ class MapProblem:
 
 
 class Method(NamedTuple):
-    """Member of the family, with the weight of the gradient against the distribution of images.
-
-    The weight of ``regression`` is the variance of the noise on the gradient.
-    """
+    """Member of the family, with the weight of the gradient against the distribution of images in a search."""
 
     name: str
-    weight: float
+    weight: float = _EXACT_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -189,12 +186,12 @@ def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Me
     if noise:
         yield Method("adam", float(problem.flat.square().sum(1).mean()) / (2 * noise**2))
         if size == 1:
-            yield Method("regression", noise**2)
+            yield Method("regression")
         return
     if not problem.client.defense.changes_gradients:
         if size == 1 and solvable(problem.network, problem.image_shape):
-            yield Method("recursive", _EXACT_WEIGHT)
-        yield Method("quasi_newton", _EXACT_WEIGHT)
+            yield Method("recursive")
+        yield Method("quasi_newton")
     yield from (Method("adam", weight) for weight in sorted(config.gradient_weights))
     if size == 1 and not problem.client.defense.changes_gradients:
         try:
@@ -202,7 +199,7 @@ def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Me
         except ValueError as reason:
             logger.info("No staged search of %s: %s", type(problem.network).__name__, reason)
         else:
-            yield Method("staged", staged.WEIGHT)
+            yield Method("staged")
 
 
 def recover_images(problem: MapProblem, method: Method, law: Law | None, iterations: int) -> Recovery:
@@ -226,7 +223,7 @@ def recover_images(problem: MapProblem, method: Method, law: Law | None, iterati
     elif method.name == "staged":
         images = _staged(problem, law, iterations)
     elif method.name == "regression":
-        images = _regressed(problem, law, method.weight)
+        images = _regressed(problem, law)
     else:
         images = _in_parts(problem, lambda rows: _climbed(problem.part(rows), law, method.weight, iterations))
     return _checked(problem, images)
@@ -288,6 +285,7 @@ def _climbed(part: MapProblem, law: Law, weight: float, iterations: int) -> Tens
     u = _starts(part, len(law.mean), part.flat.dtype).requires_grad_()
     optimizer = Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, iterations)
+    # Descent on ½‖u‖² + weight · difference², where the distribution is standard normal in u.
     for _ in range(iterations):
         differences = part.differences(_placed(root, u, part)).square().sum(1)
         (u.grad,) = torch.autograd.grad(0.5 * u.square().sum() + (weight * differences).sum(), u)
@@ -297,10 +295,10 @@ def _climbed(part: MapProblem, law: Law, weight: float, iterations: int) -> Tens
 
 
 @torch.no_grad()
-def _regressed(problem: MapProblem, law: Law, variance: float) -> Float[Tensor, "n 1 colors height width"]:
+def _regressed(problem: MapProblem, law: Law) -> Float[Tensor, "n 1 colors height width"]:
     """Estimate single records linearly from gradients g + noise, with moments of drawn images of each class.
 
-    The mean squared error is least among linear estimates: E z + Cov(z, g) (Cov(g) + variance · 1)⁻¹ (g − E g),
+    The mean squared error is least among linear estimates: E z + Cov(z, g) (Cov(g) + s² · 1)⁻¹ (g − E g),
     in its dual form, as there are fewer images than parameters.
     """
     count = max(2, min(_DRAWS, _MOST_NUMBERS // problem.flat.shape[1]))
@@ -309,14 +307,16 @@ def _regressed(problem: MapProblem, law: Law, variance: float) -> Float[Tensor, 
     blocks = drawn.split(problems_at_once(problem.network, problem.image_shape, u.device))
     images = drawn.flatten(1).double()
     restored = torch.empty(len(problem.labels), images.shape[1], dtype=torch.float64, device=images.device)
+    # One regression for each class, as a label is known: moments of gradients at drawn images of the class.
     for label in problem.labels.unique():
         alike = dataclasses.replace(problem, labels=label.expand(count, 1))
         gradients = torch.cat([alike.part(slice(len(block))).averaged(block) for block in blocks])
         mean = gradients.mean(0)
         gradients -= mean
         rows = problem.labels[:, 0] == label
+        # Dual form: a system of as many equations as images, with the noise on its diagonal.
         products = (gradients @ gradients.T).double()
-        products.diagonal().add_(count * variance)
+        products.diagonal().add_(count * problem.client.noise_std(1) ** 2)
         shares = torch.linalg.solve(products, (gradients @ (problem.flat[rows] - mean).T).double())
         restored[rows] = images.mean(0) + shares.T @ (images - images.mean(0))
     return restored.float().view(-1, 1, *problem.image_shape)
@@ -348,6 +348,7 @@ def _quasi_newton(problem: MapProblem, law: Law, weight: float, iterations: int)
             "ftol": 0.0,
             "gtol": 0.0,
         }
+        # SciPy's search runs on the host, in float64.
         minimum = optimize.minimize(
             objective, start.flatten().cpu().numpy(), jac=True, method="L-BFGS-B", options=options
         )

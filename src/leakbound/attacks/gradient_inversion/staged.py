@@ -25,12 +25,11 @@ from leakbound.training.eager_optimizers import Adam
 
 STARTS = 2
 """Starts of each record: the mean of the distribution, and a point near it."""
-WEIGHT = 1e5
-"""Weight of the differences against the distribution of images, at the end."""
 
 _STEP = 0.1  # Adam's first step, in standard deviations of the distribution
 _SPREAD = 0.3  # distance of the second start from the mean, in the same
-_LIGHTEST = 1e2  # weight at the beginning
+_LIGHTEST = 1e2  # weight of the differences against the distribution of images, at the beginning
+_HEAVIEST = 1e5  # the same at the end
 _RISING = 0.8  # part of the steps over which the weight rises
 _SOFT = 0.7  # part of the steps until the kinks are hard
 _WARMEST = 1.0  # temperature at the beginning, in standard deviations of what goes into a ReLU
@@ -147,6 +146,7 @@ def encoded(
         slopes: The slopes.
         temperature: Temperature of the softened kinks. At 0 features and gradients are the network's own.
     """
+    # Forward, through convolution, softened ReLU and softened pooling.
     values, kept = images, []
     for stage in stages:
         layer, parameters = stage.layer, (weights[f"{stage.name}.weight"], weights.get(f"{stage.name}.bias"))
@@ -154,6 +154,7 @@ def encoded(
         pooled, shares = _pooled(before, stage, temperature)
         kept.append((stage, values, before, shares))
         values = pooled
+    # Backward, from the known slopes by the features to the gradient of each convolution.
     gradients: Gradients = {}
     slope = slopes.view(values.shape)
     for stage, inputs, before, shares in reversed(kept):
@@ -226,6 +227,7 @@ def search(
     weights = {name: value.detach() for name, value in model.named_parameters()}
     like = next(iter(weights.values()))
     mean, root = law[0].to(like), law[1].to(like).T
+    # What is matched, each in terms of its own norm, once for every start.
     # The empty name stands for the features, which the last layer gives away.
     shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in stages}}
     shares[f"{stages[0].name}.bias"] = _BIAS
@@ -249,20 +251,23 @@ def search(
         ]
         return 0.5 * u.square().sum(1) + weight * torch.stack(misfits).sum(0)
 
+    # Starts: the mean of the distribution, and a point near it.
     rows = len(features.values)
     moved = torch.randn(len(mean), generator=torch.Generator().manual_seed(1)).to(like)
     starts = [torch.zeros(rows, len(mean)).to(like), (_SPREAD * moved).expand(rows, -1)]
     u = torch.cat(starts).requires_grad_()
     optimizer = Adam([u], lr=_STEP, fused=u.is_cuda)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    # The weight rises while the temperature falls to 0, where ReLU and pooling are the network's own.
     for step in range(steps):
         done = step / steps
-        weight = _LIGHTEST * (WEIGHT / _LIGHTEST) ** min(1.0, done / _RISING)
+        weight = _LIGHTEST * (_HEAVIEST / _LIGHTEST) ** min(1.0, done / _RISING)
         temperature = _WARMEST * max(0.0, 1.0 - done / _SOFT) ** 2
         (u.grad,) = torch.autograd.grad(values(u, weight, temperature).sum(), u)
         optimizer.step()
         schedule.step()
+    # Of each record the start that ended lowest.
     with torch.no_grad():
-        best = values(u, WEIGHT, 0.0).nan_to_num(nan=torch.inf).view(STARTS, rows).argmin(0)
+        best = values(u, _HEAVIEST, 0.0).nan_to_num(nan=torch.inf).view(STARTS, rows).argmin(0)
         chosen = u.view(STARTS, rows, -1)[best, torch.arange(rows, device=u.device)]
         return (mean + chosen @ root).view(-1, *image_shape)
