@@ -164,6 +164,7 @@ def least_power_level(
         reached = gaussian_capacity(signal, least_power_variances(shape, math.exp(log_level)))
         return math.log(reached) - math.log(capacity * AIM)
 
+    # Brackets of ln ν: steps that double until the capacity lies between both ends.
     low = high = math.log(float(signal.max()))
     top = (
         _LARGEST - 2.0 - max(0.0, 0.5 * math.log(float(shape.max())))
@@ -220,6 +221,7 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
     signal = clip_eigenvalues(eigenvalues)
     if capacity == math.inf:
         return WaterFilling(0.0, (signal > 0).astype(np.float64), np.zeros_like(signal), 0.0)
+    # The axes that stay above the water: those whose excesses so far cost less than the capacity.
     order = np.argsort(-signal, kind="stable")
     positive = signal[order][: np.count_nonzero(signal)]
     budget = 2.0 * capacity * AIM
@@ -229,6 +231,7 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
     gain, variances = np.zeros_like(signal), np.zeros_like(signal)
     if not active:
         return WaterFilling(float(signal.max(initial=0.0)), gain, variances, float(signal.sum()))
+    # The water level, from the excess of the lowest of these axes, and gains and noise from the excesses.
     lowest = (budget - spent[active - 1]) / active
     above = np.concatenate([np.cumsum(steps[: active - 1][::-1])[::-1], [0.0]])
     excess = lowest + above

@@ -83,6 +83,7 @@ def evaluate(
         ConfigError: If a claim's options are wrong, or it lacks delta.
         SelectionError: If a claim's condition names an unknown column.
     """
+    # Effects of all claims, and their tests over all blocks, corrected together.
     findings = [measured(figure, claim, rows) for claim in figure.claims]
     judged = [
         judge(
@@ -97,6 +98,7 @@ def evaluate(
         *(holm([getattr(result, p) for result in tested]) for p in ("p_value", "pooled")), strict=True
     )
     level = alpha / max(1, len(tested))
+    # Verdicts of each claim: its settings first, then all of them.
     table: list[dict[str, Any]] = []
     for claim, finding, pooled in zip(figure.claims, findings, judged, strict=True):
         stated: dict[str, Any] = {

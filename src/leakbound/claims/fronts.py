@@ -191,6 +191,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     """
     import pandas as pd
 
+    # Points of each front that has some, larger being better along both axes.
     rows = select(rows, options.where)
     points = both_quantities(rows, options.x, options.y)
     signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])
@@ -202,6 +203,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     best = _description(options.best)
     if best not in fronts or len(fronts) < 2:
         raise EmptySelectionError(f"{best} and a front to compare it with must both be in the rows")
+    # Equally many points for each, and the areas of replicas that have all of theirs.
     counts = {name: int(front.groupby("replica").size().max()) for name, front in fronts.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())

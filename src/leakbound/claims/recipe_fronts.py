@@ -256,6 +256,7 @@ def _crossed(
         )
         for rows in (tried, reference)
     ]
+    # Which replicas choose and which one judges, at most so many choices for each judge.
     n = len(replicas)
     size = max(1, min(_CHOOSERS, n - 2))
     shifts = list(itertools.combinations(range(1, n), size))
@@ -270,6 +271,7 @@ def _crossed(
     mean = np.average(heights, weights=weights)
     if n == 2:  # choosing counted too, both would have the same number
         return pd.Series(mean + (weights / weights.mean() * (heights - mean)), index=replicas), window
+    # A number for each replica, by the combinations that it is part of.
     part = np.array([[replica in (*chosen, judge) for replica in range(n)] for chosen, judge in cases])
     deviations = (weights / weights.mean() * (heights - mean)) @ part / part.sum(axis=0)
     return pd.Series(mean + (size + 1) * (n - 1) / (n - 1 - size) * deviations, index=replicas), window

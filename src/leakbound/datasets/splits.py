@@ -301,6 +301,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     from leakbound.datasets.pixels import resized
     from leakbound.datasets.tabular import scaling
 
+    # Description and labels of all records, from which none is decoded yet.
     raw = DATASETS.get(config.reader or name)(name, config)
     if not isinstance(raw, RawDataset):
         raise DatasetError(
@@ -336,10 +337,12 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         sources = ((raw.train, drawn.pool), (raw.train, drawn.aux), (held, drawn.test))
         return [Split(values_of(records, rows), records.labels[rows]) for records, rows in sources]
 
+    # The records that are drawn. Equal ones must not lie on both sides, so some draws are made again.
     first = draw(name, raw, config, seed, stratified=stratified)
     parts = parts_of(first)
     drawn, copies = _undivided(name, raw, first, first_copies(*(part.images for part in parts)))
     pool, aux, test = parts if drawn is first else parts_of(drawn)
+    # Values of tables on the scale of images, by moments of the attacker's records.
     scale: dict[str, Sequence[Any]] = {}
     if raw.columns:
         mean, factor = scaling(raw, [pool.images, test.images, aux.images], config.standardize)
@@ -401,6 +404,7 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     Raises:
         DatasetError: If there are fewer records than requested.
     """
+    # Test records: of the original test split, or the first of the only one.
     held = raw.test if raw.test is not None else raw.train
     whole = len(held) if raw.test is not None else round(_POOL_TEST_FRACTION * len(held))
     count = config.test if config.test is not None else whole
@@ -413,6 +417,7 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     test = generator.permutation(order[:count])
     rows = np.arange(len(raw.train)) if raw.test is not None else np.sort(order[count:])
 
+    # Sizes of pool and aux, which the rest must hold.
     sizes = config.sizes(len(rows))
     if sizes.pool + sizes.aux > len(rows):
         raise DatasetError(
@@ -427,6 +432,7 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
         )
     if (problem := canary_problem(config.canaries, sizes.members, len(raw.classes))) is not None:
         raise DatasetError(f"datasets.{name}.{problem}")
+    # Both ends of one random order, so that other sizes change the records as little as possible.
     generator = numpy_generator(seed, "datasets", name, "train")
     order = (
         rows[stratified_order(raw.train.labels[rows], generator)]

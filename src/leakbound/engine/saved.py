@@ -171,6 +171,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
         arrays, strings = storage.read_arrays_and_metadata(path, sealed=False)
     except (storage.DamagedFileError, storage.TooLargeError) as error:
         raise GuaranteeError(f"{error}: give a file that leakbound has saved") from error
+    # The file as a whole: its kind, its format, its checksum.
     if strings.get("kind") != kind:
         raise GuaranteeError(f"{path}: this is no {kind}: give a file that leakbound has saved as one")
     if strings.get("format") != str(_FORMAT):
@@ -181,6 +182,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
         raise GuaranteeError(
             f"{path}: its checksum does not match, so it was damaged or changed: save it again"
         )
+    # Its contents: channel, spectrum and moments, which must belong together.
     try:
         parts: dict[str, dict[str, np.ndarray]] = {"moments": {}, "spectrum": {}, "channel": {}}
         digests = arrays.pop("digests")

@@ -111,6 +111,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         target, shape = as_target(self.target), shape_named(self.shape)
         if target.uses is not None and self.ledger is None:
             self._counted().check_process()
+        # The records to calibrate to: the auxiliary ones, which must not be those of X, or X itself.
         least = 2 if self.auxiliary is None else 1
         private = np.array(validate_data(self, X, dtype=np.float64, ensure_min_samples=least), order="C")
         records = private
@@ -125,6 +126,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError(
                 f"value_range = {self.value_range!r}: give the least and the largest value, or None"
             )
+        # The channel, and what its releases are compared with.
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
         self.calibration_ = target.calibrate(records, shape, weights, target.uses or 1)
@@ -132,6 +134,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._seed = None
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        # Warnings about the calibration, and the ledger that counts from now on.
         warn_of_tails(records, self.calibration_)
         if self.shape == "natural" and (deviations := unlike_units(records)) is not None:
             narrow, wide = deviations

@@ -99,6 +99,7 @@ class UploadScores:
         self._population = request.dataset.drawing.members
         linear, self._layers = scored_layers(request.model, model, clips=request.defense.clips)
         device = request.device
+        # Public records as the networks see them, and the candidates of each slot.
         images, labels = _on_device(request.dataset.aux, device)
         shown = request.client.released(images[: scoring.public], self._source("public"))
         self._public = shown, labels[: scoring.public]
@@ -109,10 +110,12 @@ class UploadScores:
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
         self._noise = request.client.noise_std(request.records) ** 2 * request.records
         self._scored = linear if self._noise else linear[:1]
+        # Inputs of a layer that sees images do not change, so they are whitened once.
         self._images = self._whitened_images(_of_slot(params, 0), images)
         self._draws = 0 if self._images or request.channel is None else scoring.draws
         if not self._draws:
             self._candidates = [(self._without_noise(rows), labels) for rows, labels in self._candidates]
+        # All that changes from step to step, as a checkpoint keeps it.
         weights = self._joined(params)
         still = {name: torch.zeros_like(value) for name, value in weights.items()}
         shape = (len(slots), len(SHARES), len(self._candidates[0][1]))
@@ -143,6 +146,7 @@ class UploadScores:
             last: Whether no step follows.
         """
         state = self._state
+        # What was sent follows from weights, rate and momentum, which the server knows.
         for name, weights in self._joined(params).items():
             velocity = (state["before"][name] - weights) / self._rates
             sent = velocity - self._request.config.momentum * state["velocity"][name]
@@ -282,8 +286,10 @@ class UploadScores:
         state = self._state
         records = self._request.records * state["steps"]
         starts = [_of_slot(state["start"], slot) for slot in range(len(self._candidates))]
+        # Whitening of gradients at the weights that were sent, estimated anew every few uploads.
         if state["scored"] % _REFRESH == 0:
             state["whitening"] = [self._whitening(start) for start in starts]
+        # Whitened inner products with each candidate's own gradient, added up over layers.
         for slot, (_, labels) in enumerate(self._candidates):
             layers = []
             for name, (slopes, inputs) in self._factors(slot, starts[slot]).items():
@@ -294,6 +300,7 @@ class UploadScores:
                 layers.append(of_layer)
             sums = torch.stack(layers).sum(0)
             state["lasting"][slot] += sums[-1]
+            # Likelihood ratios for each share of its gradient that a member's upload may show.
             scores, strengths = self._standardised(slot, *_over_norms(*sums[0]), labels)
             means = scores.new_tensor(SHARES)[:, None] * strengths
             self._add_ratios(slot, means * (scores - means / 2), records)

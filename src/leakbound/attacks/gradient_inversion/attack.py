@@ -174,8 +174,10 @@ class _Replica:
     def reconstruct(self) -> Attacker[Attacked]:
         """Reconstruct the records of the replica, and return rows and pictures."""
         config = self.request.config
+        # Uploads of the attacker's own records, to tune on, and of the members that are attacked.
         tuning = self.observe(self.request.dataset.aux, config.tuning_images, "tuning")
         observed = self.observe(self.request.dataset.members(self.replica), config.images, "images")
+        # The published attack: its weight is chosen on the own records, then it inverts the members' uploads.
         draws = self.request.generators(_PURPOSE, self.replica)
         published = Geiping(self.network, self.prior, config, draws)
         uploads = tuning.problem.gradients, self.labels(tuning)
@@ -189,14 +191,17 @@ class _Replica:
         statuses = {variant: solved[weight][1].copy() for variant, weight in weights.items()}
         if at_edge:
             statuses["geiping"][statuses["geiping"] == ""] = GRID_EDGE
+        # The attacker who knows the defense, or the published result where no method does better.
         limits = self.limits(tuning, observed, errors)
         for variant, limit in limits.items():
             pictures[variant] = pictures["geiping"] if limit is None else limit.images["attack"]
             statuses[variant] = statuses["geiping"] if limit is None else limit.statuses
         best = limits["attack"]
         pictures |= {} if best is None else best.images
+        # Controls that need no search.
         pictures["prior"] = np.broadcast_to(self.prior.cpu().numpy(), observed.truth.shape).copy()
         pictures |= self.oracles(observed.released)
+        # Rows of all variants, and of the weights that were chosen.
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
         table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
         chosen = [
@@ -244,6 +249,7 @@ class _Replica:
         for method in methods(tuning.problem, self.request.config):
             if method.name == "staged":
                 best["unstaged"] = best["attack"]
+            # Mean error on the own batches. A search that ends nowhere counts as the farthest pixel.
             for tried in (tuning.first(2), tuning) if method.name == "recursive" else (tuning,):
                 recovery = self.recover_images(tried, method)
                 means = np.nan_to_num(self.estimated(recovery)["attack"].mean(axis=1), nan=LARGEST_PIXEL)

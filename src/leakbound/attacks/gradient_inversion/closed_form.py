@@ -67,12 +67,14 @@ def descend(model: nn.Module, gradients: Gradients, image_shape: tuple[int, int,
         return None
     gradients = {name: tensor.double() for name, tensor in gradients.items()}
     weights = {name: value.detach().double() for name, value in model.named_parameters()}
+    # The slope of the loss by the logits is the gradient of the last bias.
     slopes = gradients[f"{chain[0].name}.bias"]
     outputs = slopes  # those of the last layer, which is linear, are not used
     for position, link in enumerate(chain):
         gradient = gradients[f"{link.name}.weight"]
         weight = weights[f"{link.name}.weight"]
         layer: Any = link.layer
+        # The input: a linear layer's gradient alone gives it, a convolution's together with its output.
         if isinstance(layer, nn.Linear):
             squares = slopes.square().sum(1, keepdim=True)
             squares = squares.clamp(min=torch.finfo(squares.dtype).tiny)
@@ -86,6 +88,7 @@ def descend(model: nn.Module, gradients: Gradients, image_shape: tuple[int, int,
             inputs = _deconvolved(link, weight, gradient, slopes, before, above.slope(outputs))
             shape = (len(slopes), *link.input_shape)
             pulled = conv2d_input(shape, weight, slopes, layer.stride, layer.padding, layer.dilation)
+        # Output and slope of the layer below, through the activation between the two.
         if link.activation is not None:
             outputs = inputs.reshape(-1, *chain[position + 1].output_shape)
             slopes = pulled.reshape(outputs.shape) * link.activation.slope(outputs)
@@ -129,6 +132,7 @@ def _deconvolved(
     """
     layer: Any = link.layer
     geometry = (link.input_shape[1:], layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    # Both kinds of equations on a like scale: outputs by how well they are held, gradients by their length.
     held = (held / _norms(held).clamp(min=INSIDE) * held[0].numel() ** 0.5).flatten(2)
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
     flat, taps = (factor * slopes).flatten(2), weight.flatten(1)
@@ -142,9 +146,11 @@ def _deconvolved(
         """Apply the transpose of ``forward``."""
         return F.fold(taps.mT @ (held * first) + second.transpose(1, 2) @ flat, *geometry)
 
+    # Unknowns are scaled so that each column of the system has norm 1 (Jacobi preconditioning).
     squares = taps.mT.square() @ held.square() + flat.square().sum(1, keepdim=True)
     columns = F.fold(squares, *geometry).clamp(min=INSIDE).rsqrt()
     first, second = held * before.flatten(2), factor[:, 0] * gradient.flatten(2)
+    # Conjugate gradients on the normal equations, all records at once.
     solution = torch.zeros_like(columns)
     residual = columns * backward(first, second)
     direction, energy = residual, _norms(residual).square()

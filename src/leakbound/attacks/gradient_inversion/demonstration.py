@@ -94,12 +94,14 @@ def demonstration(
     for capacity in (None, *capacities):
         channel = None if capacity is None else Natural.calibrate(spectrum, capacity)
         defense = Undefended() if channel is None else ChannelDefense(shape="natural")
+        # The client's uploads, of which a few are solved for the pictures that the network saw.
         client = client_step(defense, capacity, channel)
         source = torch_generator(seed, *words, "noise")
         sent = client.upload(network, torch.from_numpy(truth)[:, None], labels, source)
         gradients = {name: values[:pictures] for name, values in sent.gradients.items()}
         seen = sent.images.numpy()
         solved = solved_images(network, gradients, truth.shape[1:]).numpy()
+        # Estimates of the records, and the limits that the channel sets to them.
         estimates = [solved, seen]
         least, most = 0.0, 1.0
         if channel is not None:

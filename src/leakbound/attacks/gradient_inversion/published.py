@@ -144,12 +144,14 @@ def _stack_inverted(searches: Sequence[PublishedReconstruction], size: int) -> l
 
     def solve(places: Sequence[int]) -> None:
         """Invert some problems of each search. One that has fewer than others repeats its own."""
+        # Interleave the problems of all networks, record by record.
         rows = [torch.tensor(places, device=first.starts.device) % count for count in counts]
         pairs = [(search, row, search.record[row]) for search, row in zip(searches, rows, strict=True)]
         observed = {
             name: interleaved(search.observed[name][record] for search, _, record in pairs)
             for name in first.observed
         }
+        # Gradients of one network by its own layers, of several by the stack.
         matching = (
             GradientMatching(first.network, observed, shape)
             if factors is None
@@ -219,6 +221,7 @@ class Geiping:
                 errors[weight] = np.where(lost, prior, metrics.mse(truth, images))
             return [float(errors[weight].mean()) for weight in sorted(errors)]
 
+        # The grid, extended by factors of 10 as long as its best weight lies at an end.
         curve = yield from extend(grid)
         for _ in range(EXTENSIONS if len(grid) > 1 else 0):
             if largest_binds(curve):
@@ -227,6 +230,7 @@ class Geiping:
                 curve = yield from extend([min(errors) / 10])
             else:
                 break
+        # The best weight, kept only if it is better than the untuned one beyond chance.
         chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
         gains = errors[self.config.untuned_tv_weight] - errors[chosen]
         if gains.mean() <= 2 * gains.std() / math.sqrt(len(gains)):
@@ -248,6 +252,7 @@ class Geiping:
         statuses = np.full(len(record), STUCK, dtype=object)
         jitter = torch_generator(int(self.generator(f"jitter {purpose}").integers(2**31)))
         starts = images.clone()
+        # Problems without a result start again from a jittered image.
         for attempt in range(1 + RESTARTS):
             if attempt:  # a record has the same start with any weight
                 starts = jittered(self.prior.expand(count, -1, -1, -1), attempt, jitter)[record]

@@ -80,6 +80,7 @@ def train_estimator(
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, config.learning_rate, total_steps=config.steps, pct_start=0.1, cycle_momentum=False
     )
+    # Each step sees records of one fold through channels of one family, and corrects their linear estimates.
     for _ in range(config.steps):
         scene, rows = course.batch(config.batch_size, generator)
         levels = torch.randint(len(scene.gain), (config.batch_size,), generator=generator)
@@ -154,6 +155,7 @@ def scene_of(
     variances, squares = clip_eigenvalues(variances), np.square(axes)
     bands = in_bands(scale[:, None] * axes, shape)
     columns = []
+    # Gain, noise and linear estimate of each channel along the common axes, and what it leaves unknown.
     for group in groups:
         basis = group[0].basis
         onto = squares.T / np.square(scale) if basis is None else np.square(axes.T @ basis)

@@ -235,6 +235,7 @@ class _Replica:
         total = np.zeros(())
         for number in range(1, max(uses) + 1):
             total = total + scores()
+            # Choices, posterior probabilities and the nats that these gain, where the settings ask for them.
             for column in np.flatnonzero(np.equal(uses, number)):
                 for place, (count, listed) in enumerate(lists.items()):
                     of_candidates = total[rows, listed]  # the true one is the first
@@ -293,6 +294,7 @@ class _Replica:
 
         source = self.noise("draws")
         draws = self.request.config.draws
+        # A random sketch of gradients whose coordinates are scaled alike.
         first = _rows_of(self.upload(self.client, records, source))
         scale = first.std(0)
         factor = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
@@ -308,6 +310,7 @@ class _Replica:
 
         pieces = [sketched(first)]
         pieces += [sketched(_rows_of(self.upload(self.client, records, source))) for _ in range(draws - 1)]
+        # A mean for each candidate and one covariance, by which gradients are scored.
         means = np.mean(pieces, axis=0)
         covariance, _ = ledoit_wolf(np.concatenate(pieces) - np.tile(means, (draws, 1)), assume_centered=True)
         solved = linalg.cho_solve(linalg.cho_factor(covariance * draws / (draws - 1)), means.T)

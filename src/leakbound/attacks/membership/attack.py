@@ -148,11 +148,13 @@ def _case(
         methods: Ways of showing a record to the network, of which the most promising is taken.
         sound: Whether the weights are finite.
     """
+    # Which records the attacker knows, and which are scored.
     replica, dataset = request.replicas[place], request.dataset
     division = numpy_generator(request.seed, dataset.name, replica, "membership_division")
     records = attacked_records(dataset, replica, request.config.known_fraction, division)
     load_weights(network, {name: values[place] for name, values in request.weights.items()})
     view = partial(_view, request, place, network)
+    # The way of showing records that is best on the known ones, and what it shows of the others.
     tried = [(view(method, records.known), method) for method in methods]
     known_view, method = max(tried, key=lambda pair: _promise(pair[0]))
     views = [known_view, *(view(method, group) for group in records.groups)]
@@ -214,11 +216,13 @@ def scores_of(
         For each replica attacker to its scores of the known records, for one that learns from them by
         networks that held them out (NaN for the few that none did), and of each other group.
     """
+    # Attackers that examine only the target.
     learned = _learned([_task(views, (), generator) for views, generator in attacked], config)
     all_scores: list[dict[str, list[np.ndarray]]] = [
         {"white_box": scores, "loss_threshold": [view.signals.confidence.cpu().numpy() for view in views]}
         for scores, (views, _) in zip(learned, attacked, strict=True)
     ]
+    # Attackers that compare with references, and one that learns from all of it.
     tasks, compared = [], []
     for scores, (views, generator) in zip(all_scores, attacked, strict=True):
         references = [view.compared for view in views if view.compared is not None]

@@ -177,11 +177,13 @@ def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[lis
     learning = (torch.stack([learner.learning for learner in learners]) + starts).flatten(0, 1)
     held_out = (torch.stack([learner.held_out for learner in learners]) + starts).flatten(0, 1)
     generators = [learner.generator.set_state(learner.state) for learner in learners]
+    # A stack of networks for each learning rate, all learners and folds at once.
     fits = []
     for learning_rate in config.learning_rates:
         network = AttackNetwork(learners[0].widths, generators).to(labels.device)
         losses = _fit(network, inputs, labels, learning, held_out, learning_rate, config, generators)
         fits.append((losses, network))
+    # Each learner keeps the learning rate with the lowest held-out loss.
     scores = []
     for place, learner in enumerate(learners):
         _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
@@ -222,6 +224,7 @@ def _fit(
     stale = torch.zeros(len(generators), dtype=torch.int64, device=labels.device)
     going = [True] * len(generators)
     for _ in range(config.epochs):
+        # A pass over the records that each network learns from.
         order = _order(learning.shape[1], generators, going)
         for positions in order.to(learning.device).split(config.batch_size, dim=1):
             batch = learning.gather(1, positions)
@@ -231,6 +234,7 @@ def _fit(
             optimizer.zero_grad()
             objective.mean(1).sum().backward()  # a sum, so that no network's gradient depends on another's
             optimizer.step()
+        # Networks that are better on their held-out fold are kept as they are now.
         losses = _losses(network, validation, truth)
         better = (losses < lowest) & (stale < _PATIENCE).repeat_interleave(FOLDS)
         lowest = torch.where(better, losses, lowest)

@@ -266,6 +266,7 @@ class _Attacker:
         bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
         (traces,) = yield from self.solve(starts, [_Search(classes, [0.0, *weights], bounds, moments)])
         printed, tried = traces[0, -1], list(traces[1:])
+        # Heavier weights for the classes whose heaviest one is best so far.
         for _ in range(EXTENSIONS):  # in step with other attackers, so that what follows is one stack
             widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
             further = [_Search(widest, [10 * weights[-1]], bounds[-1:], moments)] if len(widest) else []
@@ -274,6 +275,7 @@ class _Attacker:
                 tried.append(trace)
         edge = set(self.binding([self.errors(trace).min(axis=0) for trace in tried]))
         best = np.argmin([self.errors(trace).min(axis=0) for trace in tried], axis=0)
+        # More steps for the classes that would rather stop after the last one.
         iterates = [np.clip(printed, -LARGEST_PIXEL, LARGEST_PIXEL)[None], *tried]
         errors = [self.errors(tried[setting])[:, place] for place, setting in enumerate(best)]
         late = self.binding(list(np.stack(errors, axis=1)))
@@ -285,6 +287,7 @@ class _Attacker:
         for (trace,) in (yield from self.solve(starts, longer)):
             edge |= set(self.binding(list(self.errors(trace))))
             iterates.append(trace)
+        # Of all iterates the one nearest to the attacker's own class mean.
         images = np.concatenate(iterates)
         tuned = images[self.errors(images).argmin(axis=0), classes]
         statuses = np.full(len(classes), "", dtype=object)

@@ -167,6 +167,7 @@ def attack(
     def function(request: AttackRequest[Any]) -> Attacked:
         return checked(compute(request), settings.attack)
 
+    # What is attacked: uploads of untrained networks, or trained networks with all that the attack needs.
     inputs.check_pairs(weights=weights, rates=rates)
     inputs.check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
@@ -190,6 +191,7 @@ def attack(
             request = requested(settings.training, dataset, arguments.get("channel"), checkpoint=checkpoint)
             networks = load_attribute(config.replays, "attack")(request, networks.rates, config)
         table, kept = attack_networks(networks, function, AttackRequest(**arguments))
+    # Rows, arrays and provenance.
     if problem := config.unsummarised(table["unit"]):
         raise ValueError(problem)
     storage.write_rows(rows, table if "status" in table else table.assign(status=""))

@@ -91,6 +91,7 @@ def measure(
     images = read_dataset(dataset)
     began = time.time()
     measured = []
+    # Steps of all defenses in turns, network by network.
     for model in config.models:
         requests = {
             name: TrainingRequest(

@@ -62,6 +62,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         for label, where in options.constants.items()
         if len(chosen := select_or_nothing(rows, where))
     }
+    # A panel for each dataset and network, and one scale of colours for all.
     settings = settings_of(levelled)
     titled = 0.2 if len(settings) > 1 else 0.0
     wide = min(style.TWO_COLUMNS, 1.9 + _CELL * (len(levels) + len(constants)))
@@ -85,6 +86,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         _cells(axes, _grid(select(levelled, where), names, levels), small, scale, options.digits)
         for place, value in zip(places[len(levels) :], sides, strict=True):
             _side(axes, place, value, len(names), scale, options.digits)
+        # Axes of the panel.
         axes.set_xticks(places, [*(f"{level:g}" for level in levels), *constants])
         axes.set_yticks(range(len(names)), [style.style_of(name).label for name in names])
         axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))

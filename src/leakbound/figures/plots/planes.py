@@ -113,6 +113,7 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     series = series_of(lines, options.series) if len(lines) else []
     made = panels(points, series=options.series, share_x=False, share_y=False, height=3.0)
     names = len(series) <= _MOST_NAMED and (len(series) == 1 or made.axes.size <= 2)
+    # Points, lines and references of each panel, whose names wait for the final layout.
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
         shown = panel.of(points)

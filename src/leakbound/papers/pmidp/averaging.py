@@ -186,12 +186,14 @@ class Federation:
         """Run one round, and add a point to the curves if one is due. Return False if no round is left."""
         if self.round == self._request.config.communication_rounds or self._diverged:
             return False
+        # Uploads of all clients, their average, and the server's noise.
         round_noise = self.noise()
         average, norms = self._average(round_noise)
         self.round += 1
         self.parameters = clients.perturb(
             average, round_noise.server_std, self._source("server_noise", self.round)
         )
+        # What the round reveals to other clients and to the server.
         for name, leak in (
             ("leak", noise_calibration.aggregate_leak),
             ("leak_server", noise_calibration.server_leak),
@@ -199,6 +201,7 @@ class Federation:
             now = leak(round_noise, self.thresholds, len(average))
             self._leaks[f"{name}_round"] = np.maximum(self._leaks.get(f"{name}_round", 0.0), now)
             self._leaks[f"{name}_total"] = self._leaks.get(f"{name}_total", 0.0) + now
+        # Thresholds of the next round, and the end of a federation that diverged.
         if self._request.run.scheme in ADAPTED:
             self.thresholds = noise_calibration.next_max_param_norms(
                 self.thresholds, norms, self._request.config.clip_rate
