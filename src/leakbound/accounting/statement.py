@@ -13,8 +13,8 @@ from leakbound.accounting.leakage import PrivacyEvent, added_up, composed_leakag
 
 _GROUPS = ("replica", "replicas")
 _TOLERANCE = 1e-9
+# Items that reveal something to the recipient of a published replica.
 PUBLISHED = ("weights", "learning rate", "channel")
-"""Items that whoever receives a published replica learns something of."""
 
 
 @dataclass(frozen=True, order=True)
@@ -46,7 +46,7 @@ def stated_bounds(
 ) -> dict[str, Any] | None:
     """Bound what the most leaking network of a run reveals, and what all reveal, None without a bound.
 
-    A δ of 1 / number of records or more is none: publishing one of them at random meets it.
+    A δ of 1 / number of records or more gives no bound, because publishing a random record meets it.
 
     Args:
         events: Privacy event of each network: of every replica with every candidate learning rate.
@@ -134,11 +134,11 @@ def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
 
 
 def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[dict[str, Any]]:
-    """Recompute the bounds of a training from its provenance, where that is possible.
+    """Recompute the bounds of a training from its provenance, as far as possible.
 
-    It is always possible for a DP training without a channel. Else it takes the variance ratios of one use.
-    Without them the printed and the added-up totals of a channel alone are computed, and the stated joint
-    bound is compared with both.
+    A DP training without a channel needs nothing else. Behind a channel the variance ratios of one use are
+    needed. Without them only the totals that add uses up are computed, and the stated joint bound is compared
+    with them.
 
     Args:
         record: Provenance of a training.
@@ -189,7 +189,7 @@ def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verifie
         bound = min(linear, joint)
         if not joint <= linear * (1.0 + _TOLERANCE):
             raise ValueError(
-                f"the provenance states {joint:g} nats for {fresh_uses} uses of {events[0].capacity or 0.0:g}: train again"
+                f"the provenance states {joint:g} nats for {fresh_uses} uses that allow {linear:g}: train again"
             )
     return {
         "of": of,
@@ -223,7 +223,7 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
         raise ValueError("the provenance states bounds of another form: give that of a training")
     classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
     whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
-    # Nothing else in a provenance can check the nats of randomized responses.
+    # The nats of randomized responses cannot be checked by anything else in a provenance.
     responded = any(item["why"].startswith("randomized responses") for item in record.get("released", ()))
     if not whole and not (channel and stated["labels"] > 0 and responded):
         labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
@@ -246,7 +246,7 @@ def _agree(value: int | float, other: int | float) -> bool:
 
 
 def dataset_releases(secure: bool) -> list[ReleasedItem]:
-    """List all that jobs release which prepare a dataset and draw its figures."""
+    """List what the jobs that prepare a dataset and draw its figures release."""
     hashed = (
         "keyed by a secret that does not leave" if secure else "singles out the true records among candidates"
     )
@@ -295,7 +295,7 @@ def federated_releases(adapted: bool) -> list[ReleasedItem]:
 
 
 def refusals(releases: Sequence[ReleasedItem], *, channel: bool) -> list[str]:
-    """List reasons against publishing a replica with or without ``channel``: items that no bound covers."""
+    """List why a replica may not be published, with or without ``channel``: items that no bound covers."""
     listed = {release.item for release in releases}
     unsaid = [item for item in PUBLISHED if item not in listed and (channel or item != "channel")]
     uncovered = [release for release in releases if release.item in PUBLISHED and not release.covered]

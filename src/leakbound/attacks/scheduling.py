@@ -87,8 +87,8 @@ def in_parts(
     Args:
         places: Numbers of the problems.
         at_once: Problems of a part at most.
-        solve: Solves some, may be called again for problems that it failed at.
-        errors: Failures that smaller parts may be spared.
+        solve: Solves some of them. After a failure it is called again for fewer.
+        errors: Failures that smaller parts may avoid.
 
     Raises:
         Exception: One of ``errors``, of a single problem.

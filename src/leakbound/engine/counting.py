@@ -97,7 +97,7 @@ class Counter:
             yield
 
     def adopt(self) -> None:
-        """Count in this process from now on, by the states of clients, which come and go with them.
+        """Count in this process from now on, by states that each client brings and takes away.
 
         Collections are forgotten. Counts of their records stay.
         """

@@ -4,9 +4,10 @@ The file holds arrays and strings, nothing that runs when it is read. It holds n
 and nothing that was computed from private records: the mean, covariance and digests in it are those of the
 calibration records.
 
-A kept calibration is found by the digest of all that it depends on. It is a statistic of the calibration
-records, kept only where the user asks for it, and never unasked for records that are protected themselves.
-Its name is a digest of the records: whoever can list the folder can test whether a whole set was used.
+A cached calibration is found by the digest of all that it depends on. It is a statistic of the calibration
+records, so it is cached on request alone, and for the protected records themselves only in a folder that the
+user names. Its file name is a digest of the records, so whoever lists the folder can test whether a whole set
+was used.
 """
 
 import json
@@ -40,7 +41,7 @@ ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
 
 
 class UncountedWarning(UserWarning):
-    """Warn that a loaded engine knows nothing of the uses of earlier runs."""
+    """A loaded engine does not know the uses of earlier runs."""
 
 
 def cache_folder(cache: bool | str | Path, private: bool) -> Path | None:
@@ -211,7 +212,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> s
 
 
 def _check_agreement(calibration: Calibration) -> None:
-    """Refuse a spectrum that is not that of the covariance stored with it, without decomposing it again."""
+    """Refuse a spectrum that does not belong to the stored covariance, without decomposing that again."""
     spectrum, moments, channel = calibration.spectrum, calibration.moments, calibration.channel
     if not spectrum.dimension == moments.dimension == channel.dimension or spectrum.shape != channel.shape:
         raise ValueError("channel, spectrum and covariance differ in shape")
@@ -254,7 +255,7 @@ def target_facts(target: Target) -> dict[str, Any]:
 def ledger_of(
     path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity
 ) -> Ledger | None:
-    """Open the ledger of an engine that is loaded, and refuse another one than that which it counted in."""
+    """Open the ledger of a loaded engine, and refuse any but the one that it counted in."""
     if counted_in is None:
         return None if ledger is None else Ledger(identity, ledger)
     if ledger is None:

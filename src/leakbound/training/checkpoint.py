@@ -150,7 +150,7 @@ class Checkpoint:
             try:
                 return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
             except Exception as error:
-                # Not the message: it explains how to load the file all the same.
+                # Without torch's message, which explains how to load an unsafe file anyway.
                 reason = f"foreign checkpoint ({type(error).__name__})"
         logger.warning("%s: %s, training starts from scratch", self._path, reason)
         return None
@@ -171,7 +171,7 @@ class Checkpoint:
         buffer = io.BytesIO()
         torch.save(content, buffer)
         with (
-            buffer.getbuffer() as payload,  # given back whatever happens: Python 3.12 could fall over a stray one
+            buffer.getbuffer() as payload,  # always released, because Python 3.12 may crash on one that is left
             storage.atomic(self._path, sealed=False, private=True) as temporary,
             temporary.open("wb") as file,
         ):

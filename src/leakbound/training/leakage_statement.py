@@ -67,7 +67,7 @@ def statement(
 def training_releases(
     request: TrainingRequest, bounded: bool, covariance_of: str | None
 ) -> Iterator[ReleasedItem]:
-    """List all that a run releases which was trained.
+    """List what a training releases.
 
     Args:
         request: The run.

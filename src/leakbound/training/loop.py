@@ -105,7 +105,7 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
             run["size"],
         )
         halved = True
-        gc.collect()  # a learner and its captured step hold each other
+        gc.collect()  # a learner and its captured step refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     return _result(request, run["finished"])

@@ -171,7 +171,7 @@ def gradients(leaves: Sequence[Tensor], logits: Logits, labels: Int[Tensor, "slo
     """
     # Record by record, as a network written out lays its logits.
     total = F.cross_entropy(logits.transpose(0, 1).flatten(0, 1), labels.T.flatten(), reduction="sum")
-    # A slope of one's own as the third argument would load sympy, in every job.
+    # Scaled here: grad_outputs, the third argument, would import sympy in every job.
     grads = torch.autograd.grad(total * (1 / labels.shape[1]), list(leaves), allow_unused=True)
     seen: set[int] = set()
     separate = []

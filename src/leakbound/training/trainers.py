@@ -293,7 +293,7 @@ def _close(first: Tensor, second: Tensor) -> bool:
 
 
 def answer() -> None:
-    """Answer cases on standard input by their problems, in a process for a dry run, which has no torch."""
+    """Read networks to try from standard input and write their problems, for a dry run, which loads no torch."""
     plugins, cases = json.load(sys.stdin)
     for name, target in plugins.items():
         MODELS.add(name, target)

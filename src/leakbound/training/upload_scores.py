@@ -320,7 +320,7 @@ class UploadScores:
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Scale scores to mean 0 and variance 1 of candidates that take no part, and their norms alike.
 
-        At most steps few of the candidates take part, so the bulk is that of the others.
+        Few candidates take part in a step, so most scores are of candidates that do not.
         """
         weights = torch.where(_tells(norms), 1 - _MEMORY, 0.0)
         scores, norms = _by_bulk(scores, norms, labels)

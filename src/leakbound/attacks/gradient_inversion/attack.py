@@ -241,8 +241,8 @@ class _Replica:
     def best_methods(self, tuning: _Observed, published: Float[np.ndarray, " n"]) -> dict[str, Method | None]:
         """Find the method with the lowest mean error on the attacker's own batches, by variant.
 
-        No method is better than one that explains the gradients. Two batches suffice to show that equations
-        do. Variant ``unstaged`` is the best method except ``staged``, which is tried last.
+        A method that explains the gradients ends the search, as none can be better. Two batches suffice to
+        test the equations. Variant ``unstaged`` is the best method except ``staged``, which is tried last.
         """
         best: dict[str, Method | None] = {"attack": None}
         least = float(published[: len(tuning.units)].mean())

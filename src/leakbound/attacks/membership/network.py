@@ -215,7 +215,7 @@ def _fit(
 ) -> Float[Tensor, "learners folds"]:
     """Train in place, each network up to its own best pass, and return the held-out losses of these, nats.
 
-    A learner whose networks have long found nothing better has learnt, and draws no more batches.
+    A learner whose networks have not improved for some passes ends, and draws no more batches.
     """
     optimizer = AdamW(network.parameters(), learning_rate, fused=True)
     validation, truth = inputs[held_out], labels[held_out]

@@ -134,7 +134,7 @@ def compare(
     target = home / "compare.yaml"
     if target.is_file():
         sys.stderr.write(
-            "leakbound: goes on with the configuration that is there; another --name makes a new one\n"
+            "leakbound: resuming the existing configuration; give another --name for a new one\n"
         )
     else:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
@@ -159,7 +159,7 @@ def compare(
     try:
         running.wait()
     finally:
-        running.wait()  # Ctrl-C reaches it too, and it ends its jobs
+        running.wait()  # Ctrl-C reaches Snakemake too, which ends its jobs
     if running.returncode:
         raise typer.Exit(running.returncode)
     _write_page(config, home)
@@ -183,7 +183,7 @@ def _preset(name: str | None, records: str) -> str:
 def _configured(
     records: str, preset: str, copy: tuple[OwnImages, Path | None], minutes: float, jobs: int, **attacked: Any
 ) -> dict[str, Any]:
-    """Values of a new configuration for images, whose copy lies in a folder.
+    """Make the values of a new configuration, with as many replicas as the time allows.
 
     Raises:
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
@@ -222,7 +222,7 @@ def _configured(
 def _records_of(
     records: str, home: Path, form: own_records.Form, standardize: bool, seed: int, **reading: Any
 ) -> tuple[OwnImages, Path | None]:
-    """Facts of the records, and the folder of their copy, None for those that the package carries.
+    """Copy the records, and return facts about them with the folder, None for those of the package.
 
     Raises:
         BadParameter: If the options do not fit the records.
@@ -259,7 +259,7 @@ def _records_of(
 
 
 def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
-    """The records as the workflow prepares them from the folder of their copy, with their true labels."""
+    """Prepare the records as the workflow does from the folder of their copy, with their true labels."""
     before = dict(os.environ)
     os.environ.update({_DATA: str(folder)} if folder else {})
     try:
@@ -270,18 +270,18 @@ def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset
 
 
 def _eigenvalues(dataset: ImageDataset) -> Float[np.ndarray, " d"]:
-    """Eigenvalues of the covariance of the attacker's records."""
+    """Compute the eigenvalues of the covariance of the attacker's records."""
     aux = dataset.aux.images
     return Natural.decompose(population_moments(aux.reshape(len(aux), -1))).eigenvalues
 
 
 def _recoverable(eigenvalues: Float[np.ndarray, " d"]) -> Callable[[float], float]:
-    """Rate-distortion function of Gaussian records: nats to the share of their variance that these can reveal."""
+    """Return the function from nats to the share of the variance of Gaussian records that they can reveal."""
     return lambda nats: 1.0 - water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())
 
 
 def _pace() -> float:
-    """Time training steps for about a second. Return their time over that in the packaged table of costs."""
+    """Time training steps for about a second, and return the ratio to their time in the packaged table."""
     from leakbound.training.efficiency import measure_steps
     from leakbound.training.request import TrainingRequest
 
@@ -305,7 +305,7 @@ def _pace() -> float:
 
 
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
-    """Minutes that a configuration is planned to take on the machine of the packaged table of costs."""
+    """Plan the minutes of a configuration on the machine that the packaged costs were measured on."""
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
     estimates = [job_cost(job, costs) for job in job_list(config)]
@@ -313,7 +313,7 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
 
 
 def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None:
-    """Write the configuration with a word on how to run it by hand."""
+    """Write the configuration, headed by the command that runs it."""
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
         "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
@@ -325,7 +325,7 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None
 
 
 def _write_page(config: Config, home: Path) -> None:
-    """Write the page of a finished comparison, and say what it opens with and where it lies."""
+    """Write the page of a finished comparison, and print its first sentences and its path."""
     from leakbound.figures.report.decision import Decision, decision_page
 
     tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}
