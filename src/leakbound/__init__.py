@@ -14,7 +14,6 @@ __all__ = [
     "Identification",
     "Leakage",
     "LeakageAccountant",
-    "Naming",
     "RandomizedResponse",
     "Reconstruction",
     "__version__",
@@ -23,7 +22,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Account", "LeakageAccountant"), "engine.accountant"),
     **dict.fromkeys(("BudgetError", "GuaranteeError"), "engine.refusals"),
-    **dict.fromkeys(("Capacity", "Identification", "Leakage", "Naming", "Reconstruction"), "engine.targets"),
+    **dict.fromkeys(("Capacity", "Identification", "Leakage", "Reconstruction"), "engine.targets"),
     "Channel": "engine.transformer",
     "ChannelEngine": "engine.engine",
     "load_run": "cli.runs.finished",

@@ -8,7 +8,6 @@ from leakbound.engine.refusals import GuaranteeError as GuaranteeError
 from leakbound.engine.targets import Capacity as Capacity
 from leakbound.engine.targets import Identification as Identification
 from leakbound.engine.targets import Leakage as Leakage
-from leakbound.engine.targets import Naming as Naming
 from leakbound.engine.targets import Reconstruction as Reconstruction
 from leakbound.engine.transformer import Channel as Channel
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gaussians import RANGE, WIDTH, gaussian, precision
 
-from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Naming, Reconstruction
+from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Reconstruction
 from leakbound.accounting.risk import naming_bound
 from leakbound.channels import population_moments
 from leakbound.registry import SHAPES
@@ -52,18 +52,14 @@ def test_the_best_linear_estimate_has_the_error_that_was_asked_for(shape, uses):
     assert engine.calibration.linear_error(uses) >= 0.2
 
 
-def test_naming_allows_exactly_the_nats_of_its_probability():
-    engine = made(Naming(0.5, candidates=1000, uses=4))
+def test_identification_allows_exactly_the_nats_of_its_probability():
+    engine = made(Identification(0.5, among=1000, uses=4))
     nats = dense_nats(engine, 4)
     assert naming_bound(nats, 1000) == pytest.approx(0.5, rel=1e-7)
     assert nats == pytest.approx(0.5 * math.log(500) + 0.5 * math.log(0.5 / 0.999), rel=1e-7)
 
 
-def test_identification_is_naming_in_words():
-    words = Identification(0.5, among=1000, uses=4)
-    assert made(words).calibration.channel.noise_power == made(Naming(0.5, 1000, 4)).calibration.channel.noise_power
-    assert isinstance(words, Naming)
-    assert (words.candidates, words.nats) == (1000, Naming(0.5, 1000).nats)
+def test_identification_takes_at_least_two_records():
     with pytest.raises(GuaranteeError, match=r"Identification\(among=1\): identification takes at least 2"):
         Identification(0.5, among=1)
 
@@ -81,7 +77,7 @@ def test_regression_on_real_releases_errs_by_the_error_that_was_asked_for(shape)
 
 
 def test_the_likeliest_of_sixteen_records_is_named_less_often_than_allowed_and_more_often_than_by_guessing():
-    engine = made(Naming(0.5, candidates=16, uses=2), seed=3, calibrate_to_own=True)
+    engine = made(Identification(0.5, among=16, uses=2), seed=3, calibrate_to_own=True)
     data = engine.protect(list(PUBLIC))
     seen = sum(torch.stack(data.__getitems__(list(range(len(data))))) for _ in range(2)) / 2
     others = np.random.default_rng(0).integers(len(PUBLIC), size=(len(PUBLIC), 15))

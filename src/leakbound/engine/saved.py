@@ -29,13 +29,13 @@ from leakbound.engine.calibrations import Calibration, Stage
 from leakbound.engine.identity import Identity
 from leakbound.engine.ledger import Ledger
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.targets import Capacity, Identification, Leakage, Naming, Reconstruction, Target
+from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
 from leakbound.storage.provenance import commit, settings_hash, versions
 
 ENGINE = "leakbound engine"
 _KEPT = "leakbound calibration"
 _FORMAT = 1
-TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Naming, Identification)}
+TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Identification)}
 _DIGEST = 32  # bytes of the digest of a calibration record
 ROUNDING = 1e-9  # relative, of sums over the eigenvalues of a covariance
 

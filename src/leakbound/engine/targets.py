@@ -170,7 +170,7 @@ class Target(ABC):
         Raises:
             ValueError: If float64 cannot hold the noise that it needs.
         """
-        if uses == 1 and isinstance(self, Leakage | Naming):  # most shapes solve it for themselves
+        if uses == 1 and isinstance(self, Leakage | Identification):  # most shapes solve it for themselves
             solved = Capacity(self.nats).solve(shape, spectrum, moments, uses)
             if -_TIGHT * self.nats <= self.excess(solved, uses) <= 0:
                 return solved
@@ -311,7 +311,7 @@ class Reconstruction(_PositiveTarget):
 
 
 @dataclass(frozen=True)
-class Naming(Target):
+class Identification(Target):
     """Limit the probability of identifying a record among M equally likely ones, from all its uses.
 
     This is Fano's inequality without its slack. It holds for every attacker, on average over lists of records
@@ -319,63 +319,42 @@ class Naming(Target):
 
     Attributes:
         probability: Most that the attacker may reach, in (1/M, 1).
-        candidates: Number M of records, >= 2.
+        among: Number M of records, >= 2, given by name.
         uses: Planned uses of each record, >= 1, or None for frozen noise.
 
     Raises:
         GuaranteeError: If a value is out of range.
 
     Example:
-        >>> round(Naming(0.01, candidates=1000, uses=10).nats, 4)
+        >>> round(Identification(0.01, among=1000, uses=10).nats, 4)
         0.0141
     """
 
-    word: ClassVar[str] = "candidates"
     probability: float | int
-    candidates: int
     uses: int | None = None
+    among: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse values that are out of range."""
-        name = type(self).__name__
-        if self.candidates < 2:
+        if self.among < 2:
             raise GuaranteeError(
-                f"{name}({self.word}={self.candidates}): identification takes at least 2, so give more"
+                f"Identification(among={self.among}): identification takes at least 2, so give more"
             )
-        if not 1.0 / self.candidates < self.probability < 1.0:
+        if not 1.0 / self.among < self.probability < 1.0:
             raise GuaranteeError(
-                f"{name}(probability={self.probability:g}): give one between {1 / self.candidates:g}, which guessing "
-                "reaches, and 1"
+                f"Identification(probability={self.probability:g}): give one between {1 / self.among:g}, which "
+                "guessing reaches, and 1"
             )
-        _check_uses(name, self.uses)
+        _check_uses("Identification", self.uses)
 
     @property
     def nats(self) -> float:
         """Information about the index that the probability allows."""
-        return identification_information(self.probability, self.candidates)
+        return identification_information(self.probability, self.among)
 
     def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of all uses above those that the probability allows."""
         return calibration.information(uses) - self.nats
-
-
-@dataclass(frozen=True)
-class Identification(Naming):
-    """Limit the probability of identification. It is :class:`Naming` with its arguments in words.
-
-    Example:
-        >>> Identification(0.01, among=1000, uses=10).nats == Naming(0.01, 1000, 10).nats
-        True
-    """
-
-    word: ClassVar[str] = "among"
-    candidates: int = field(init=False, repr=False)
-    among: int = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Take the number of candidates and refuse values that are out of range."""
-        object.__setattr__(self, "candidates", self.among)
-        super().__post_init__()
 
 
 def as_target(target: Any) -> Target:
