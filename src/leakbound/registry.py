@@ -81,17 +81,16 @@ class Registry:
             raise ValueError(f"{self.kind} {name!r} is registered already; choose another name")
         self._entries[name] = target
 
-    def path(self, name: str, plugins: Mapping[str, str] = MappingProxyType({})) -> str:
+    def path(self, name: str) -> str:
         """Return the ``"module:attribute"`` path of an entry, without importing it.
 
         Args:
             name: Name of the entry, as in a configuration.
-            plugins: Name to path of entries in addition to the registered ones.
 
         Raises:
             UnknownNameError: If no entry has this name.
         """
-        target = self._target(name, plugins)
+        target = self._target(name, {})
         return target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
 
     def get(self, name: str, plugins: Mapping[str, str] = MappingProxyType({})) -> Any:

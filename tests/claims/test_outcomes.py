@@ -91,18 +91,18 @@ def fronts(*listed: tuple[str, float, int, float, float]) -> pd.DataFrame:
     )
 
 
-def test_areas_of_fronts_are_measured_from_their_corner_in_the_direction_that_is_better():
+def test_areas_of_fronts_are_measured_from_their_corner():
     rows = fronts(
         ("a", 1.0, 0, 0.5, 0.5), ("b", 1.0, 0, 0.8, 0.2), ("a", 1.0, 1, 0.5, 0.5), ("b", 1.0, 2, 0.8, 0.2)
     )  # fmt: skip
     quantities = {"x": {"metric": "x"}, "y": {"metric": "y"}}
     sides = {"best": {"defense": "a"}, "against": [{"defense": ["b", "c"]}]}
-    for fewer, corner, expected in (
-        ([], [0.0, 0.0], 0.5 * 0.5 - 0.8 * 0.2),
-        (["x"], [1.0, 0.0], 0.5 * 0.5 - 0.2 * 0.2),
-        (["x", "y"], [1.0, 1.0], 0.5 * 0.5 - 0.2 * 0.8),
+    for corner, expected in (
+        ([0.0, 0.0], 0.5 * 0.5 - 0.8 * 0.2),
+        ([0.1, 0.0], 0.4 * 0.5 - 0.7 * 0.2),
+        ([0.0, 0.1], 0.5 * 0.4 - 0.8 * 0.1),
     ):
-        blocks = found("front", rows, **quantities, **sides, reference=corner, fewer_is_better=fewer)
+        blocks = found("front", rows, **quantities, **sides, reference=corner)
         assert blocks.effects.to_dict("list") == {"b+c": pytest.approx([expected])}
         assert (blocks.left_out, blocks.claimed) == (2, 1)
     with pytest.raises(EmptySelectionError, match="a and a front to compare it with"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -166,8 +166,6 @@ class Front(ClaimOptions):
     """Conditions of the quantity along y. More is better."""
     reference: Annotated[tuple[float, float], Strict(False)] = (0.0, 0.0)
     """Corner from which areas are measured."""
-    fewer_is_better: Annotated[tuple[Literal["x", "y"], ...], Strict(False)] = ()
-    """Axes along which less is better, as for an AUC."""
 
 
 def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
@@ -191,10 +189,9 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
     """
     import pandas as pd
 
-    # Points of each front that has some, larger being better along both axes.
+    # Points of each front that has some, more being better along both axes.
     rows = select(rows, options.where)
     points = both_quantities(rows, options.x, options.y)
-    signs = np.array([-1.0 if axis in options.fewer_is_better else 1.0 for axis in ("x", "y")])
     fronts = {
         _description(conditions): select_or_nothing(points, conditions)
         for conditions in (options.best, *options.against)
@@ -212,7 +209,7 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
         )
     areas = {
         name: {
-            replica: hypervolume(signs * members[["x", "y"]].to_numpy(float), signs * options.reference)
+            replica: hypervolume(members[["x", "y"]].to_numpy(float), np.array(options.reference))
             for replica, members in front.groupby("replica")
             if len(members) == counts[name]
         }

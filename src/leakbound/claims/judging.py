@@ -108,21 +108,18 @@ class Design:
         ]
         return max(0.0, 1 - sum(missed))
 
-    def needed(self, times: float = 2.0) -> int | None:
-        """Find the least number of blocks that detect an effect of ``times`` delta with power .8.
-
-        Args:
-            times: True effect, in multiples of delta.
+    def needed(self) -> int | None:
+        """Find the least number of blocks that detect an effect of twice delta with power .8.
 
         Returns:
             Number of blocks, None if 1,000 are too few or the spread is not known.
         """
-        if not self.power(MOST, times) >= ENOUGH:
+        if not self.power(MOST) >= ENOUGH:
             return None
         low, high = 1, MOST
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.power(middle, times) >= ENOUGH else (middle, high)
+            low, high = (low, middle) if self.power(middle) >= ENOUGH else (middle, high)
         return high
 
 

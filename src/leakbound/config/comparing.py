@@ -67,12 +67,11 @@ class OwnImages:
         return int(np.clip(_STEP * round(mean / _STEP), SIDES[0], SIDES[-1]))
 
 
-def targets(eigenvalues: Float[np.ndarray, " d"], kept: Sequence[float] = KEPT) -> tuple[float, ...]:
-    """Compute capacities of natural noise at which the best linear estimate misses shares of the variance.
+def targets(eigenvalues: Float[np.ndarray, " d"]) -> tuple[float, ...]:
+    """Compute capacities of natural noise at which the best linear estimate misses the shares ``KEPT``.
 
     Args:
         eigenvalues: (d,), λ, eigenvalues of the data covariance, each >= 0, not all 0.
-        kept: Shares s in (0, 1), one for each capacity.
 
     Returns:
         κ, nats of a use, to two digits: ½ Σ ln(1 + λ/σ) where Σ λσ/(λ + σ) = s Σ λ.
@@ -86,7 +85,7 @@ def targets(eigenvalues: Float[np.ndarray, " d"], kept: Sequence[float] = KEPT) 
 
     low = math.log(float(positive.min())) - 30.0
     high = math.log(float(positive.sum())) + 30.0
-    scales = [math.exp(brentq(lambda log_scale, s=share: missed(log_scale) - s, low, high)) for share in kept]
+    scales = [math.exp(brentq(lambda log_scale, s=share: missed(log_scale) - s, low, high)) for share in KEPT]
     capacities = [0.5 * float(np.log1p(positive / scale).sum()) for scale in scales]
     return tuple(float(f"{capacity:.2g}") for capacity in capacities)
 

@@ -53,12 +53,8 @@ class Run:
         return {"slug": self.slug, **vars(self)}
 
     @classmethod
-    def from_slug(cls, slug: str, replicas: int = 1) -> "Run":
-        """Parse the name of a run.
-
-        Args:
-            slug: Name of the run.
-            replicas: Number of replicas.
+    def from_slug(cls, slug: str) -> "Run":
+        """Parse the name of a run, with one replica.
 
         Raises:
             ValueError: If ``slug`` has another form.
@@ -77,7 +73,6 @@ class Run:
             level,
             int(parts["rounds"]),
             int(parts["batch_size"]),
-            replicas,
         )
 
 

@@ -35,8 +35,6 @@ class RecipesOptions(PlainSGD):
 
     leakages: Annotated[dict[str, LeakageAxis], Field(min_length=1)]
     """Label of an axis, with unit, to its quantity. Each quantity has panels of its own."""
-    utility_label: str = "test accuracy"
-    """Label of the utility, with unit."""
 
 
 @plot(RecipesOptions)
@@ -69,7 +67,7 @@ def recipes(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
             axes.set_title(title_of(where, [setting for _, setting in cells]), pad=3)
         if len(options.leakages) > 1 or index + columns >= len(cells):
             axes.set_xlabel(label)
-    figure.supylabel(options.utility_label, fontsize=style.FONT_SIZE)
+    figure.supylabel("test accuracy", fontsize=style.FONT_SIZE)
     legend(figure, _handles(next(iter(tables.values())), options))
     return figure
 
@@ -101,7 +99,7 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
         for axes, (where, _) in zip(line, wanted, strict=True):
             _forest(axes, select_or_nothing(table, where), arms)
         line[0].set_ylabel(f"at equal\n{label}")
-    figure.supxlabel(f"{options.utility_label} beyond plain SGD's own front", fontsize=style.FONT_SIZE)
+    figure.supxlabel("test accuracy beyond plain SGD's own front", fontsize=style.FONT_SIZE)
     return figure
 
 

@@ -49,8 +49,6 @@ class _LinesOptions(Settings):
 class TimesOptions(_LinesOptions):
     """Options of the plot ``times``."""
 
-    x: str = "time"
-    """Column along x."""
     x_label: str = "time (steps)"
     """Label of the x axis, with unit."""
     series: Columns
@@ -66,21 +64,21 @@ class TimesOptions(_LinesOptions):
 @plot(TimesOptions)
 def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     """Draw the mean over replicas with its 95 % interval over time."""
-    require(rows, options.x, "value", *options.series)
+    require(rows, "time", "value", *options.series)
     shown = select(rows, options.where)
     if options.until is not None:
-        shown = shown[shown[options.x] <= options.until]
+        shown = shown[shown["time"] <= options.until]
     if shown.empty:
-        raise EmptySelectionError(f"no row has {options.x} up to {options.until}")
+        raise EmptySelectionError(f"no row has a time up to {options.until}")
     figure = canvas(options.width, 2.6)
     axes = figure.subplots()
     drawn = series_of(shown, options.series)
     ends: list[tuple[float, str, str]] = []
     for index, series in enumerate(drawn):
         chosen = series.of(shown)
-        every = max(1, chosen[options.x].nunique() // _MARKERS)
+        every = max(1, chosen["time"].nunique() // _MARKERS)
         start = index * every // len(drawn)  # lines that coincide show their markers side by side
-        line = mean_line(axes, chosen, options.x, series.style, markevery=(start, every))
+        line = mean_line(axes, chosen, "time", series.style, markevery=(start, every))
         ends.append((float(line["middle"].iloc[-1]), series.style.label, series.style.color))
     controls: list[tuple[float, str, str]] = []
     for control, dashes in zip(options.controls, DASHES, strict=False):

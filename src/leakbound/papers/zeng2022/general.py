@@ -36,6 +36,7 @@ from leakbound.accounting.gaussian import check_covariance, log_determinant
 from leakbound.papers.zeng2022.releases import BIT, allowed_ratios
 
 _ITERATIONS = 100
+_TOLERANCE = 1e-9  # largest gap to the optimum, bits per client
 _DAMPING = 1e-12  # of the Hessian, in units of its diagonal when all directions are released
 _SUFFICIENT = 1e-4  # share of the promised decrease that a step must bring
 _ROUNDING = 1e-14  # of the dual value, below which a decrease cannot be seen
@@ -222,12 +223,11 @@ class Optimum:
         return max(0.0, self.bound_bits - self.utility_bits)
 
 
-def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
+def optimal_release(problem: Problem) -> Optimum:
     """Find the Gaussian release of greatest utility within a budget for each client.
 
     Args:
         problem: Covariance and budgets.
-        tolerance_bits: Largest gap to the optimum, bits per client.
 
     Returns:
         The release, with its certificate.
@@ -245,12 +245,12 @@ def optimal_release(problem: Problem, tolerance_bits: float = 1e-9) -> Optimum:
         utility = 0.5 * float(np.log1p(linalg.svdvals(root.T @ factor) ** 2).sum()) / len(root) / BIT
         bound = point.value / len(root) / BIT
         gap = bound - utility
-        if abs(gap) <= tolerance_bits:
+        if abs(gap) <= _TOLERANCE:
             return Optimum(factor @ factor.T, utility, bound, factor.shape[1])
         point = _step(root, powers, point)
     raise ValueError(
-        f"the gap to the optimum stays at {gap:.3g} bits per client, beyond {tolerance_bits:g}: the covariance is too "
-        "ill-conditioned for float64; allow a larger tolerance or merge clients that are nearly equal"
+        f"the gap to the optimum stays at {gap:.3g} bits per client, beyond {_TOLERANCE:g}: the covariance is too "
+        "ill-conditioned for float64; merge clients that are nearly equal"
     )
 
 
