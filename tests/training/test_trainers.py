@@ -9,7 +9,7 @@ from leakbound.config.defenses import DPSGD, ChannelDefense, Compression, Defens
 from leakbound.models import Classifier
 from leakbound.registry import MODELS, UnknownNameError
 from leakbound.training import UntrainableError, train
-from leakbound.training.sgd import train_stack
+from leakbound.training.sgd import train_sgd
 
 
 class Normalised(Classifier):
@@ -109,7 +109,7 @@ class Careful(Defense):
 
 def train_carefully(request):
     ASKED.append(request.defense.care)
-    return train_stack(request)
+    return train_sgd(request)
 
 
 ASKED = []

@@ -11,7 +11,7 @@ from leakbound.claims.outcomes import Exact
 from leakbound.datasets import RawDataset
 from leakbound.datasets.digits import read as read_digits
 from leakbound.models.classifier import Classifier
-from leakbound.training.sgd import train_stack
+from leakbound.training.sgd import train_sgd
 
 
 def read(name, config) -> RawDataset:
@@ -43,7 +43,7 @@ class Cautious(Natural):
 
 def train(request):
     assert request.defense.care == 3
-    return train_stack(request)
+    return train_sgd(request)
 
 
 def attack(request):

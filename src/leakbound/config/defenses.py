@@ -60,7 +60,7 @@ class Defense(Settings):
     stronger_with: ClassVar[Literal["larger level", "smaller level"]] = "smaller level"
     clips: ClassVar[bool] = False
     changes_gradients: ClassVar[bool] = False
-    trainer: ClassVar[Target] = "leakbound.training.sgd:train_stack"
+    trainer: ClassVar[Target] = "leakbound.training.sgd:train_sgd"
     client_step: ClassVar[Target] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False

@@ -268,7 +268,7 @@ def check_noise(noise: str) -> None:
         )
 
 
-def law(calibration: Calibration, response: RandomizedResponse | None, **facts: Any) -> dict[str, Any]:
+def facts_of(calibration: Calibration, response: RandomizedResponse | None, **facts: Any) -> dict[str, Any]:
     """List the facts that a state and an engine must share: of channel, response of labels, and others."""
     channel = {"version": _VERSION, "shape": calibration.channel.shape}
     channel |= {"nats": float(calibration.information(1)), "power": calibration.channel.noise_power}

@@ -20,7 +20,7 @@ from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
-from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, guarantee, law
+from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, facts_of, guarantee
 from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_tails
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
@@ -95,8 +95,8 @@ class ChannelEngine:
         plan = target.plan(calibration, most, accept_capacity, frozen=frozen, draws=draws)
         drawn = {} if draws is None else {"draws": draws}
         inputs = list(layout.shape)
-        self._law = law(calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **drawn)
-        facts = {**self._law, "planned uses": most, "classes": labels.classes}
+        self._facts = facts_of(calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **drawn)
+        facts = {**self._facts, "planned uses": most, "classes": labels.classes}
         self._counter = Counter(plan, facts, identity, ledger, labels)
         self._public = frozenset(public or ())
         self.calibrate_to_own = public is None
@@ -483,7 +483,7 @@ class ChannelEngine:
             GuaranteeError: If the key of your account can be neither read nor made.
         """
         with self._counter.turn():
-            return {"law": self._law, "steps": self.steps, **self._counter.state()}
+            return {"law": self._facts, "steps": self.steps, **self._counter.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from :meth:`state_dict`, before or after loaders are protected, with records in any order.
@@ -548,7 +548,9 @@ class ChannelEngine:
     def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Resume from a state, with ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, collections = checked_state(state, self._law, self.calibration.channel.dimension, copied)
+        key, steps, collections = checked_state(
+            state, self._facts, self.calibration.channel.dimension, copied
+        )
         with self._counter.turn():
             self._counter.load(key, collections, adds=adds)
             self.steps = steps

@@ -295,13 +295,13 @@ def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
 
 
 def checked_state(
-    state: Mapping[str, Any], law: Mapping[str, Any], width: int, needs_copies: bool
+    state: Mapping[str, Any], facts: Mapping[str, Any], width: int, needs_copies: bool
 ) -> tuple[Mapping[str, Any], int, dict[str, SavedRecords]]:
     """Check an engine's state, and return its key, steps and collections.
 
     Args:
         state: State as it was loaded.
-        law: Facts of the engine that the state must share.
+        facts: Facts of the engine that the state must have, too.
         width: Values of a record.
         needs_copies: Whether each record that was used must have its frozen copy.
 
@@ -309,12 +309,12 @@ def checked_state(
         GuaranteeError: If it is not of the form that an engine saves, or of one with another channel or
             noise.
     """
-    if not alike(stated := state.get("law"), law):
+    if not alike(stated := state.get("law"), facts):
         loaded = stated if isinstance(stated, Mapping) else {}
-        apart = [name for name in law if not alike({name: loaded.get(name)}, {name: law[name]})]
-        facts = ", ".join(f"{name} = {loaded.get(name)}, not {law[name]}" for name in apart)
+        apart = [name for name in facts if not alike({name: loaded.get(name)}, {name: facts[name]})]
+        said = ", ".join(f"{name} = {loaded.get(name)}, not {facts[name]}" for name in apart)
         raise GuaranteeError(
-            f"the state is of another engine ({facts or 'with more facts'}): calibrate as that one was, on the same "
+            f"the state is of another engine ({said or 'with more facts'}): calibrate as that one was, on the same "
             "data"
         )
     try:

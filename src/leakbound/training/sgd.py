@@ -17,7 +17,7 @@ from leakbound.training.request import Slot, TrainingRequest, TrainingResult, in
 from leakbound.training.stack import Replayed, StackWeights, cuda_graph, forward_in, passes_in
 
 
-def train_stack(request: TrainingRequest) -> TrainingResult:
+def train_sgd(request: TrainingRequest) -> TrainingResult:
     """Train by SGD, as many slots at a time as ``max_stack`` allows."""
     return train_slots(request, StackLearner, slots_together(request, request.records))
 
