@@ -35,7 +35,7 @@ _PAGE = """\
 # {paper}: figures and tables
 
 [All papers](../figures.md). *Natural* noise is equal on every pixel, *white* noise
-[is not](../glossary.md#natural-and-white).
+[is not](../glossary.md#natural-and-white). Fewer than four replicas are dots, without an interval.
 """
 _MARKER = "scoreboard of {preset}"
 
