@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,9 @@ from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.cli.terminal import text_table
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.config.settings import PlannedBlocks
+from leakbound.config.consensus import ConsensusConfig
+from leakbound.config.federated import FederatedConfig
+from leakbound.config.studies import EfficiencyConfig
 from leakbound.config.whole import Config
 from leakbound.jobs.table import RunTable, rows_file
 
@@ -190,14 +193,24 @@ def _blocks(table: RunTable, figure: FigureConfig, claim: ClaimConfig) -> tuple[
     return max(1, len(kept)), replicas
 
 
-def _planned_blocks(config: Config, figure: FigureConfig) -> PlannedBlocks:
-    """Return the blocks of the section that a figure's rows come from. Closed forms have a single block."""
-    if figure.study is not None:
-        return config.studies[figure.study].blocks(config.replicas)
+def _planned_blocks(config: Config, figure: FigureConfig) -> tuple[list[tuple[str, str]], int]:
+    """List dataset and network of each block that a figure's claims rest on, empty if there is none, and the replicas.
+
+    Closed forms have a single block.
+    """
     if figure.illustration is not None:
-        return config.illustrations[figure.illustration].blocks(config.replicas)
+        return [("", "")], config.illustrations[figure.illustration].replicas
+    if figure.study is not None:
+        study = config.studies[figure.study]
+        return list(product(study.datasets, study.models)), study.replicas or config.replicas
     section = getattr(config, (figure.table or "").partition("/")[0], None)
-    return ([("", "")], 1) if section is None else section.blocks(config.replicas)
+    if isinstance(section, EfficiencyConfig):
+        return [(section.dataset, model) for model in section.models], section.repeats
+    if isinstance(section, FederatedConfig):
+        return list(section.models.items()), section.replicas or config.replicas
+    if isinstance(section, ConsensusConfig):
+        return [("", "")], section.averaging.batches
+    return [(name, "") for name in getattr(section, "datasets", ("",))], 1
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Strict, model_validator
 
-from leakbound.config.settings import PlannedBlocks, Settings, TableSection
+from leakbound.config.settings import Settings, TableSection
 
 _Edge = Annotated[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], Strict(False)]
 _Value = Annotated[int, Field(ge=-(10**9), le=10**9)]
@@ -53,10 +53,6 @@ class ConsensusConfig(TableSection):
     steps: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Steps after the servers have collected the reports."""
     averaging: AveragingConfig = AveragingConfig()
-
-    def blocks(self, replicas: int) -> PlannedBlocks:
-        """State no dataset or network, and the batches of repetitions."""
-        return [("", "")], self.averaging.batches
 
     @model_validator(mode="after")
     def _is_possible(self) -> "ConsensusConfig":

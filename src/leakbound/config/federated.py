@@ -11,7 +11,6 @@ from leakbound.config.settings import (
     Count,
     Level,
     Name,
-    PlannedBlocks,
     Records,
     Replicas,
     Seconds,
@@ -99,10 +98,6 @@ class FederatedConfig(TableSection):
     def tables(self) -> tuple[str, ...]:
         """List the names of the tables to make."""
         return self.sweeps
-
-    def blocks(self, replicas: int) -> PlannedBlocks:
-        """List each dataset with its network, and the replicas of a run."""
-        return list(self.models.items()), self.replicas or replicas
 
     def most_clients(self) -> int:
         """Return the largest number of clients of any run."""

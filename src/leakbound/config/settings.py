@@ -29,8 +29,6 @@ Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1
 """Text without line breaks and other control characters: a path, an address, a column."""
 Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
 """Object from outside the package, ``module:attribute``."""
-PlannedBlocks = tuple[list[tuple[str, str]], int]
-"""Dataset and network of each block that claims rest on (empty where there is none), and replicas in each."""
 
 _BEGIN = r"([a-z][\w+.-]*:/*[^:/?#@\s]*(?::|%3a)|https?:/*(?=[^/?#\s]*@))"
 _LOGIN = re.compile(_BEGIN + r"\S*(?=@)", re.IGNORECASE)
@@ -111,10 +109,6 @@ class TableSection(Settings):
     def tables(self) -> tuple[str, ...]:
         """List the tables that it makes with its settings, by default all."""
         return self.TABLES
-
-    def blocks(self, replicas: int) -> PlannedBlocks:
-        """List dataset and network of each block, by default its datasets, and the replicas in each."""
-        return [(name, "") for name in getattr(self, "datasets", ("",))], 1
 
 
 def class_of(kind: Registry, name: str, parent: type[T], context: Any) -> type[T]:

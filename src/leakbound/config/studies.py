@@ -1,6 +1,5 @@
 """Settings of sweeps, of illustrations without training, and of the table of training times."""
 
-from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -13,7 +12,6 @@ from leakbound.config.settings import (
     Listed,
     Name,
     Names,
-    PlannedBlocks,
     Records,
     Replicas,
     Seconds,
@@ -53,10 +51,6 @@ class StudyConfig(Settings):
             raise ValueError("lengths = 'all' needs rates: all: a recipe is a learning rate and a length")
         return self
 
-    def blocks(self, replicas: int) -> PlannedBlocks:
-        """List dataset and network of each block that claims rest on, and the replicas in each."""
-        return list(product(self.datasets, self.models)), self.replicas or replicas
-
 
 class IllustrationConfig(Settings):
     """Rows of a figure that need no training."""
@@ -73,10 +67,6 @@ class IllustrationConfig(Settings):
     """Records whose mean and covariance are shown, by default those that channels are made from."""
     replicas: Replicas = 10
     """Draws of records, for illustrations that draw any."""
-
-    def blocks(self, replicas: int) -> PlannedBlocks:
-        """State no dataset or network, and the draws of records."""
-        return [("", "")], self.replicas
 
 
 class EfficiencyConfig(Settings):
@@ -103,7 +93,3 @@ class EfficiencyConfig(Settings):
     """Epochs that times are stated for (Tan et al. 2024, Table 2)."""
     records: Records = 50000
     """Records of an epoch that times are stated for."""
-
-    def blocks(self, replicas: int) -> PlannedBlocks:
-        """List the timed networks on their dataset, and the turns of each."""
-        return [(self.dataset, model) for model in self.models], self.repeats
