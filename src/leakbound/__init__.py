@@ -4,21 +4,6 @@ Names for a training loop of one's own are imported when they are used: ``import
 and next to nothing else, because every job begins with it. ``__init__.pyi`` has them for type checkers.
 """
 
-__all__ = [
-    "Account",
-    "BudgetError",
-    "Capacity",
-    "Channel",
-    "ChannelEngine",
-    "GuaranteeError",
-    "Identification",
-    "Leakage",
-    "LeakageAccountant",
-    "RandomizedResponse",
-    "Reconstruction",
-    "__version__",
-    "load_run",
-]
 _HOMES = {
     **dict.fromkeys(("Account", "LeakageAccountant"), "engine.accountant"),
     **dict.fromkeys(("BudgetError", "GuaranteeError"), "engine.refusals"),
@@ -28,6 +13,7 @@ _HOMES = {
     "load_run": "cli.runs.finished",
     "RandomizedResponse": "channels.randomized_response",
 }
+__all__ = list({**_HOMES, "__version__": ""})
 
 
 def __getattr__(name: str) -> object:
