@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from images import gathered, repooled
+from leakbound.cli.inputs import read_dataset
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
 from leakbound.datasets.records import gather_copies
 from leakbound.datasets.splits import draw, stratified_order
 from leakbound.registry import DATASETS
-from leakbound.storage import read_arrays, write_arrays
+from leakbound.storage import DamagedFileError, read_arrays, write_arrays
 
 SMALL = DatasetConfig(members=40, validation=20, pool=120, test=60, aux=50)
 
@@ -185,14 +186,11 @@ def test_a_dataset_survives_its_file(tmp_path):
     assert np.array_equal(again.parts(3).members, dataset.parts(3).members)
 
 
-@pytest.mark.parametrize(
-    ("change", "draws"),
-    [({"members": 51}, 122), ({"members": 0}, 20), ({"validation": 41}, 121), ({"validation": 0}, 80)],
-)
-def test_stored_pool_that_the_drawing_does_not_fit_is_refused(change, draws):
-    dataset = prepare("digits", SMALL, 0)
-    with pytest.raises(DatasetError, match=f"a replica draws {draws} records of a stored pool of 120"):
-        stored_as(dataset, dataset.arrays(), **change)
+@pytest.mark.parametrize("words", [{"classes": "7"}, {"classes": "[]", "drawing": "3"}])
+def test_arrays_with_words_of_another_form_are_no_dataset(tmp_path, words):
+    write_arrays(tmp_path / "x.safetensors", {"x": np.zeros(2)}, {"name": "x", **words})
+    with pytest.raises(DamagedFileError, match="so `leakbound step prepare` did not write it"):
+        read_dataset(tmp_path / "x.safetensors")
 
 
 @pytest.mark.parametrize(("setting", "word"), [({"source": "folder"}, "source"), ({"label": "loops"}, "label")])

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from leakbound.attacks.learned_estimate.estimator import Estimator
     from leakbound.channels.channel import GaussianChannel, Spectrum
     from leakbound.channels.covariance import Moments
-    from leakbound.datasets import Drawing, ImageDataset
+    from leakbound.datasets import ImageDataset
 
 BARE = "bare"
 """Fingerprint of the code of a command that was called without one."""
@@ -111,7 +110,7 @@ def read_dataset(path: Path) -> ImageDataset:
         DamagedFileError: If the file does not match its seal.
         ValueError: If it is another kind of file.
     """
-    from leakbound.datasets import ImageDataset
+    from leakbound.datasets import Drawing, ImageDataset
 
     with _expected(path, "prepare"):
         arrays, metadata = storage.read_arrays_and_metadata(path)
@@ -119,25 +118,11 @@ def read_dataset(path: Path) -> ImageDataset:
             metadata["name"],
             tuple(map(str, json.loads(metadata["classes"]))),
             arrays,
-            _drawing(json.loads(metadata["drawing"])),
+            Drawing(**json.loads(metadata["drawing"])),
             secret=metadata.get("secret", ""),
             label_nats=json.loads(metadata.get("label_nats", "null")),
             scale=json.loads(metadata.get("scale", "{}")),
         )
-
-
-def _drawing(values: Any) -> Drawing:
-    """Read the rule by which replicas draw their records from plain values.
-
-    Raises:
-        ValueError: If the values are not such a rule.
-    """
-    from leakbound.datasets import Drawing
-
-    kinds = {field.name: bool if field.name == "stratified" else int for field in fields(Drawing)}
-    if not isinstance(values, dict) or {name: type(value) for name, value in values.items()} != kinds:
-        raise ValueError("it does not say how replicas draw their records")
-    return Drawing(**values)
 
 
 def read_spectrum(path: Path) -> Spectrum:
@@ -296,7 +281,7 @@ def _expected(path: Path, command: str) -> Iterator[None]:
         raise
     except KeyError as error:
         raise other_file(path, f"it lacks {error}", command) from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise other_file(path, str(error), command) from error
 
 

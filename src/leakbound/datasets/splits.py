@@ -214,38 +214,10 @@ class ImageDataset:
             facts: Other attributes.
 
         Raises:
-            DatasetError: If an array is missing, or if the arrays do not fit each other or the drawing.
+            KeyError: If an array is missing.
         """
-        if missing := [
-            key for split in _SPLITS for field in _FIELDS if (key := f"{split}_{field}") not in arrays
-        ]:
-            raise DatasetError(f"{name}: stored arrays lack {', '.join(missing)}. Prepare the dataset again.")
-        shape = arrays["pool_images"].shape[1:]
-        splits = {}
-        for split in _SPLITS:
-            images, labels = (arrays[f"{split}_{field}"] for field in _FIELDS)
-            if (images.dtype, images.shape[1:], len(shape)) != (np.float32, shape, 3):
-                raise DatasetError(
-                    f"{name}: stored {split} images are {images.dtype} of shape {images.shape}."
-                )
-            if (labels.dtype, labels.shape) != (np.int64, images.shape[:1]) or not len(labels):
-                raise DatasetError(
-                    f"{name}: stored {split} labels are {labels.dtype} of shape {labels.shape}."
-                )
-            if not 0 <= labels.min() <= labels.max() < len(classes):
-                raise DatasetError(f"{name}: stored {split} labels are not those of {len(classes)} classes.")
-            splits[split] = Split(images, labels)
-        least = 2 * drawing.members + drawing.validation
-        held = len(splits["pool"])
-        if drawing.members < 1 or drawing.validation < 1 or least > held:
-            raise DatasetError(f"{name}: a replica draws {least} records of a stored pool of {held}.")
-        if (problem := canary_problem(drawing.canaries, drawing.members, len(classes))) is not None:
-            raise DatasetError(f"{name}: {problem}")
-        copies = arrays.get("pool_copies")
-        if copies is not None and (copies.dtype, copies.shape) != (np.int64, (held,)):
-            raise DatasetError(f"{name}: stored pool copies are {copies.dtype} of shape {copies.shape}.")
-        pool, test, aux = splits.values()
-        return cls(name, tuple(classes), pool, test, aux, drawing, copies=copies, **facts)
+        pool, test, aux = (Split(*(arrays[f"{split}_{field}"] for field in _FIELDS)) for split in _SPLITS)
+        return cls(name, classes, pool, test, aux, drawing, copies=arrays.get("pool_copies"), **facts)
 
     def content_hash(self) -> str:
         """Compute SHA-256 of secret, images, labels and drawing, independent of how they are stored."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from leakbound.storage.files import read_json, read_rows
 from leakbound.storage.limits import DamagedFileError
@@ -12,52 +12,36 @@ from leakbound.storage.limits import DamagedFileError
 if TYPE_CHECKING:
     import pandas as pd
 
-ColumnKind = Literal["number", "text", "truth"]
-CURVES: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "learning_rate", "step", "value"), "number"),
-    "metric": "text",
-}
+CURVES = ("replica", "learning_rate", "step", "metric", "value")
 """Columns of the curves of a training."""
-RATES: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "learning_rate", "validation_accuracy", "validation_loss"), "number"),
-    **dict.fromkeys(("diverged", "chosen", "at_edge", "kept"), "truth"),
-}
+RATES = (
+    *("replica", "learning_rate", "validation_accuracy", "validation_loss"),
+    *("diverged", "chosen", "at_edge", "kept"),
+)
 """Columns of the candidate learning rates of a training, one row for each replica and candidate."""
-SCORES: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "learning_rate", "unit", "value", "low", "high"), "number"),
-    **dict.fromkeys(("variant", "metric", "status"), "text"),
-    "chosen": "truth",
-}
+SCORES = (
+    *("replica", "learning_rate", "chosen", "variant", "unit"),
+    *("metric", "value", "low", "high", "status"),
+)
 """Columns of the rows of an attack."""
-_FEDERATED: Mapping[str, ColumnKind] = {
-    **dict.fromkeys(("replica", "communication_round", "unit", "value"), "number"),
-    "metric": "text",
-}
+_FEDERATED = ("replica", "communication_round", "unit", "metric", "value")
 
 
-def read_table(path: Path, columns: Mapping[str, ColumnKind], command: str) -> pd.DataFrame:
+def read_table(path: Path, columns: Sequence[str], command: str) -> pd.DataFrame:
     """Read a table that a command wrote.
 
     Args:
         path: Parquet file.
-        columns: Columns that are needed, with the kind of their values.
+        columns: Columns that are needed.
         command: Command that writes such tables, for the message.
 
     Raises:
-        DamagedFileError: If the table cannot be read, lacks a column, or a column holds another kind of
-            values.
+        DamagedFileError: If the table cannot be read or lacks a column.
     """
-    from pandas.api import types
-
-    checks = {"number": types.is_numeric_dtype, "text": types.is_string_dtype, "truth": types.is_bool_dtype}
     rows = read_rows(path)
-    for name, kind in columns.items():
+    for name in columns:
         if name not in rows.columns:
             raise other_file(path, f"it lacks the column {name}", command)
-        # A column without values, e.g. of intervals, has no type.
-        values = rows[name].dropna().infer_objects()
-        if not (values.empty or checks[kind](values)):
-            raise other_file(path, f"its column {name} holds no {kind}", command)
     return rows
 
 
