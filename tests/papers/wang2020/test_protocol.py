@@ -81,20 +81,6 @@ def test_reports_average_to_what_contributors_reported():
     assert states.mean() == pytest.approx(np.concatenate(values).mean(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: InitialNoise(np.array([1.0, 0.0])), "variances: 0 is not positive"),
-        (lambda: ZeroSumNoise(np.ones(2), 1.0), r"decay = 1.0: ρ lies inside \(0, 1\)"),
-        (lambda: BoundedNoise(np.zeros(2), 0.5), "bounds: 0 is not positive"),
-        (lambda: PairwiseMasks(GRAPH, 0.0), "variance: 0 is not positive"),
-    ],
-)
-def test_noise_that_is_none_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 @given(st.integers(2, 25), st.floats(0.3, 1.0), st.integers(0, 10_000))
 def test_metropolis_weights_are_symmetric_doubly_stochastic_and_contract(servers, probability, seed):
     graph = random_graph(servers, probability, np.random.default_rng(seed))

@@ -18,8 +18,6 @@ from jaxtyping import Float
 from scipy import linalg
 from scipy.special import log_ndtr
 
-from leakbound.papers.wang2020.protocol import check_spread
-
 _TAIL = 10.0  # standard deviations beyond which a Gaussian edge adds nothing in float64
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(300)
 
@@ -89,7 +87,7 @@ def zero_sum_level(
     Source:
         Wang et al. 2020, Theorem 2; ``docs/errata.md``, D-1.
     """
-    check_spread(noise_variance, "noise_variance", decay)
+    _check_spread(noise_variance, "noise_variance", decay)
     if as_printed:
         return secret.level(noise_variance * decay**time)
     log_decay = math.log(decay)
@@ -119,7 +117,7 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
     Raises:
         ValueError: If the bound is not positive or ρ is outside (0, 1).
     """
-    check_spread(bound, "bound", decay)
+    _check_spread(bound, "bound", decay)
     widest = 2.0 * bound * decay**time
     last = float(uniform_level(secret, np.array([widest / 2.0]))[0])
     if single or time == 0:
@@ -196,7 +194,7 @@ def masked_level(
     Raises:
         ValueError: If the variance is not positive, or the server is not in the graph or colludes itself.
     """
-    check_spread(mask_variance, "mask_variance")
+    _check_spread(mask_variance, "mask_variance")
     if server not in graph or server in colluders:
         raise ValueError(
             f"server = {server}: must be in the graph and not among the colluders {sorted(colluders)}"
@@ -207,3 +205,17 @@ def masked_level(
     shift = np.zeros(len(honest))
     shift[honest.index(server)] = secret.shift
     return 0.5 * float(shift @ linalg.cho_solve(linalg.cho_factor(covariance), shift))
+
+
+def _check_spread(size: float, name: str, decay: float = 0.5) -> None:
+    """Refuse noise without spread, or that does not fade.
+
+    Raises:
+        ValueError: If the size is not positive and finite, or the decay is not inside (0, 1).
+    """
+    if not 0.0 < size < math.inf:
+        raise ValueError(f"{name}: {size:g} is not positive and finite; every server's noise needs a spread")
+    if not 0.0 < decay < 1.0:
+        raise ValueError(
+            f"decay = {decay}: ρ lies inside (0, 1), so that the noise fades; for scheme 1 add none later"
+        )

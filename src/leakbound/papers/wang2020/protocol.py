@@ -124,9 +124,6 @@ class InitialNoise:
 
     variances: Float[np.ndarray, " n"]
 
-    def __post_init__(self) -> None:
-        check_spread(self.variances, "variances")
-
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
         return _once(np.sqrt(self.variances) * draws.standard_normal((runs, len(self.variances))))
@@ -146,9 +143,6 @@ class ZeroSumNoise:
 
     variances: Float[np.ndarray, " n"]
     decay: float
-
-    def __post_init__(self) -> None:
-        check_spread(self.variances, "variances", self.decay)
 
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
@@ -173,9 +167,6 @@ class BoundedNoise:
     bounds: Float[np.ndarray, " n"]
     decay: float
 
-    def __post_init__(self) -> None:
-        check_spread(self.bounds, "bounds", self.decay)
-
     def noises(self, runs: int, draws: Draws) -> Iterator[Float[np.ndarray, "runs n"]]:
         """Yield θ(0), θ(1), … without end."""
         shape = (runs, len(self.bounds))
@@ -195,9 +186,6 @@ class PairwiseMasks:
 
     graph: nx.Graph
     variance: float
-
-    def __post_init__(self) -> None:
-        check_spread(self.variance, "variance")
 
     @classmethod
     def of_mean_variance(cls, graph: nx.Graph, variance: float) -> PairwiseMasks:
@@ -232,21 +220,3 @@ def _taken_back(
         drawn = size * draw()
         yield drawn - before
         before, size = drawn, size * factor
-
-
-def check_spread(sizes: Float[np.ndarray, " n"] | float, name: str, decay: float = 0.5) -> None:
-    """Refuse noise without spread, or that does not fade.
-
-    Raises:
-        ValueError: If a size is not positive and finite, or ρ is not inside (0, 1).
-    """
-    every = np.atleast_1d(sizes)
-    wrong = every[~((every > 0) & np.isfinite(every))]
-    if len(wrong):
-        raise ValueError(
-            f"{name}: {wrong[0]:g} is not positive and finite; every server's noise needs a spread"
-        )
-    if not 0.0 < decay < 1.0:
-        raise ValueError(
-            f"decay = {decay}: ρ lies inside (0, 1), so that the noise fades; for scheme 1 add none later"
-        )
