@@ -251,7 +251,7 @@ SOME = {
 """Runs of which some figures are judged again, as all would take minutes."""
 ALL = (
     *("pmidp_unequal", "pmidp_rate", "pmidp_levels", "resnet10", "comparison", "uploads", "uploads_clients"),
-    *("uploads_resnet10", "what_wins", "networks_recipes", "gpu_table02"),
+    *("uploads_resnet10", "what_wins", "networks_recipes", "gpu_table02", "lengths_rest"),
 )
 
 
