@@ -66,6 +66,8 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     assert copies == ["own_test.parquet", "own_train.parquet"]
     assert "LEAKBOUND_DATA=results/compare_mine/records snakemake" in target.read_text()
     target.write_text(target.read_text().replace("seed: 0", "seed: 7"))
+    for words in ((folder, "--sees", "weights"), (tmp_path / "theirs/mine",)):
+        assert "give the same, or another --name" in refusal("compare", *words, "--no-run")
     compared(folder)
     assert load(target).seed == 7
     assert os.environ.get("LEAKBOUND_DATA") == before
@@ -95,7 +97,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
     np.save(tmp_path / "table.npy", np.random.default_rng(0).normal(size=(400, 6)))
     for words, message in (
         ([str(tmp_path / "table.npy")], "arrays with labels, written by numpy.savez"),
-        ([str(few_rows(tmp_path / "few.csv", 100)), "--label", "kind"], "holds 100 records; a comparison needs 300"),
+        (["digits", "--members", "2000"], "--members 2000: digits leaves at most "),
         (["digits", "--resize", "64"], "--resize 64: a comparison computes covariances"),
         ([str(few_rows(tmp_path / "one.csv", 400, kinds=[0])), "--label", "kind"], "holds one class"),
         ([str(tmp_path / "none")], "there is no such file or folder"),

@@ -48,40 +48,24 @@ def compare(
     records: Annotated[
         str,
         typer.Argument(
-            help="Folder with a subfolder of images for each class, Parquet file of images with labels, table .csv "
-            "or .parquet of numbers with labels, arrays .npz (records and labels), or the word digits for "
-            "the images in the package."
+            help="Folder with a subfolder of images for each class, Parquet file of images, table .csv or .parquet of "
+            "numbers, or arrays .npz, all with labels; or the word digits for the images in the package."
         ),
     ],
     name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the comparison, whose results are in results/NAME. Default: compare_ and the file's name."
-        ),
+        str | None, typer.Option(help="Name of the results' folder. Default: compare_ and the file's name.")
     ] = None,
     minutes: Annotated[
-        float,
-        typer.Option(
-            min=1, max=100_000, help="Time that it may take on an idle machine. More allow more replicas."
-        ),
+        float, typer.Option(min=1, max=100_000, help="Time on an idle machine. More allow more replicas.")
     ] = 10,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Number of jobs that run at the same time.")
-    ] = 2,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Jobs at the same time.")] = 2,
     members: Annotated[
         int | None,
-        typer.Option(
-            min=30,
-            max=100_000,
-            help="Number of records that one client trains on. Default: as many as the records allow.",
-        ),
+        typer.Option(min=30, max=100_000, help="Records that one client trains on. Default: as many as fit."),
     ] = None,
     sees: Annotated[
         Literal["uploads", "weights"],
-        typer.Option(
-            help="What the attacker on membership sees: each upload, as a server does, or the last weights "
-            "alone."
-        ),
+        typer.Option(help="What the attacker sees: each upload, as a server, or the last weights alone."),
     ] = "uploads",
     label: own_records.LabelOption = "label",
     resize: own_records.ResizeOption = None,
@@ -91,26 +75,19 @@ def compare(
     exclude: own_records.ExcludeOption = None,
     standardize: Annotated[
         bool,
-        typer.Option(
-            help="Standardize the values of tables and arrays by mean and standard deviation of the "
-            "attacker's records. Otherwise all values must be in -1 to 1."
-        ),
+        typer.Option(help="Standardize tables and arrays by the attacker's records, or take -1 to 1 as is."),
     ] = True,
     label_nats: Annotated[
         float | None,
         typer.Option(
             metavar="NATS",
-            help="Most nats that a label reveals. Each label gets one randomized response, the same for all defenses. "
+            help="Most nats that a label reveals, by one randomized response, the same for all defenses. "
             "Default: labels are kept, and reveal up to the logarithm of the number of classes.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of splits, networks and noise.")] = 0,
-    profile: Annotated[
-        str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm for a cluster.")
-    ] = None,
-    run: Annotated[
-        bool, typer.Option("--run/--no-run", help="Run the configuration, or only write it.")
-    ] = True,
+    profile: Annotated[str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm.")] = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run, or only write the configuration.")] = True,
 ) -> None:
     """Compare defenses on your own records. Write one page on which is worth its cost and what is undecided.
 
@@ -132,18 +109,26 @@ def compare(
     preset = _preset(name, records)
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
+    reading = {"label": label, "image": image, "exclude": exclude or ()}
+    attacked = {"members": members, "seed": seed, "sees": sees}
+    of = records if records == _EMBEDDED else os.path.realpath(records)
+    form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
+    asked = json.dumps({"records": of, **form, **reading, **attacked, "label-nats": label_nats})
     if target.is_file():
+        made = re.search(r"^# Asked: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        if made and made[1] != asked:
+            raise typer.BadParameter(
+                f"{target.relative_to(_ROOT)} is for {made[1]}, not {asked}: give the same, or another --name"
+            )
         sys.stderr.write(
             "leakbound: resuming the existing configuration; give another --name for a new one\n"
         )
     else:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
-            reading = {"label": label, "image": image, "exclude": exclude or ()}
             images, folder = _records_of(records, home, (resize, color, span), standardize, seed, **reading)
             dataset = replace(images, label_nats=label_nats), folder
-            attacked = {"members": members, "seed": seed, "sees": sees}
-            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder)
+            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, asked)
         except BaseException:
             shutil.rmtree(home / "records", ignore_errors=True)
             raise
@@ -206,10 +191,14 @@ def _configured(
     for replicas in range(comparing.MOST_REPLICAS, comparing.FEWEST_REPLICAS - 1, -1):
         values = comparing.comparison(images, preset, capacities, replicas=replicas, **attacked)
         shortest = pace * _planned_minutes(values, jobs)
-        if (
-            shortest <= 0.85 * minutes or replicas == comparing.FEWEST_REPLICAS
-        ):  # starts and the page take the rest
+        # Starts and the page take the rest.
+        if shortest <= 0.85 * minutes or replicas == comparing.FEWEST_REPLICAS:
             break
+    fit = values["datasets"][images.name]["members"]
+    if fit < (attacked["members"] or 0):
+        raise typer.BadParameter(
+            f"--members {attacked['members']}: {records} leaves at most {fit} for one client"
+        )
     if shortest > minutes:
         sys.stderr.write(
             f"leakbound: warning: --minutes {minutes:g}: {comparing.FEWEST_REPLICAS} replicas, the fewest that "
@@ -312,12 +301,13 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
 
 
-def _store(target: Path, values: Mapping[str, Any], folder: Path | None) -> None:
-    """Write the configuration, headed by the command that runs it."""
+def _store(target: Path, values: Mapping[str, Any], folder: Path | None, asked: str) -> None:
+    """Write the configuration, headed by the command that runs it, and by the records and options that it is for."""
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
         "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
+        f"# Asked: {asked}",
     ]
     plain = json.loads(json.dumps(values))  # equal lists would be written as references to one
     text = yaml.safe_dump(plain, sort_keys=False, width=110)
