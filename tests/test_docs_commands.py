@@ -11,7 +11,7 @@ import snakemake.cli
 import typer
 
 from calling import called
-from leakbound.cli.command_line import app
+from leakbound.cli.command_line import COMMANDS, app
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.job import rule_of, snakemake_target
@@ -21,13 +21,15 @@ ROOT = Path(__file__).parents[1]
 # What a reader puts there, for words of the pages.
 PUT = {" JOBS": " 2", " NAME": " train", "--configfile FILE": "--configfile config/small.yaml"}
 PUT |= {"--table FILE": "--table costs.csv", "mine/config": "config/config"}
+GROUP = typer.main.get_command(app)
 QUICK = ("risk", "calibrate", "protect", "config", "plan --table")
 
 
 def lines(program: str) -> list[str]:
-    """Command lines of a program on all pages, each once, without the program's name."""
+    """Command lines of a program on all pages and in the help, each once, without the program's name."""
     pieces = {piece for path in PAGES if path.name != "CHANGELOG.md" for piece in code(path.read_text("utf-8"))}
-    found = (re.findall(rf"(?:^|\$ |&& |or: |=\S+ ){program} ([^#]*)", piece) for piece in pieces)
+    pieces |= {text for name in COMMANDS for text in GROUP.get_command(None, name).epilog.split("\n\n")}
+    found = (re.findall(rf"(?:^|\$ |&& |or: |Example: |=\S+ ){program} ([^#]*)", piece) for piece in pieces)
     whole = {" ".join(line.split()) for lines in found for line in lines}
     for word, value in PUT.items():
         whole = {line.replace(word, value) for line in whole}
@@ -44,7 +46,7 @@ SHOWN = dict(re.findall(r"^leakbound ([^\n]*)\n```\n\n```text\n(.*?)^```", TEXT,
 def command(line: str) -> tuple[typer.core.TyperCommand, list[str]]:
     """The command that a line calls, and the words behind its name."""
     words = shlex.split(line)
-    found = typer.main.get_command(app)
+    found = GROUP
     while isinstance(found, typer.core.TyperGroup) and words and words[0] in found.commands:
         found = found.get_command(None, words.pop(0))
     return found, words

@@ -105,10 +105,10 @@ def protect(
 ) -> None:
     """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target.
 
-    Example: leakbound protect photos --target-leakage 4 --out noisy
+    Example: leakbound protect photos --public others --target-leakage 4 --out noisy
 
     Example: leakbound protect patients.csv --label diagnosis --public others.csv
-    --target-identification 0.1 --candidates 1000 --out noisy.parquet
+    --target-identification 0.1 --candidates 1000 --out noisy
     """
     target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
     if (public is not None) == calibrate_to_own:
