@@ -207,7 +207,6 @@ RECORDS = {
     "equal.npy": "all records are equal",
     "one.npy": "one.npy: holds 1 record",
     "words.npy": "cannot be read as an array",
-    "noise.npy": "cannot be read as an array",
     "no.parquet": "cannot be read as Parquet",
     "line.npy": "holds float64 of shape (3,)",
     "gaps.npy": "record 1 holds NaN",
@@ -219,10 +218,9 @@ BAD = [
     ((*GOOD, "--target-identification", "0.001", "--candidates", "100"), "give one between 0.01"),
     ((*GOOD, "--target-mse", "0.9"), "--target-mse 0.9: guessing the mean of mine already errs by 0.07"),
     ((*GOOD, "--kappa", "nan"), "--kappa nan: Capacity(nats=nan): give a finite number above 0"),
-    ((*GOOD, "--kappa", ""), "'--kappa': Input should be a valid number"),
-    ((*GOOD, "--target-mse", "0.01", "--uses", "99999999999"), "'--uses': Input should be less than or equal to"),
+    ((*GOOD, "--target-mse", "0.01", "--uses", "99999999999"), "'--uses': '99999999999': Input should be less"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized", "--box", "0", "9", "0", "9", "1"), "--box: rows = (0, 9)"),
-    ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance"),
+    ((*GOOD, "--kappa", "1e300"), "capacity = 1e+300 nats needs a noise variance of e^-3.125e+298,"),
     ((*GOOD, "--kappa", "1", "--shape", "personalized"), "the shape personalized needs a box"),
     ((*GOOD, "--kappa", "1", "--box", "0", "1", "0", "1", "2"), "no other shape takes one"),
     (("protect", "mine", *OWN, "--out", "mine/out"), "--out mine/out: lies in mine"),
@@ -252,8 +250,7 @@ def wrong(place):
         Image.new("L", (9, 8), 60 * shade).save(place / name)
     (place / "full").mkdir()
     (place / "full/text.txt").write_text("x")
-    for name in ("noise.npy", "no.parquet"):
-        (place / name).write_bytes(bytes(range(256)) * 20)
+    (place / "no.parquet").write_bytes(bytes(range(256)) * 20)
     arrays = {"equal": np.ones((3, 2)), "one": np.ones((1, 2)), "line": np.arange(3.0)}
     arrays |= {"words": np.array([["a"], [None]], dtype=object), "gaps": np.array([[1.0], [math.nan]])}
     arrays |= {"large": np.zeros((2, 786_433), np.uint8), "scaled": np.load("public.npy") / 255}

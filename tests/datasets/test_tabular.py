@@ -221,6 +221,7 @@ NUMBERS = np.random.default_rng(0).normal(size=(60, 16))
     ("name", "content", "words"),
     [
         ("x.csv", b"a,b,label\n1,2,0\n3,,1\n", "row 1: 'b' has no finite value"),
+        ("x.csv", b"a,b,label\n", "holds 0 records of 2 values"),
         ("x.csv", b"a,b,label\n1,u,0\n3,v,1\n", "'u', and only numbers can get .* or leave it out: --exclude 'b'"),
         ("x.csv", b"a,b,diagnosis\n1,2,0\n3,4,1\n", "has no column 'label' to use as the label; known: a, b"),
         ("x.csv", b"a,b,label\n1,2,\n3,4,x\n", "row 0: 'label' is missing"),
@@ -228,7 +229,6 @@ NUMBERS = np.random.default_rng(0).normal(size=(60, 16))
         ("x.npz", saved(NUMBERS, np.array([0, "b"] * 30, object)), r"Object arrays.*labels.astype\(str\)"),
         ("x.csv", b",a,label\n0,2,0\n1,4,1\n", r"use to_csv\(..., index=False\)"),
         ("x.csv", b"a,label\n2,0\n4,1\n", "2 records of 1 values; allowed are at least 2 records of 2 to 20000"),
-        ("x.npz", b"PK", "cannot be read"),
         ("x.npz", saved(TOKENS), "look like token ids.*Embed them with your encoder first"),
         ("x.npz", saved(NUMBERS, np.arange(59)), r"labels of shape \(59,\); allowed"),
         ("x.csv", b"a,b,label\n1,2,0\n3,4,inf\n", "column 'label' holds inf, which is no class"),

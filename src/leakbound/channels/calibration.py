@@ -43,7 +43,7 @@ def representable(log_variance: float, capacity: float) -> float:
         return math.exp(log_variance)
     if not _SMALLEST < log_variance < _LARGEST:
         raise ValueError(
-            f"capacity = {capacity:g} nats needs a noise variance of e^{log_variance:.1f}, which float64 cannot hold; "
+            f"capacity = {capacity:g} nats needs a noise variance of e^{log_variance:.4g}, which float64 cannot hold; "
             "use a capacity nearer to the number of informative directions, or no channel"
         )
     return math.exp(log_variance)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
@@ -85,6 +85,19 @@ STEPS: Mapping[str, Place] = {
 """Commands that the rules of the workflow call, in the order of the chain."""
 
 
+class _Command(TyperCommand):
+    """Command that says which value it refuses."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words behind the command's name."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as refused:
+            for wrong in getattr(refused.__cause__, "errors", list)()[:1]:  # of pydantic
+                refused.message = f"{wrong['input']!r}: {wrong['msg'].removeprefix('Value error, ')}"
+            raise
+
+
 class AllCommands(TyperGroup):
     """Group of all commands for people, which are imported when they are called."""
 
@@ -103,7 +116,9 @@ class AllCommands(TyperGroup):
             # Lines are broken at the width of the terminal, not of the source.
             lines = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
             text, label, examples = lines.partition("\n\nExample: ")
-            info = CommandInfo(cmd_name, callback=function, help=text, rich_help_panel=entry.panel)
+            info = CommandInfo(
+                cmd_name, cls=_Command, callback=function, help=text, rich_help_panel=entry.panel
+            )
             info.epilog = f"Example: {examples}" if label else EVERY_STEP
             entry = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
             self.commands[cmd_name] = entry

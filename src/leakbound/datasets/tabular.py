@@ -183,7 +183,7 @@ def _columns(
             f"{path}: has a column without a name, as pandas writes numbers of rows: use to_csv(..., index=False)"
         )
     for name in values:
-        if values[name].dtype.kind not in "biuf":
+        if len(values) and values[name].dtype.kind not in "biuf":
             raise DatasetError(
                 f"{path}: column {str(name)!r} holds {shown(values[name].iloc[0])}, and only numbers can get noise. "
                 "Encode it, e.g. by pandas.get_dummies; embed texts with your encoder; or leave it out: "
