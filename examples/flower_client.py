@@ -3,10 +3,10 @@
     python examples/flower_client.py --rounds 10 --nats 60
 
 Each of two clients has 450 of scikit-learn's handwritten digits, so nothing is downloaded; a third of all play the
-public records. Lines that end in `# leakbound` are all that is new: a client's uploads of all rounds together tell a
-bounded number of nats of any of its records. Counts live in the state of the client's node. Flower asks for older
-versions of what the rest uses, so it has a folder of its own: `make .venv-flower/ready`, then
-`PYTHONPATH=.venv-flower python`.
+public records. Lines that end in `# leakbound` are all that is new: a client's uploads of all rounds together reveal a
+bounded number of nats about a record, on average over records like the public ones. Counts live in the state of the
+client's node. Flower asks for older versions of what the rest uses, so it has a folder of its own:
+`make .venv-flower/ready`, then `PYTHONPATH=.venv-flower python`.
 """
 
 import argparse

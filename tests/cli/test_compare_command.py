@@ -66,8 +66,8 @@ def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_calle
     assert copies == ["own_test.parquet", "own_train.parquet"]
     assert "LEAKBOUND_DATA=results/compare_mine/records snakemake" in target.read_text()
     target.write_text(target.read_text().replace("seed: 0", "seed: 7"))
-    for words in ((folder, "--sees", "weights"), (tmp_path / "theirs/mine",)):
-        assert "give the same, or another --name" in refusal("compare", *words, "--no-run")
+    for words, other in (((folder, "--sees", "weights"), 'sees "uploads"'), ((tmp_path / "my/mine",), "records ")):
+        assert f"results/compare_mine/compare.yaml is for {other}" in refusal("compare", *words, "--no-run")
     compared(folder)
     assert load(target).seed == 7
     assert os.environ.get("LEAKBOUND_DATA") == before

@@ -113,12 +113,13 @@ def compare(
     attacked = {"members": members, "seed": seed, "sees": sees}
     of = records if records == _EMBEDDED else os.path.realpath(records)
     form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
-    asked = json.dumps({"records": of, **form, **reading, **attacked, "label-nats": label_nats})
+    options = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
+    asked = [f"{name} {json.dumps(value)}" for name, value in options.items()]
     if target.is_file():
         made = re.search(r"^# Asked: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-        if made and made[1] != asked:
+        if made and (other := [text for text in made[1].split("; ") if text not in asked]):
             raise typer.BadParameter(
-                f"{target.relative_to(_ROOT)} is for {made[1]}, not {asked}: give the same, or another --name"
+                f"{target.relative_to(_ROOT)} is for {'; '.join(other)}: give the same, or another --name"
             )
         sys.stderr.write(
             "leakbound: resuming the existing configuration; give another --name for a new one\n"
@@ -301,13 +302,13 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
 
 
-def _store(target: Path, values: Mapping[str, Any], folder: Path | None, asked: str) -> None:
+def _store(target: Path, values: Mapping[str, Any], folder: Path | None, asked: list[str]) -> None:
     """Write the configuration, headed by the command that runs it, and by the records and options that it is for."""
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
         "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
-        f"# Asked: {asked}",
+        f"# Asked: {'; '.join(asked)}",
     ]
     plain = json.loads(json.dumps(values))  # equal lists would be written as references to one
     text = yaml.safe_dump(plain, sort_keys=False, width=110)
