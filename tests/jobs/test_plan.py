@@ -12,7 +12,7 @@ from leakbound.config.attacks import Attack
 from leakbound.config.data import DatasetConfig, size_of
 from leakbound.config.training import LENGTHS
 from leakbound.jobs.job import made_together
-from leakbound.jobs.job_costs import JobCost, Machine, job_cost
+from leakbound.jobs.job_costs import JobCost, job_cost, wall_seconds
 from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 
 REPOSITORY = Path(__file__).parents[2]
@@ -113,14 +113,14 @@ def test_time_on_a_gpu_that_nobody_measured_is_unknown_and_not_guessed():
     rows = [row for row in ROWS if row["device"] == "cpu"]
     found = estimates(device="cuda", rows=rows)
     assert {one.gpu_seconds for one in found if one.job.step in ON_DEVICE} == {None}
-    assert Machine().wall_seconds(found) is None
-    text = plan_text(quick_jobs(), UnitCosts(rows, "cuda"), Machine(), "of a test")
+    assert wall_seconds(found) is None
+    text = plan_text(quick_jobs(), UnitCosts(rows, "cuda"), "of a test")
     assert "Wall time with 2 jobs side by side, 1 of them on the GPU: unknown" in text
     assert "on a GPU: not measured" in text
 
 
 def test_plan_for_a_gpu_has_hours_of_an_h200_and_says_about_where_networks_were_not_measured():
-    text = plan_text(quick_jobs(), UnitCosts(ROWS, "cuda"), Machine(), "of a test")
+    text = plan_text(quick_jobs(), UnitCosts(ROWS, "cuda"), "of a test")
     assert "about GPU hours" in text
     assert "1 of them on the GPU: about " in text
     assert "step_natural of mlp on a GPU: not measured, taken as lenet" in text
@@ -128,7 +128,7 @@ def test_plan_for_a_gpu_has_hours_of_an_h200_and_says_about_where_networks_were_
 
 def test_plan_as_text_adds_up():
     jobs = quick_jobs()
-    text = plan_text(jobs, UnitCosts(ROWS, "cpu"), Machine(2), "of a test")
+    text = plan_text(jobs, UnitCosts(ROWS, "cpu"), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
     assert int(body["total"].split()[1]) == len(made_together(jobs)) < 80
     counts = dict(pair.split()[::-1] for pair in body["Jobs:"].removeprefix("Jobs: ").split(", "))
@@ -148,7 +148,7 @@ def test_docs_say_of_the_quick_preset_what_its_plan_says():
     found = list(quick_estimates())
     assert jobs == str(len(made_together(quick_jobs())))
     assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
-    assert wall == f"{Machine(jobs=2).wall_seconds(found) / 60:.1f} min"
+    assert wall == f"{wall_seconds(found) / 60:.1f} min"
 
 
 def test_attack_that_no_table_of_costs_knows_is_estimated_and_said_so():
@@ -183,7 +183,7 @@ def test_every_committed_preset_can_be_planned(path):
     assert not any("start is not measured" in note for note in costs.notes)
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
     for hours in re.findall(rf"^\| `config/{path.name}` .*\| about (\d+) hours \(planned\) \|$", guide, re.MULTILINE):
-        assert Machine(jobs=2).wall_seconds(found) / 3600 == pytest.approx(int(hours), rel=0.15)
+        assert wall_seconds(found) / 3600 == pytest.approx(int(hours), rel=0.15)
 
 
 def test_sizes_are_those_of_the_configuration_or_of_the_original():

@@ -4,9 +4,9 @@ Each job begins when its inputs are done and a place is free.
 """
 
 import heapq
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from leakbound.jobs.job import Job, rule_of
 from leakbound.jobs.unit_costs import UnitCosts
@@ -55,47 +55,37 @@ def job_cost(job: Job, costs: UnitCosts) -> JobCost:
     return JobCost(job, cpu, gpu, disk)
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The machine that runs jobs.
+def wall_seconds(estimates: Sequence[JobCost], jobs: int = 2, gpu_jobs: int = 1) -> float | None:
+    """Estimate the time until the last job ends, if each job begins once its inputs exist and a place is free.
 
-    Attributes:
+    The estimate assumes that memory suffices, and that jobs on a shared GPU do not slow each other down.
+    This is right for small networks, whose time on a GPU is that of starting kernels. For large networks
+    the estimate is too short.
+
+    Args:
+        estimates: Cost of each result. Those of one job are made one after another.
         jobs: Number of jobs at once, as in ``snakemake -j``, with one CPU thread each.
         gpu_jobs: Number of these jobs that share the GPU.
+
+    Returns:
+        Seconds. None if the time of one job is not known.
     """
-
-    jobs: int = 2
-    gpu_jobs: int = 1
-
-    def wall_seconds(self, estimates: Sequence[JobCost]) -> float | None:
-        """Estimate the time until the last job ends, if each job begins once its inputs exist and a place is free.
-
-        The estimate assumes that memory suffices, and that jobs on a shared GPU do not slow each other down.
-        This is right for small networks, whose time on a GPU is that of starting kernels. For large networks
-        the estimate is too short.
-
-        Args:
-            estimates: Cost of each result. Those of one job are made one after another.
-
-        Returns:
-            Seconds. None if the time of one job is not known.
-        """
-        on_gpu = [estimate.gpu_seconds for estimate in estimates if estimate.gpu_seconds is not None]
-        if len(on_gpu) < len(estimates):
-            return None
-        numbers: dict[tuple[str, str], int] = {}
-        batch = [numbers.setdefault(rule_of(estimate.job), len(numbers)) for estimate in estimates]
-        seconds = [0.0] * len(numbers)
-        shared = [False] * len(numbers)
-        maker: dict[str, int] = {}
-        for number, estimate, gpu in zip(batch, estimates, on_gpu, strict=True):
-            seconds[number] += estimate.cpu_seconds + gpu
-            shared[number] |= gpu > 0
-            maker |= dict.fromkeys(estimate.job.outputs.values(), number)
-        needs: list[set[int]] = [set() for _ in numbers]
-        for number, estimate in zip(batch, estimates, strict=True):
-            needs[number] |= {maker[path] for path in estimate.job.input_files() if path in maker} - {number}
-        return makespan(seconds, needs, shared, self.jobs, self.gpu_jobs)
+    on_gpu = [estimate.gpu_seconds for estimate in estimates if estimate.gpu_seconds is not None]
+    if len(on_gpu) < len(estimates):
+        return None
+    numbers: dict[tuple[str, str], int] = {}
+    batch = [numbers.setdefault(rule_of(estimate.job), len(numbers)) for estimate in estimates]
+    seconds = [0.0] * len(numbers)
+    shared = [False] * len(numbers)
+    maker: dict[str, int] = {}
+    for number, estimate, gpu in zip(batch, estimates, on_gpu, strict=True):
+        seconds[number] += estimate.cpu_seconds + gpu
+        shared[number] |= gpu > 0
+        maker |= dict.fromkeys(estimate.job.outputs.values(), number)
+    needs: list[set[int]] = [set() for _ in numbers]
+    for number, estimate in zip(batch, estimates, strict=True):
+        needs[number] |= {maker[path] for path in estimate.job.input_files() if path in maker} - {number}
+    return makespan(seconds, needs, shared, jobs, gpu_jobs)
 
 
 def makespan(
@@ -118,19 +108,15 @@ def makespan(
         >>> makespan([3.0, 1.0, 1.0], [[], [], [1]], [False] * 3, places=2, shared_places=1)
         3.0
     """
-    waiting = [set(others) for others in needs]
-    readers: dict[int, list[int]] = defaultdict(list)
-    for number, others in enumerate(waiting):
-        for other in others:
-            readers[other].append(number)
+    order = TopologicalSorter(dict(enumerate(needs)))
+    order.prepare()
     ready: dict[bool, list[int]] = {False: [], True: []}  # heaps of jobs, by whether they need a scarce place
-    for number, others in enumerate(waiting):
-        if not others:
-            ready[shared[number]].append(number)
     free = {False: places, True: min(places, shared_places)}  # all places, and the scarce ones among them
     running: list[tuple[float, int]] = []
     now = 0.0
     while True:
+        for number in order.get_ready():
+            heapq.heappush(ready[shared[number]], number)
         while (begun := _next_job(ready, free)) is not None:
             free[False] -= 1
             free[True] -= shared[begun]
@@ -140,10 +126,7 @@ def makespan(
         now, ended = heapq.heappop(running)
         free[False] += 1
         free[True] += shared[ended]
-        for reader in readers[ended]:
-            waiting[reader].discard(ended)
-            if not waiting[reader]:
-                heapq.heappush(ready[shared[reader]], reader)
+        order.done(ended)
 
 
 def _next_job(ready: dict[bool, list[int]], free: dict[bool, int]) -> int | None:

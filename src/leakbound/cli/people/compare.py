@@ -35,7 +35,7 @@ from leakbound.config.reading import config_of, load
 from leakbound.config.training import TrainingConfig
 from leakbound.config.whole import Config
 from leakbound.datasets import Drawing, ImageDataset, Split, prepare
-from leakbound.jobs.job_costs import Machine, job_cost
+from leakbound.jobs.job_costs import job_cost, wall_seconds
 from leakbound.jobs.paths import output
 from leakbound.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
 
@@ -299,7 +299,7 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
     estimates = [job_cost(job, costs) for job in job_list(config)]
-    return (Machine(jobs).wall_seconds(estimates) or 0.0) / 60
+    return (wall_seconds(estimates, jobs) or 0.0) / 60
 
 
 def _store(target: Path, values: Mapping[str, Any], folder: Path | None, asked: list[str]) -> None:

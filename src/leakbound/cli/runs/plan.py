@@ -15,7 +15,7 @@ from leakbound.cli.terminal import text_table
 from leakbound.config import reading
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.jobs.job import JobList, made_together, rule_of
-from leakbound.jobs.job_costs import JobCost, Machine, job_cost
+from leakbound.jobs.job_costs import JobCost, job_cost, wall_seconds
 from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 
 
@@ -53,40 +53,41 @@ def plan(
     where = device or ("cuda" if on_gpu else "cpu")
     costs = UnitCosts(read_costs(table or PACKAGED), where)
     source = "of the package" if table is None else f"from {table}"
-    sys.stdout.write(plan_text(made, costs, Machine(jobs, gpu_jobs), source))
+    sys.stdout.write(plan_text(made, costs, source, jobs, gpu_jobs))
 
 
 _HOUR = 3600.0
 _UNKNOWN = "unknown"
 
 
-def plan_text(jobs: JobList, costs: UnitCosts, machine: Machine, source: str) -> str:
+def plan_text(made: JobList, costs: UnitCosts, source: str, jobs: int = 2, gpu_jobs: int = 1) -> str:
     """Write the plan of a configuration.
 
     Args:
-        jobs: Jobs of the configuration.
+        made: Jobs of the configuration.
         costs: Times of elementary work on one device.
-        machine: Number of jobs at once.
         source: Origin of the times, for the first line.
+        jobs: Number of jobs at once.
+        gpu_jobs: Number of these jobs that use the GPU at the same time.
 
     Raises:
         ValueError: If work of a job was measured neither on its network nor on LeNet.
     """
-    estimates = [job_cost(job, costs) for job in jobs]
+    estimates = [job_cost(job, costs) for job in made]
     device = "a GPU" if costs.device == "cuda" else "a CPU"
-    counts = Counter(rule for rule, _ in made_together(jobs))
-    side = f"{machine.jobs} jobs side by side"
+    counts = Counter(rule for rule, _ in made_together(made))
+    side = f"{jobs} jobs side by side"
     if costs.device == "cuda":
-        side += f", {machine.gpu_jobs} of them on the GPU"
+        side += f", {gpu_jobs} of them on the GPU"
     lines = [
-        f"Plan of {jobs.table.config.preset} on {device}, times {source}",
+        f"Plan of {made.table.config.preset} on {device}, times {source}",
         "",
         _table(estimates, "about GPU hours" if costs.about else "GPU hours"),
         "Jobs: " + ", ".join(f"{count} {rule}" for rule, count in counts.items()),
-        *_shared(jobs),
+        *_shared(made),
         "",
-        f"Wall time with {side}: {_duration(machine.wall_seconds(estimates))}",
-        *(f"* {note}" for note in sorted({*costs.notes, *_guesses(jobs)})),
+        f"Wall time with {side}: {_duration(wall_seconds(estimates, jobs, gpu_jobs))}",
+        *(f"* {note}" for note in sorted({*costs.notes, *_guesses(made)})),
     ]
     return "\n".join(lines) + "\n"
 
