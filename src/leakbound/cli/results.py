@@ -17,10 +17,10 @@ import numpy as np
 from leakbound import __version__, storage
 from leakbound.accounting.leakage import Mechanism, PrivacyEvent
 from leakbound.accounting.statement import ReleasedItem, dataset_releases, dp_bounds, refusals, stated_bounds
-from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
+from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
-from leakbound.cli.inputs import read_dataset
+from leakbound.cli.inputs import read_dataset, read_spectrum
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList, made_together
 from leakbound.jobs.paths import output
@@ -200,16 +200,12 @@ def stored_channels(
         root: Folder of the results.
         names: Spectrum and name of each. Channels of one spectrum share its axes.
     """
-
-    @cache
-    def read(spectrum: str) -> Spectrum:
-        path = output(root, "spectrum", spectrum, "out")
-        return Spectrum.from_arrays(*storage.read_arrays_and_metadata(path))
-
+    read = cache(read_spectrum)
     for spectrum, name in names:
+        source = read(output(root, "spectrum", spectrum, "out"))
         stored = storage.read_arrays_and_metadata(output(root, "calibrate", name, "out"))
-        channel = GaussianChannel.from_arrays(*stored, read(spectrum).basis)
-        yield channel, Mechanism(channel.shape, signal_to_noise(channel, read(spectrum)))
+        channel = GaussianChannel.from_arrays(*stored, source.basis)
+        yield channel, Mechanism(channel.shape, signal_to_noise(channel, source))
 
 
 class Usage(NamedTuple):

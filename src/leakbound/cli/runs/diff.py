@@ -61,7 +61,7 @@ def _run_of(folder: Path) -> str | None:
 
 def _settings(sides: Sequence[Path], *, single: bool) -> tuple[list[list[str]], int]:
     """List the settings that differ, and the runs that only one side has."""
-    flat = [dict(_flat(_settings_of(side, single=single))) for side in sides]
+    flat = [dict(flat_settings(_settings_of(side, single=single))) for side in sides]
     names = dict.fromkeys([*flat[0], *flat[1]])
     absent = object()
     pairs = [(name, *(side.get(name, absent) for side in flat)) for name in names]
@@ -85,11 +85,11 @@ def _settings_of(folder: Path, *, single: bool) -> Mapping[str, Any]:
     }
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flat_settings(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield settings with the path to each, in points."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat_settings(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 

@@ -10,6 +10,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.job_settings import ConfigOption
+from leakbound.cli.runs.diff import flat_settings
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.messages import printable, shown
@@ -109,13 +110,12 @@ def _examined(path: Path, settings: Any) -> Finding | None:
     return Finding(path, "outdated", f"other settings made it: {others}") if others else None
 
 
-def _differences(before: Any, now: Any, place: str = "") -> Iterator[str]:
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the values that differ between the settings of a result and those of the configuration."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        for name in sorted({*before, *now}):
-            yield from _differences(before.get(name), now.get(name), f"{place}.{name}" if place else name)
-    elif before != now:
-        yield f"{place} was {shown(before)}, is {shown(now)}"
+    flat, wanted = dict(flat_settings(before)), dict(flat_settings(now))
+    for place in sorted({*flat, *wanted}):
+        if (was := flat.get(place)) != (value := wanted.get(place)):
+            yield f"{place} was {shown(was)}, is {shown(value)}"
 
 
 def _stale(root: Path) -> Iterator[Finding]:
