@@ -261,7 +261,7 @@ def test_where_nothing_is_left_the_picture_says_why(study):
     picture = PLOTS.get("plane")(undefined, options=PLANE)
     (text,) = picture.texts
     assert text.get_text().startswith("Nothing to show: no value of gdc is defined")
-    picture = PLOTS.get("plane")(rows, options={**PLANE, "where": {"defense": "nobody's"}})
+    picture = PLOTS.get("levels")(accuracy(study), options={**ACCURACY, "where": {"defense": "nobody's"}})
     reason = picture.texts[0].get_text().replace("\n", " ")
     assert reason.startswith('Nothing to show: select.defense = "nobody\'s" leaves no row')
 

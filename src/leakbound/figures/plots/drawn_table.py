@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, Strict
 
-from leakbound.claims.selection import Columns, SelectionError, require, select, select_or_nothing
+from leakbound.claims.selection import Columns, SelectionError, require, select_or_nothing
 from leakbound.claims.statistics import mean_interval
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
@@ -58,8 +58,6 @@ class Cell(Settings):
 class TableOptions(Settings):
     """Options of the plot ``table``."""
 
-    where: Conditions = Field(default_factory=dict)
-    """Conditions of all rows of the table."""
     rows: Columns = ("model",)
     """Columns whose values have a line each."""
     columns: Columns = ("defense",)
@@ -104,7 +102,6 @@ def booktabs(rows: pd.DataFrame, options: TableOptions) -> str:
 def _grid(rows: pd.DataFrame, options: TableOptions) -> list[list[list[_Text]]]:
     """Write the lines of cells of a table, each a list of texts. The first line is the head."""
     require(rows, "value", *options.rows, *options.columns)
-    rows = select(rows, options.where)
     lines, columns = (_keys(rows, names) for names in (options.rows, options.columns))
     grid = [[[_Text("")], *([_Text(_head(key))] for key in columns)]]
     return grid + [

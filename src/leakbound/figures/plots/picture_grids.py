@@ -6,7 +6,6 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
 
 from leakbound.claims.selection import EmptySelectionError, SelectionError, require, select
 from leakbound.config.series_style import SeriesStyle
@@ -30,8 +29,6 @@ class ImageGridOptions(Settings):
 
     similarity: str | None = "ssim"
     """Metric whose mean over the pictures is printed under each level, or None."""
-    images: int = Field(default=16, ge=1)
-    """Largest number of pictures."""
 
 
 @plot(NoOptions)
@@ -62,8 +59,6 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     """
     require(rows, "defense", "level", "replica", "color", "row", "column", "metric", "value")
     pixels = select(rows, {"metric": "pixel"})
-    replicas = sorted(pixels["replica"].unique())[: options.images]
-    pixels = pixels[pixels["replica"].isin(replicas)]
     names = style.ordered({*pixels["defense"]} - {"none"})
     if not names:
         raise EmptySelectionError("there are no pictures but clean ones")
@@ -73,7 +68,7 @@ def image_grid(rows: pd.DataFrame, options: ImageGridOptions) -> Figure:
     counts = [pixels[pixels["defense"] == name]["level"].nunique() + (not clean.empty) for name in names]
     width = style.at_most(0.62 * sum(counts) + 0.3)
     side = (width - 0.15 * len(names)) / sum(counts)
-    figure = canvas(width, side * len(replicas) + 0.75)
+    figure = canvas(width, side * pixels["replica"].nunique() + 0.75)
     grid = figure.subplots(1, len(names), width_ratios=counts, squeeze=False)[0]
     for axes, name in zip(grid, names, strict=True):
         _block(axes, name, pixels, rows, options.similarity)

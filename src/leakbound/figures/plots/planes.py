@@ -9,7 +9,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field
 
 from leakbound.claims.selection import (
     Columns,
@@ -72,8 +71,6 @@ class PlaneOptions(Settings):
     series: Columns = ("defense",)
     """Columns that distinguish lines. Models have a row of panels each unless they are one of these
     columns."""
-    where: Conditions = Field(default_factory=dict)
-    """Conditions of all rows of the plane."""
     x_label: str | None = None
     """Label of the x axis, with unit. Default: that of the metric."""
     y_label: str | None = None
@@ -106,7 +103,6 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     legend lists the levels. In the SVG each point has the name of its run.
     """
     require(rows, "defense", "level", "run", "replica", "value", *options.series)
-    rows = select(rows, options.where)
     points = _points(rows, options)
     replicas = _replicas(rows, options)
     lines = points[points["defense"] != "none"]
@@ -199,7 +195,7 @@ def numbers(rows: pd.DataFrame, options: Mapping[str, Any]) -> tuple[list[str], 
     """
     checked = plane.check(options)
     try:
-        rows = select(drawable(rows), checked.where)
+        rows = drawable(rows)
         head = ["run", "point", *_labels(rows, checked), "replicas"]
         points = _points(rows, checked)
     except EmptySelectionError:
