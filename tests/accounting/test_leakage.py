@@ -7,14 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from leakbound import datasets
 from leakbound.accounting import dp, leakage
 from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import stated_bounds
-from leakbound.channels import Moments, estimate_moments, signal_to_noise
+from leakbound.channels import Moments, signal_to_noise
 from leakbound.channels.calibration import noise_scale
-from leakbound.config.data import DatasetConfig
 from leakbound.registry import SHAPES
 
 SIZES = {"population": 50_000, "batch_size": 64, "steps": 10_000, "uses": 13}
@@ -108,21 +106,6 @@ BOTH = dataclasses.replace(
 )
 ANY = dataclasses.replace(CHANNEL, capacity=gaussian_capacity(FORTY, 1.0))
 COUNTS = st.lists(st.integers(1, 500), min_size=1, max_size=5)
-
-
-def test_three_replicas_of_the_quick_configuration_tell_half_as_much_again_as_one():
-    """The channel natural-4."""
-    digits = datasets.prepare("digits", DatasetConfig(members=400, test=300, aux=500), 0)
-    spectrum = SHAPES.get("natural").decompose(estimate_moments([digits.pool.images]))
-    ratios = signal_to_noise(SHAPES.get("natural").calibrate(spectrum, 4.0), spectrum)
-    bounds = stated_bounds([CHANNEL] * 3, ratios, labels=math.log(10))
-    assert bounds["replica"]["record"] == pytest.approx(27.85, abs=0.05)
-    assert bounds["replicas"]["record"] == pytest.approx(44.5, abs=0.05)
-    assert bounds["replica"]["stated"] == "27.85 nats"
-    assert bounds["labels"] == math.log(10)
-    frozen = stated_bounds([dataclasses.replace(CHANNEL, noise="frozen")] * 3, ratios, labels=math.log(10))
-    assert frozen["replica"]["record"] == pytest.approx(4.0, rel=1e-9)
-    assert frozen["replicas"]["record"] == pytest.approx(8.77, abs=0.05)
 
 
 def test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps():

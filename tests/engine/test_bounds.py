@@ -33,6 +33,7 @@ from leakbound import (
     RandomizedResponse,
 )
 from leakbound.accounting.leakage import PrivacyEvent
+from leakbound.accounting.risk import naming_bound
 from leakbound.accounting.statement import stated_bounds
 from leakbound.channels import population_moments
 from leakbound.channels.composition import composed_capacity
@@ -139,16 +140,6 @@ def test_a_training_is_stated_as_a_ledger_counts_it_and_as_a_dense_determinant_s
     assert front.told(engine) == pytest.approx(expected, rel=1e-7)
 
 
-def test_a_stronger_channel_states_what_weaker_ones_released_before_its_first_use():
-    """A use of the weaker one is a fraction of a use, which once ended in an error."""
-    weak = Channel(Capacity(2.0), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)
-    weak.transform(ROWS)
-    strong = clone(weak).set_params(target=Capacity(12.0)).fit(ROWS)
-    held = strong._ledger.held(strong._number)
-    np.testing.assert_allclose(held.nats(strong._plan.mechanism), 2.0, rtol=1e-6)
-    assert strong.leakage() == pytest.approx(12.0)
-
-
 # -- labels ------------------------------------------------------------------------------------------------------------
 def test_labels_that_were_released_as_they_are_stay_released_behind_a_response(tmp_path):
     front, labels = Engine(tmp_path / "uses.db"), np.arange(20) % CLASSES
@@ -175,6 +166,14 @@ def test_two_labels_of_one_record_are_two(tmp_path):
         assert other.leakage().labels == pytest.approx(2 * math.log(CLASSES))
         other.protect([(row, 3)], name="again").__getitems__([0])
         assert other.leakage().labels == pytest.approx(2 * math.log(CLASSES))
+
+
+def test_a_label_that_some_records_lack_is_refused():
+    """Three outcomes were once told as ln 2 nats."""
+    engine = Engine().make(Capacity(1.0), classes=2)
+    data = engine.protect([(torch.from_numpy(row), None if place % 3 else 1) for place, row in enumerate(ROWS)])
+    with pytest.raises(GuaranteeError, match="give missing labels a class of their own"):
+        data.__getitems__([1])
 
 
 def test_a_label_that_is_released_elsewhere_is_counted():
@@ -212,11 +211,22 @@ def test_one_of_many_copies_releases_and_with_a_ledger_all_do(tmp_path):
     for other in (engine.protect(private()), data[0], data[2]):
         with pytest.raises(GuaranteeError, match="another copy of this engine releases records"):
             _ = other[0]
-    counted = Engine(tmp_path / "uses.db").make(Leakage(3.0, uses=3))
-    for one in copies_of(counted):
-        _ = one.protect(private())[0]
-    with pytest.raises(BudgetError):
-        _ = counted.protect(private())[0]
+    counted, taken = (Engine(file).make(Leakage(3.0, uses=3)) for file in (tmp_path / "uses.db", None))
+    clients = [*copies_of(taken), taken]  # that count by states, which know of each other in one process
+    for client in clients:
+        client.take_up(None)
+    for first in ([*copies_of(counted), counted], clients):
+        for one in first[:3]:
+            _ = one.protect(private())[0]
+        with pytest.raises(BudgetError):
+            _ = first[3].protect(private())[0]
+
+
+def test_a_ledger_that_is_named_late_does_not_forget_what_was_released(tmp_path):
+    channel = Channel(Capacity(3.0), auxiliary=PUBLIC, value_range=RANGE).fit(ROWS)
+    channel.transform(ROWS)
+    with pytest.raises(GuaranteeError, match="have released rows that this file does not count"):
+        clone(channel).set_params(ledger=tmp_path / "uses.db").fit(ROWS)
 
 
 def released_elsewhere(made) -> str:
@@ -344,6 +354,15 @@ def test_a_near_copy_of_a_record_is_told_whether_the_other_is_private_or_public(
         channel.transform(near)
 
 
+def test_a_near_copy_of_a_large_record_is_told():
+    rows = np.random.default_rng(0).random((60, 4200), dtype=np.float32)
+    engine = ChannelEngine.for_data(rows[:40], Capacity(1.0))
+    data = engine.protect([torch.from_numpy(row) for row in [*rows[40:], rows[50] * np.float32(0.999999)]])
+    data.__getitems__(list(range(20)))  # a warning would be an error
+    with pytest.warns(CapacityWarning, match="nearly another private one"):
+        _ = data[20]
+
+
 def test_different_records_are_not_near_copies():
     engine = ChannelEngine.for_data(DIGITS[:897], Leakage(20, uses=2))
     data = [torch.from_numpy(row) for row in DIGITS[897:]]
@@ -358,6 +377,18 @@ def test_every_line_with_nats_of_a_record_says_that_they_are_an_average():
     told = [line for line in lines if ("at most" in line and "nats" in line) or "smallest valid bound" in line]
     assert len(told) >= 3
     assert all("on average over" in line for line in told)
+
+
+def test_an_engine_says_what_labels_and_other_channels_add(tmp_path):
+    """Among ten candidates of ten labels the released label alone names the record."""
+    front = Engine(tmp_path / "uses.db")
+    engine = front.make(Identification(0.2, among=10, uses=2), classes=CLASSES)
+    among = naming_bound(engine.target.nats + math.log(10), 1000)
+    assert f"records of all labels, which are released, with at most {among:.4g}" in str(engine)
+    front.release(engine)
+    assert "by now" not in str(engine)
+    front.release(front.make(Leakage(30.0, uses=2)))
+    assert f"by now {engine.leakage().joint:.6g} nats of a record are revealed" in str(engine)
 
 
 # -- the product: each front end in each situation ---------------------------------------------------------------------
@@ -424,6 +455,16 @@ def labels_clear_and_answered(front):
     return made, truth(front) + math.log(CLASSES)
 
 
+def weights_swapped(front):
+    """Equal ratios along other values: precisions of two such channels do not add as those of one."""
+    factor = np.linalg.cholesky(np.cov(PUBLIC.T))
+    public, rows = (np.linalg.solve(factor, (each - PUBLIC.mean(axis=0)).T).T for each in (PUBLIC, gaussian(400, 1)))
+    for weights in ([1, 1, 1, 99], [99, 1, 1, 1]):
+        made = front.make(Capacity(4.0), public=public, shape="personalized", weights=np.array(weights, float))
+        front.release(made, rows)
+    return made, composed_capacity(front.released, Moments(np.zeros(4), np.eye(4), 10**6))
+
+
 def few_public_records(front):
     made = front.make(Capacity(20.0), public=PUBLIC[:3])
     front.release(made, gaussian(400, 5))
@@ -455,6 +496,7 @@ CASES = [
     without_a_plan,
     two_targets,
     labels_clear_and_answered,
+    weights_swapped,
     few_public_records,
     heavy_tails,
 ]

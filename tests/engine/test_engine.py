@@ -9,7 +9,6 @@ from gaussians import batches, by_record, engine_of, private
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage
-from leakbound.channels import composed_capacity
 
 
 def seeded(target=None, **options) -> ChannelEngine:
@@ -55,19 +54,6 @@ def test_noise_has_the_covariance_of_the_channel():
     noise -= private(1000).tensors[0].repeat(15, 1)
     covariance = torch.from_numpy(np.cov(noise.T.numpy(), bias=True)) / engine.calibration.channel.variances[0]
     torch.testing.assert_close(covariance, torch.eye(4, dtype=torch.float64), rtol=0, atol=0.06)
-
-
-def test_leakage_is_that_of_added_precisions_at_the_most_used_record(engine):
-    data = engine.protect(private())
-    for record in (3, 3, 8):
-        data[record]
-    channel, moments = engine.calibration.channel, engine.calibration.moments
-    account = engine.leakage()
-    one, two = (composed_capacity([(channel, uses)], moments) for uses in (1, 2))
-    assert (account.worst, account.uses) == (3, 2)
-    assert account.joint == pytest.approx(two, rel=1e-9)
-    assert account.printed == pytest.approx(3 * one, rel=1e-9)
-    assert account.dataset == pytest.approx(one + two, rel=1e-9)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -408,3 +408,5 @@ def test_calibration_records_with_long_tails_are_said_to_leave_the_variance_unce
         with pytest.warns(CapacityWarning, match="a few of the 4000 calibration records hold much of their variance"):
             made(tails, 3.0)
         made(np.random.default_rng(3).normal(size=(50, 4)), 3.0)  # a warning would be an error
+        with pytest.warns(CapacityWarning, match="only 100 of the 1000 calibration records differ"):
+            made(np.tile(np.random.default_rng(3).normal(size=(100, 16)), (10, 1)), 3.0)

@@ -8,7 +8,7 @@ import torch
 from gaussians import batches, by_record, gaussian, private
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from leakbound import Capacity, Channel, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant, Reconstruction
+from leakbound import Channel, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant, Reconstruction
 from leakbound.channels import GaussianChannel, population_moments
 
 PUBLIC, PRIVATE = gaussian(200), gaussian(200, 1)
@@ -68,7 +68,6 @@ WRONG = {
     "uses of frozen": (lambda: engine_of(noise="frozen"), "leave uses out"),
     "unknown noise": (lambda: engine_of(noise="thawed"), "give 'fresh', drawn at each use, or 'frozen'"),
     "no target": (lambda: engine_of(target="300 nats"), "give Capacity"),
-    "no capacity": (lambda: engine_of(target=Capacity(0.0)), "give a finite number above 0"),
     "half a use": (lambda: engine_of(target=Leakage(3.0, uses=0)), "give a whole number of at least 1"),
     "error of guessing": (lambda: engine_of(target=Reconstruction(1e6, uses=1)), "ask for less than that"),
     "one public record": (lambda: engine_of(PUBLIC[:1]), "give at least two"),

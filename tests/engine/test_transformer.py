@@ -44,10 +44,6 @@ def test_seeded_noise_belongs_to_the_record_and_secure_noise_is_new_each_time():
     assert not np.any(np.all(Channel(random_state=2).fit_transform(PUBLIC) == noisy, axis=1))
 
 
-def test_a_target_for_many_uses_is_met_by_all_of_them():
-    assert Channel(Leakage(2.0, uses=9)).fit(PUBLIC).leakage(9) == pytest.approx(2.0, rel=1e-7)
-
-
 def test_columns_in_very_different_units_are_warned_of_where_noise_is_the_same_for_all():
     units = np.array([1.0, 1.0, 70.0, 1e4])
     with pytest.warns(UserWarning, match=r"columns are .* to .*e\+04, and natural noise .* standardize columns"):

@@ -82,6 +82,10 @@ class Moments:
         """Return the variances along the principal directions, descending."""
         return clip_eigenvalues(linalg.eigvalsh(self.covariance))[::-1].copy()
 
+    def part(self, values: slice) -> Float[np.ndarray, "p p"]:
+        """Return the covariance of some of the values."""
+        return self.covariance[values, values]
+
     def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
         """Return the variances along the principal directions, descending, and the directions as columns."""
         variances, basis = linalg.eigh(self.covariance, driver="evd")
@@ -171,6 +175,13 @@ class LowRankMoments(Moments):
     def eigenvalues(self) -> Float[np.ndarray, " d"]:
         """Return the variances along the principal directions, descending."""
         return self._eigenvalues
+
+    def part(self, values: slice) -> Float[np.ndarray, "p p"]:
+        """Return the covariance of some of the values, which is formed for these alone."""
+        columns = self.directions.columns(values)
+        rest = self._eigenvalues[-1]
+        shared = (columns * (self._eigenvalues[: columns.shape[1]] - rest)) @ columns.T
+        return shared + rest * np.eye(len(columns))
 
     def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
         """Return the variances along the principal directions, descending, and these :class:`Directions`."""

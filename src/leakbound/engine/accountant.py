@@ -316,6 +316,8 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield (
             f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {_AVERAGE}"
         )
+    if (revealed := engine.leakage().joint) > together * (1.0 + _ROUNDING):
+        yield f"by now {revealed:.6g} nats of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
     if (private := engine.own_capacity) is not None and private.records > 1:
@@ -326,8 +328,12 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     error, blind = calibration.linear_error(uses), calibration.linear_error(0)
     yield f"after {planned}, {_AVERAGE}:"
     yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
-    success = naming_bound(together, _CANDIDATES) if math.isfinite(together) else 1.0
-    yield f"  one of {_CANDIDATES} equally likely records is identified with a probability of at most {success:.4g}"
+    likely = f"  one of {_CANDIDATES} equally likely records of"
+    success = naming_bound(together, _CANDIDATES)
+    yield f"{likely} one label is identified with a probability of at most {success:.4g}"
+    if (label := engine.labels.nats) is not None:
+        success = naming_bound(together + label, _CANDIDATES)
+        yield f"{likely} all labels, which are released, with at most {success:.4g}"
 
 
 def _assumptions(engine: Any) -> Iterator[str]:

@@ -44,8 +44,10 @@ class Counter:
         uses: Uses by record.
     """
 
-    # Which of the copies of an engine in this process releases records.
-    _releasing: ClassVar[dict[bytes, bytes]] = {}
+    # By process and original: which of its copies releases records, b"" for those that count by states, and
+    # what these share.
+    _releasing: ClassVar[dict[tuple[bytes, bytes], bytes]] = {}
+    _taken: ClassVar[dict[tuple[bytes, bytes], tuple[Identity, dict[Identity, Uses], Any]]] = {}
 
     def __init__(
         self,
@@ -102,10 +104,16 @@ class Counter:
         Collections are forgotten. Counts of their records stay.
         """
         self.collections = {}
-        if self.file is None:
+        if self.file is None and (self._copy or self._process != process()):
+            # Copies in one process that count by states share what the process knows.
             self._process = process()
-            self._lock = RLock()
-            self._original = self._copy
+            key = self._process, self._original
+            if self._releasing.get(key) == self._copy:
+                self._releasing[key] = b""
+            self._copy = b""
+            shared = self._taken.setdefault(key, (self.identity, self._by_identity, RLock()))
+            self.identity, self._by_identity, self._lock = shared
+            self.uses = self._by_identity[self.identity]
 
     @property
     def pristine(self) -> bool:
@@ -133,7 +141,8 @@ class Counter:
         def offer() -> SimpleNamespace:
             held, labels = contents()
             alone = not held or self.file is not None
-            if not alone and self._releasing.setdefault(self._original, self._copy) != self._copy:
+            key = process(), self._original
+            if not alone and self._releasing.setdefault(key, self._copy) != self._copy:
                 raise GuaranteeError(
                     "another copy of this engine releases records, and the two would count apart: protect all records "
                     "by that one, or give for_data a ledger, in which all copies count"

@@ -21,7 +21,7 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, facts_of, guarantee
-from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_tails
+from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_records
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.ledger import Ledger
@@ -165,7 +165,7 @@ class ChannelEngine:
         identity = identity if file is None else file.identity
         bar = Progress(len(inputs), inputs[0].numel(), progress)
         calibration = saved.calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
-        warn_of_tails(inputs.numpy(), calibration)
+        warn_of_records(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
         options: dict[str, Any] = {"noise": noise, "seed": seed, "key": key, "public": public}
         engine = cls(calibration, layout, limit, identity, file, label_count, accept_capacity, **options)
@@ -326,11 +326,11 @@ class ChannelEngine:
         places, first = Places.of(dataset), dataset[0]
         self._checked(input_of(first, place)[None])
         records = sum(map(len, places.bases))
-        self.labels.check([replaced(first, place, None)], uncounted, records)
+        (labels,) = self.labels.check([replaced(first, place, None)], uncounted, records)
         refuse_random(dataset, place)
         self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
         collections = self._registered(places, name, place)
-        released = partial(self._released, places, collections, place, after, tuple(uncounted))
+        released = partial(self._released, places, collections, place, after, tuple(uncounted), len(labels))
         if not isinstance(data, DataLoader):
             return ProtectedDataset(data, released, place)
         return ProtectedLoader(data, released, place, self.end_epoch)
@@ -346,6 +346,7 @@ class ChannelEngine:
         key: Key,
         after: Callable[[Tensor], Any] | None,
         uncounted: Collection[str | int],
+        labels: int,
         positions: list[int],
         inputs: Tensor | list[Tensor],
         rests: list[Any],
@@ -361,6 +362,7 @@ class ChannelEngine:
             key: Place of the input in a record.
             after: Transform of each noisy input.
             uncounted: Places of a record that are released as they are.
+            labels: Number of labels of each record.
             positions: Places of the records in the dataset.
             inputs: Clean inputs, one tensor (batch, ...) if they are of one form.
             rests: Records without their inputs.
@@ -379,6 +381,11 @@ class ChannelEngine:
             if not positions:
                 return [], []
             listed = self.labels.check(rests, uncounted)
+            if self.labels.classes is not None and {*map(len, listed)} != {labels}:
+                raise GuaranteeError(
+                    f"records have {labels} and other numbers of labels, and where one is missing reveals "
+                    "more than classes counts: give missing labels a class of their own"
+                )
             if any(counter.collections.get(each.name) is not each for each in collections):
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"

@@ -180,11 +180,13 @@ class Ledger:
             connection.execute(total, (int(counts.sum()), new))
         return before
 
-    def refine(self, identity: Identity) -> None:
-        """Distinguish records in float64 if an identity does and nothing is counted yet."""
+    @property
+    def counted(self) -> int:
+        """Number of uses of all records, 0 of a copy in memory that another process has made."""
+        if self.path is None and self._process != process():
+            return 0
         with self._opened() as connection:
-            if identity.double and not connection.execute("SELECT uses FROM total").fetchone()[0]:
-                self.identity = Identity(self.identity.key, True)
+            return int(connection.execute("SELECT uses FROM total").fetchone()[0])
 
     def check_process(self) -> None:
         """Refuse to count in memory in another process than that of the original.
@@ -333,4 +335,5 @@ def _of_name(name: bytes, made_in: bytes) -> Ledger:
         return Ledger._alive[name]
     foreign = object.__new__(Ledger)
     foreign.path, foreign._process, foreign.name = None, made_in, name
+    foreign.identity = Identity.made(double=False)
     return foreign

@@ -7,6 +7,7 @@ So each needs the largest κ that still meets it, a root in one dimension for ev
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
@@ -114,6 +115,8 @@ class Target(ABC):
             draws: Name of noise that a seed repeats, None for secure noise.
         """
         name = calibration.channel.shape + (f", frozen, {draws}" if frozen and draws else "")
+        if (weights := calibration.spectrum.weights) is not None:  # equal ratios may be along other values
+            name = f"{blake2b(weights.tobytes(), digest_size=8).hexdigest()} {name}"
         nats = None if accepted is None else float(accepted)
         mechanism = Mechanism(name, calibration.ratios, self.uses or 1, nats)
         # Nats of several channels have a sum, their errors have none.
@@ -315,7 +318,8 @@ class Identification(Target):
     """Limit the probability of identifying a record among M equally likely ones, from all its uses.
 
     This is Fano's inequality without its slack. It holds for every attacker, on average over lists of records
-    from the same distribution.
+    from the same distribution with the label of the true one: a channel does not change labels, by which
+    others are ruled out.
 
     Attributes:
         probability: Most that the attacker may reach, in (1/M, 1).

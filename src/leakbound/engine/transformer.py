@@ -16,7 +16,7 @@ from torch import Tensor
 
 from leakbound.accounting.leakage import Held
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.calibrations import NearCopies, OwnMoments, unlike_units, warn_of_tails
+from leakbound.engine.calibrations import NearCopies, OwnMoments, unlike_units, warn_of_records
 from leakbound.engine.identity import Identity, refuse_shared
 from leakbound.engine.ledger import Ledger
 from leakbound.engine.records import Layout
@@ -135,7 +135,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         # Warnings about the calibration, and the ledger that counts from now on.
-        warn_of_tails(records, self.calibration_)
+        warn_of_records(records, self.calibration_)
         if self.shape == "natural" and (deviations := unlike_units(records)) is not None:
             narrow, wide = deviations
             warnings.warn(
@@ -185,7 +185,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Bound the nats that all uses of a record reveal, by default those so far of the record that leaks most.
 
         The bound is an average over records of the calibration's distribution. All fits and clones count, each
-        use by the nats of the channel that it went through. Equal copies, with a seed, are one use.
+        use by the nats of the channel that it went through. Equal copies, with a seed, are one use. Channels
+        that were made apart, such as two steps of a ``FeatureUnion``, do not know of each other without a
+        common ``ledger``.
 
         Raises:
             GuaranteeError: If ``uses`` is negative.
@@ -218,15 +220,21 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Count by nats of this channel from now on."""
         identity = Identity.new(records)
         if self.ledger is not None:
-            self._ledger = Ledger(identity, self.ledger)
-        else:
-            self._counted().refine(identity)
+            file = Ledger(identity, self.ledger)
+            if self._counted().path != file.path and self._counted().counted:
+                raise GuaranteeError(
+                    f"ledger = {self.ledger}: this channel or its clones have released rows that this file "
+                    "does not count: make a new channel with the ledger, and add what leakage() states here"
+                )
+            self._ledger = file
+        elif identity.double and not self._counted().counted:
+            self._counted().identity = Identity(self._counted().identity.key, True)
         made = self.calibration_
         draws = None if self._seed is None else name_of(self._seed, made.channel)
         self._plan = target.plan(
             made, target.uses, self.accept_capacity, frozen=draws is not None, draws=draws
         )
-        self._number = self._ledger.number_of(self._plan.mechanism)
+        self._number = self._counted().number_of(self._plan.mechanism)
 
     def _charge(self, records: Tensor) -> list[bytes]:
         """Count one use of each row, or refuse all of them, and return digests without a key.

@@ -20,7 +20,7 @@ from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted, text_table
-from leakbound.engine.calibrations import Calibration, OwnMoments
+from leakbound.engine.calibrations import Calibration, OwnMoments, warn_of_records
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Target
 from leakbound.registry import SHAPES
@@ -163,6 +163,8 @@ def _calibrated(
                 spectrum = shape.decompose(moments, weights=weights)
                 calibrations.append(target.solve(shape, spectrum, moments, target.uses or 1))
             each(1)
+    with own_records.warned():
+        warn_of_records(source.values, calibrations[0])
     return calibrations
 
 
@@ -244,7 +246,8 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         "together; with label: plus its label, which is not protected",
         f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean "
         f"errs by {facts['mse_mean']:.5g}",
-        f"identified: largest probability of identifying a record among {facts['candidates']} equally likely ones",
+        "identified: largest probability of identifying a record among "
+        f"{facts['candidates']} equally likely ones of its label",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
     ]
     if facts["calibrated_to"] == own_records.calibrated_to(None):

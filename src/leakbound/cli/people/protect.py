@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from jaxtyping import Int
 
 from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
@@ -182,14 +181,8 @@ def _released(engine: ChannelEngine, private: Collection) -> tuple[Iterator[np.n
     alone, which = np.unique(first_copies(private.values), return_inverse=True)
     if len(alone) == len(which):
         return _noisy(engine, private.values, private.origin), 0
-    noisy = _noisy(engine, private.values[alone], private.origin)
-    return _repeated(noisy, which), len(which) - len(alone)
-
-
-def _repeated(batches: Iterator[np.ndarray], which: Int[np.ndarray, " n"]) -> Iterator[np.ndarray]:
-    """Yield the chosen rows of all batches, row by row."""
-    rows = np.concatenate([*batches])
-    yield from (rows[row : row + 1] for row in which)
+    rows = np.concatenate([*_noisy(engine, private.values[alone], private.origin)])
+    return (rows[row : row + 1] for row in which), len(which) - len(alone)
 
 
 def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[np.ndarray]:
@@ -256,6 +249,8 @@ def _statement(
     channel = calibration.channel
     moments = calibration.moments
     leakage = engine.leakage()
+    # Errors after copies of other channels are not computed.
+    alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
     # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
     shown: Callable[[float], float] = rounded_up if public is None else float
     deviations = own_records.deviations(channel)
@@ -271,7 +266,7 @@ def _statement(
             "shrinkage": shown(moments.shrinkage),
         },
         "noise": "secure" if engine.secure else "seeded",
-        "uses": 1,
+        "uses": leakage.fresh_uses,
         "records": len(private),
         "copies": copies,
         "shape": list(private.values.shape[1:]),
@@ -281,7 +276,7 @@ def _statement(
             "values": shown(leakage.joint),
             "label": leakage.labels or 0.0,
             "all_records": shown(leakage.dataset),
-            "mse_linear": shown(private.unit**2 * calibration.linear_error(1)),
+            "mse_linear": shown(private.unit**2 * calibration.linear_error(leakage.fresh_uses)) if alone else None,
             "mse_mean": shown(private.unit**2 * calibration.linear_error(0)),
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
@@ -314,7 +309,10 @@ def _assumed(
     if engine.ledger is None:
         yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     else:
-        yield f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted"
+        yield (
+            f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted of these "
+            "values: add that of copies that were resized, converted or standardized in another way"
+        )
     if copies:
         yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
     if private.scale is not None:
@@ -336,14 +334,16 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     """Write the statement for people."""
     channel, leakage, written = (statement[name] for name in ("channel", "leakage", "written"))
     std = channel["std"]
+    errs = "after several channels is not computed; it errs by less than after one"
+    if (error := leakage["mse_linear"]) is not None:
+        errs = f"errs by {error:.4g} squared per value"
     lines = [
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {leakage['record']:.6g} nats about a record on average: {leakage['values']:.6g} by its "
         f"values, {leakage['label']:.4g} by its label",
-        f"reconstruction   the best linear estimate errs by {leakage['mse_linear']:.4g} squared per value, "
-        f"guessing the mean by {leakage['mse_mean']:.4g}",
+        f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
         f"identification   largest probability among {leakage['candidates']} equally likely records by the "
         f"values: {own_records.limit_text(leakage['identification'])}",
         f"clipped          {written['clipped']:.1%} of all values; {written['remark']}",
