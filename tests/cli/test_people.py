@@ -122,9 +122,7 @@ def test_copies_that_name_one_ledger_are_counted_together(place):
     assert first < second == pytest.approx(8.0)
     one, two = (outcome["leakage"]["mse_linear"] for outcome in outcomes)  # the second knows of both copies
     assert two < 0.9 * one
-    stronger = succeeded(
-        "protect", *words[:3], "--target-leakage", 30, "--uses", 2, "--ledger", "uses.db", "--out", "other"
-    )
+    stronger = succeeded("protect", *words[:4], 30, *words[5:], "--out", "other")
     assert "the best linear estimate after several channels is not computed" in stronger.out
     assert "all copies and trainings that uses.db has counted" in str(outcomes[1]["assumed"])
     third = called("protect", *words, "--out", "three")
