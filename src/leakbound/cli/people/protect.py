@@ -276,7 +276,9 @@ def _statement(
             "values": shown(leakage.joint),
             "label": leakage.labels or 0.0,
             "all_records": shown(leakage.dataset),
-            "mse_linear": shown(private.unit**2 * calibration.linear_error(leakage.fresh_uses)) if alone else None,
+            "mse_linear": shown(private.unit**2 * calibration.linear_error(leakage.fresh_uses))
+            if alone
+            else None,
             "mse_mean": shown(private.unit**2 * calibration.linear_error(0)),
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
