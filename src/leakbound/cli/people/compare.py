@@ -113,11 +113,11 @@ def compare(
     attacked = {"members": members, "seed": seed, "sees": sees}
     of = records if records == _EMBEDDED else os.path.realpath(records)
     form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
-    options = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
-    asked = [f"{name} {json.dumps(value)}" for name, value in options.items()]
+    options: dict[str, object] = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
+    inputs = [f"{name} {json.dumps(value)}" for name, value in options.items()]
     if target.is_file():
-        made = re.search(r"^# Asked: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
-        if made and (other := [text for text in made[1].split("; ") if text not in asked]):
+        made = re.search(r"^# Inputs: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        if made and (other := [text for text in made[1].split("; ") if text not in inputs]):
             raise typer.BadParameter(
                 f"{target.relative_to(_ROOT)} is for {'; '.join(other)}: give the same, or another --name"
             )
@@ -129,7 +129,7 @@ def compare(
         try:
             images, folder = _records_of(records, home, (resize, color, span), standardize, seed, **reading)
             dataset = replace(images, label_nats=label_nats), folder
-            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, asked)
+            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, inputs)
         except BaseException:
             shutil.rmtree(home / "records", ignore_errors=True)
             raise
@@ -302,13 +302,13 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     return (wall_seconds(estimates, jobs) or 0.0) / 60
 
 
-def _store(target: Path, values: Mapping[str, Any], folder: Path | None, asked: list[str]) -> None:
+def _store(target: Path, values: Mapping[str, Any], folder: Path | None, inputs: list[str]) -> None:
     """Write the configuration, headed by the command that runs it, and by the records and options that it is for."""
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
         "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
-        f"# Asked: {'; '.join(asked)}",
+        f"# Inputs: {'; '.join(inputs)}",
     ]
     plain = json.loads(json.dumps(values))  # equal lists would be written as references to one
     text = yaml.safe_dump(plain, sort_keys=False, width=110)
